@@ -1,0 +1,39 @@
+"""What a handler knows about the request beside its body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class RequestContext:
+    """One request's surroundings: who asks, at which version, of which broker, at what time.
+
+    A connection keeps one object and refreshes `api_version`, `client_id` and `now_ms` for each request, so a handler
+    that waits must read what it needs before its first await.
+    """
+
+    __slots__ = ("api_version", "broker", "client_host", "client_id", "listener_name", "now_ms", "principal")
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        api_version: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+        principal: str = ANONYMOUS,
+        listener_name: str = "PLAINTEXT",
+        now_ms: int = 0,
+    ) -> None:
+        self.broker = broker
+        self.api_version = api_version
+        self.client_id = client_id
+        self.client_host = client_host
+        self.principal = principal
+        self.listener_name = listener_name
+        self.now_ms = now_ms

@@ -1,0 +1,79 @@
+"""Which function answers which request: the one table that routing, version checks and ApiVersions are derived from.
+
+A handler is a function `(request, context) -> response`, declared with `@handles(HeartbeatRequest)` in
+`server/handlers/<api>.py`. It may be a plain function (preferred where nothing has to be waited for), a plain function
+that sometimes returns an awaitable, or an async function. `None` means that no response is sent (Produce with acks=0).
+
+Buffers inside a request (record batches) are views of the connection's receive buffer: they are valid until the
+handler's first await and must be copied by a handler that needs them longer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.wire.schema import Message, VersionRange
+
+if TYPE_CHECKING:
+    from ottla.server.context import RequestContext
+
+Handler = Callable[[Any, "RequestContext"], Any]
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
+
+
+class CloseConnection(Exception):
+    """A handler's wish to end the connection without an answer, as Kafka does for acks=0 errors; says why."""
+
+
+class Route:
+    """Everything the connection needs to serve one api key; counters are plain integers read by metrics."""
+
+    __slots__ = ("api_key", "error_count", "handler", "request_class", "request_count", "response_class", "versions")
+
+    def __init__(self, request_class: type[Message], versions: VersionRange, handler: Handler) -> None:
+        self.api_key = request_class.api_key
+        self.request_class = request_class
+        self.response_class: type[Message] = _response_class(request_class)
+        self.versions = versions
+        self.handler = handler
+        self.request_count = 0
+        self.error_count = 0
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API, such as `ListOffsets`."""
+        return self.request_class.__name__.removesuffix("Request")
+
+
+ROUTES: dict[int, Route] = {}
+
+
+def _response_class(request_class: type[Message]) -> type[Message]:
+    name = request_class.__name__.removesuffix("Request") + "Response"
+    response_class: type[Message] = getattr(sys.modules[request_class.__module__], name)
+    return response_class
+
+
+def handles(request_class: type[Message], *, versions: str | None = None) -> Callable[[HandlerT], HandlerT]:
+    """Register the decorated function for `request_class`; `versions` narrows what is advertised and served."""
+
+    def register(handler: HandlerT) -> HandlerT:
+        assert request_class.api_key not in ROUTES, f"two handlers for {request_class.__name__}"
+        served = request_class.versions if versions is None else VersionRange.parse(versions)
+        ROUTES[request_class.api_key] = Route(request_class, served, handler)
+        return handler
+
+    return register
+
+
+def load_handlers() -> dict[int, Route]:
+    """Import every module of `ottla.server.handlers` and return the finished table."""
+    import ottla.server.handlers as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    return ROUTES
