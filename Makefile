@@ -1,0 +1,74 @@
+# One command each; everything is made on first use and left alone afterwards (.venv/ and .cache/ hold it all).
+#   PYTHON=python3.12 make start     another interpreter for the virtual environment
+#   make start ARGS="server.properties --override num.partitions=4"
+#   make test ARGS="compat_tests -k kcat"
+
+PYTHON ?= python3
+ARGS ?=
+CACHE := .cache
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Every pom.xml names jars that a test needs; each gets its own folder of jars: .cache/jars/<folder of the pom>/.
+POMS := $(wildcard compat_tests/clients/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml)
+JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(POMS))
+NODE_MODULES := $(CACHE)/node/node_modules/.ready
+CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help start test lint bench setup packages clean
+.DELETE_ON_ERROR:
+
+help:  ## what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+start: .venv/.ready-to-start  ## run the broker (installs it first)
+	@exec $(BIN)/ottla start $(ARGS)
+
+test: setup lint  ## check and test everything, with every client
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: .venv/.ready-to-test  ## the figures of the README, measured on this machine
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+setup: .venv/.ready-to-test packages
+	@# A second make, because what the packages step installs decides which clients can be set up.
+	@$(MAKE) --no-print-directory $(CLIENT_SUITE) \
+	    $(if $(shell command -v npm),$(NODE_MODULES)) $(if $(shell command -v mvn),$(JARS))
+
+packages:
+	@sh compat_tests/setup/debian_packages.sh
+
+clean:  ## remove what was built and downloaded
+	rm -rf .venv $(CACHE) build dist *.egg-info wire/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv || { rm -rf .venv; echo "make: needs Python 3.11 or newer with venv \
+	(Debian: apt-get install python3-venv)" >&2; exit 1; }
+
+.venv/.ready-to-start: pyproject.toml wire/_native.c | .venv/bin/python
+	$(PIP) install -e .
+	@touch $@
+
+.venv/.ready-to-test: pyproject.toml wire/_native.c | .venv/bin/python
+	$(PIP) install -e '.[test,spark]'
+	@touch $@ .venv/.ready-to-start
+
+$(CACHE)/jars/%/.ready: %/pom.xml
+	@rm -rf $(@D) && mkdir -p $(@D)
+	mvn -q -B -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
+	@touch $@
+
+$(NODE_MODULES): compat_tests/clients/kafkajs/package.json
+	@mkdir -p $(CACHE)/node && cp $< $(CACHE)/node/
+	npm install --prefix $(CACHE)/node --no-package-lock --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(CLIENT_SUITE): compat_tests/setup/kafka_python_suite.sh compat_tests/suites/kafka_python/requirements.txt | .venv/.ready-to-test
+	sh $< $(BIN)/python $(@D)
+	@touch $@

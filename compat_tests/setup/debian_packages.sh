@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs, on a Debian-like machine, the system packages that bring clients for the tests: only those whose command
+# is missing, and only where we are root or may use sudo without a password. Elsewhere it says what is missing; the
+# tests of those clients are then skipped (and fail under CI=true).
+set -eu
+
+wanted=""
+want() {  # command, package
+    command -v "$1" >/dev/null 2>&1 || wanted="$wanted $2"
+}
+
+want kcat kcat
+want java default-jdk-headless
+want javac default-jdk-headless
+want mvn maven
+want node nodejs
+want npm npm
+wanted=$(printf '%s\n' $wanted | sort -u | tr '\n' ' ')
+[ -n "${wanted# }" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "not installed, and no apt-get to install it with: $wanted" >&2
+    exit 0
+elif [ "$(id -u)" = 0 ]; then
+    as_root=""
+elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+    as_root="sudo -n"
+else
+    echo "not installed (run as root: apt-get install $wanted)" >&2
+    exit 0
+fi
+
+echo "installing $wanted"
+$as_root apt-get -qq update
+# One by one: a package that this distribution lacks must not take the others with it.
+for package in $wanted; do
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$package" >/dev/null ||
+        echo "could not install $package" >&2
+done
