@@ -1,0 +1,338 @@
+"""The settings of a partition's log and of the replication machinery, by Kafka's names.
+
+`LogConfig` is what a topic can override. A topic setting takes its default from the broker-wide settings named as its
+synonyms, in that order of precedence. `ReplicationConfig` holds what concerns all logs of a broker.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from ottla.wire.settings import (
+    INT,
+    LIST,
+    LONG,
+    LONG_MAX,
+    InvalidSetting,
+    Synonym,
+    field_name,
+    parse_value,
+    setting,
+    settings_of,
+)
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+MIB = 1024 * 1024
+
+_THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
+
+
+def _gzip_level(level: int) -> str | None:
+    return None if 1 <= level <= 9 or level == -1 else "Value must be between 1 and 9 or equal to -1"
+
+
+def _throttled_replicas(name: str) -> Any:
+    def check(replicas: tuple[str, ...]) -> str | None:
+        if all(map(_THROTTLED.fullmatch, replicas)) or "".join(replicas) == "*":
+            return None
+        form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        return f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
+
+    doc = "Replicas whose replication traffic is throttled, as partition:broker pairs or '*'."
+    return setting((), kind=LIST, check=check, doc=doc, effective=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogConfig:
+    """One topic's settings, defaults filled in."""
+
+    cleanup_policy: tuple[str, ...] = setting(
+        ("delete",),
+        choices=("compact", "delete"),
+        synonyms=("log.cleanup.policy",),
+        doc="What happens to old segments: 'delete' drops them by age and size, 'compact' keeps the last value per key.",
+    )
+    compression_gzip_level: int = setting(
+        -1, check=_gzip_level, synonyms=("compression.gzip.level",), doc="Level used when the broker writes gzip."
+    )
+    compression_lz4_level: int = setting(
+        9, minimum=1, maximum=17, synonyms=("compression.lz4.level",), doc="Level used when the broker writes lz4."
+    )
+    compression_type: str = setting(
+        "producer",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        synonyms=("compression.type",),
+        doc="Codec of stored batches; 'producer' keeps what the producer chose.",
+    )
+    compression_zstd_level: int = setting(
+        3,
+        minimum=-131072,
+        maximum=22,
+        synonyms=("compression.zstd.level",),
+        doc="Level used when the broker writes zstd.",
+    )
+    delete_retention_ms: int = setting(
+        DAY_MS,
+        kind=LONG,
+        minimum=0,
+        synonyms=("log.cleaner.delete.retention.ms",),
+        doc="How long a compacted topic keeps deletion markers.",
+    )
+    file_delete_delay_ms: int = setting(
+        MINUTE_MS,
+        kind=LONG,
+        minimum=0,
+        synonyms=("log.segment.delete.delay.ms",),
+        doc="Time between giving up a file and removing it from disk.",
+    )
+    flush_messages: int = setting(
+        LONG_MAX,
+        kind=LONG,
+        minimum=1,
+        synonyms=("log.flush.interval.messages",),
+        doc="Force appended records to disk after this many; acknowledgements wait for it.",
+    )
+    flush_ms: int = setting(
+        LONG_MAX,
+        kind=LONG,
+        minimum=0,
+        synonyms=(
+            Synonym(name="log.flush.interval.ms", default=None),
+            Synonym(name="log.flush.scheduler.interval.ms", default=LONG_MAX, dynamic="read-only"),
+        ),
+        doc="Force appended records to disk after this time; acknowledgements wait for it.",
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
+        "follower.replication.throttled.replicas"
+    )
+    index_interval_bytes: int = setting(
+        4096, minimum=0, synonyms=("log.index.interval.bytes",), doc="Bytes appended between two index entries."
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
+        "leader.replication.throttled.replicas"
+    )
+    local_retention_bytes: int = setting(
+        -2,
+        kind=LONG,
+        minimum=-2,
+        synonyms=("log.local.retention.bytes",),
+        doc="Local share of a tiered log; there is no tiered storage.",
+        effective=False,
+    )
+    local_retention_ms: int = setting(
+        -2,
+        kind=LONG,
+        minimum=-2,
+        synonyms=("log.local.retention.ms",),
+        doc="Local share of a tiered log; there is no tiered storage.",
+        effective=False,
+    )
+    max_compaction_lag_ms: int = setting(
+        LONG_MAX,
+        kind=LONG,
+        minimum=1,
+        synonyms=("log.cleaner.max.compaction.lag.ms",),
+        doc="Longest time a record may stay uncompacted.",
+    )
+    max_message_bytes: int = setting(
+        1_048_588, minimum=0, synonyms=("message.max.bytes",), doc="Largest record batch accepted, after compression."
+    )
+    message_timestamp_after_max_ms: int = setting(
+        HOUR_MS,
+        kind=LONG,
+        minimum=0,
+        synonyms=("log.message.timestamp.after.max.ms",),
+        doc="How far a record's timestamp may lie in the future.",
+    )
+    message_timestamp_before_max_ms: int = setting(
+        LONG_MAX,
+        kind=LONG,
+        minimum=0,
+        synonyms=("log.message.timestamp.before.max.ms",),
+        doc="How far a record's timestamp may lie in the past.",
+    )
+    message_timestamp_type: str = setting(
+        "CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        synonyms=("log.message.timestamp.type",),
+        doc="Whether records keep the producer's timestamp or get the time of the append.",
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        0.5,
+        minimum=0,
+        maximum=1,
+        synonyms=("log.cleaner.min.cleanable.ratio",),
+        doc="Share of uncompacted bytes at which a log becomes worth compacting.",
+    )
+    min_compaction_lag_ms: int = setting(
+        0,
+        kind=LONG,
+        minimum=0,
+        synonyms=("log.cleaner.min.compaction.lag.ms",),
+        doc="Shortest time a record stays uncompacted.",
+    )
+    min_insync_replicas: int = setting(
+        1, minimum=1, synonyms=("min.insync.replicas",), doc="Replicas that must hold a record before acks=all answers."
+    )
+    preallocate: bool = setting(
+        False, synonyms=("log.preallocate",), doc="Reserve a new segment's file up front.", effective=False
+    )
+    remote_log_copy_disable: bool = setting(False, doc="There is no tiered storage.", effective=False)
+    remote_log_delete_on_disable: bool = setting(False, doc="There is no tiered storage.", effective=False)
+    remote_storage_enable: bool = setting(
+        False, doc="There is no tiered storage; only false is accepted.", effective=False
+    )
+    retention_bytes: int = setting(
+        -1,
+        kind=LONG,
+        synonyms=("log.retention.bytes",),
+        doc="Size of a partition above which its oldest segments are deleted; negative: no limit.",
+    )
+    retention_ms: int = setting(
+        7 * DAY_MS,
+        kind=LONG,
+        minimum=-1,
+        synonyms=(
+            Synonym(name="log.retention.ms", default=None),
+            Synonym(name="log.retention.minutes", kind=INT, default=None, factor=MINUTE_MS, dynamic="read-only"),
+            Synonym(name="log.retention.hours", kind=INT, default=168, factor=HOUR_MS, dynamic="read-only"),
+        ),
+        doc="Age above which segments are deleted; -1: no limit.",
+    )
+    segment_bytes: int = setting(
+        1024 * MIB, minimum=MIB, synonyms=("log.segment.bytes",), doc="Size at which a new segment is begun."
+    )
+    segment_index_bytes: int = setting(
+        10 * MIB,
+        minimum=4,
+        synonyms=("log.index.size.max.bytes",),
+        doc="Size at which a full index begins a new segment.",
+    )
+    segment_jitter_ms: int = setting(
+        0,
+        kind=LONG,
+        minimum=0,
+        synonyms=(
+            Synonym(name="log.roll.jitter.ms", default=None),
+            Synonym(name="log.roll.jitter.hours", kind=INT, default=0, minimum=0, factor=HOUR_MS, dynamic="read-only"),
+        ),
+        doc="Random part taken off segment.ms, so that segments are not all begun at once.",
+    )
+    segment_ms: int = setting(
+        7 * DAY_MS,
+        kind=LONG,
+        minimum=1,
+        synonyms=(
+            Synonym(name="log.roll.ms", default=None),
+            Synonym(name="log.roll.hours", kind=INT, default=168, minimum=1, factor=HOUR_MS, dynamic="read-only"),
+        ),
+        doc="Age at which a new segment is begun even if the old one is not full.",
+    )
+    unclean_leader_election_enable: bool = setting(
+        False,
+        synonyms=("unclean.leader.election.enable",),
+        doc="Whether a replica that lost records may lead when no other is left.",
+    )
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleting(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> Self:
+        """This configuration with a topic's own settings put over it; raises InvalidSetting."""
+        if not overrides:
+            return self
+        known = settings_of(LogConfig)
+        for name in overrides:
+            if name not in known:
+                raise InvalidSetting(name, overrides[name], "unknown", message=f"Unknown topic config name: {name}")
+        changed = replace(
+            self, **{field_name(name): parse_value(known[name], text) for name, text in overrides.items()}
+        )
+        changed.check_consistency()
+        return changed
+
+    def check_consistency(self) -> None:
+        """The rules that concern more than one setting."""
+        lags = (self.min_compaction_lag_ms, self.max_compaction_lag_ms)
+        if lags[0] > lags[1]:
+            message = (
+                f"conflict topic config setting min.compaction.lag.ms ({lags[0]}) > max.compaction.lag.ms ({lags[1]})"
+            )
+            raise InvalidSetting("min.compaction.lag.ms", lags[0], "conflict", message=message)
+        if self.remote_storage_enable:
+            message = (
+                "Tiered Storage functionality is disabled in the broker."
+                " Topic cannot be configured with remote log storage."
+            )
+            raise InvalidSetting("remote.storage.enable", True, "disabled", message=message)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicationConfig:
+    """What the replica manager and the controller need to know, for all partitions."""
+
+    num_partitions: int = setting(1, minimum=1, doc="Partitions of a topic created without saying how many.")
+    default_replication_factor: int = setting(1, doc="Replicas of a topic created without saying how many.")
+    auto_create_topics_enable: bool = setting(True, doc="Whether asking for an unknown topic creates it.")
+    delete_topic_enable: bool = setting(True, doc="Whether topics can be deleted.")
+    producer_id_expiration_ms: int = setting(
+        DAY_MS,
+        minimum=1,
+        dynamic="cluster-wide",
+        doc="Time after which an idle producer's sequence numbers are forgotten.",
+    )
+    log_retention_check_interval_ms: int = setting(
+        300_000, kind=LONG, minimum=1, doc="Time between two looks for segments to delete."
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        LONG_MAX, kind=LONG, doc="Time between two looks for logs that are due for a flush by flush.ms."
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        MINUTE_MS, minimum=0, doc="Time between two writes of the recovery points."
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(
+        MINUTE_MS, minimum=0, doc="Time between two writes of the log start offsets."
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        5000, kind=LONG, doc="Time between two writes of the high watermarks."
+    )
+    num_recovery_threads_per_data_dir: int = setting(
+        2, minimum=1, dynamic="cluster-wide", doc="Threads that recover and flush the logs of one data directory."
+    )
+    log_cleaner_enable: bool = setting(True, doc="Whether compacted topics are compacted.")
+    log_cleaner_threads: int = setting(1, minimum=0, dynamic="cluster-wide", doc="Threads that compact logs.")
+    log_cleaner_backoff_ms: int = setting(
+        15_000,
+        kind=LONG,
+        minimum=0,
+        dynamic="cluster-wide",
+        doc="Pause of the cleaner when nothing is to be compacted.",
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        128 * MIB, kind=LONG, dynamic="cluster-wide", doc="Memory for the cleaner's map of keys."
+    )
+    log_cleaner_io_buffer_size: int = setting(
+        524_288, minimum=0, dynamic="cluster-wide", doc="Memory for the cleaner's reads and writes."
+    )
+    replica_lag_time_max_ms: int = setting(
+        30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR."
+    )
+    replica_fetch_max_bytes: int = setting(MIB, minimum=0, doc="Bytes a follower asks for per partition.")
+    replica_fetch_response_max_bytes: int = setting(10 * MIB, minimum=0, doc="Bytes a follower asks for per request.")
+    replica_fetch_min_bytes: int = setting(1, doc="Bytes a leader gathers before it answers a follower.")
+    replica_fetch_wait_max_ms: int = setting(500, doc="Longest wait of a leader for replica.fetch.min.bytes.")
+    replica_fetch_backoff_ms: int = setting(1000, minimum=0, doc="Pause of a follower after a failed fetch.")
+    num_replica_fetchers: int = setting(1, minimum=1, dynamic="cluster-wide", doc="Fetchers per source broker.")
+    max_incremental_fetch_session_cache_slots: int = setting(1000, minimum=0, doc="Incremental fetch sessions kept.")
+    max_request_partition_size_limit: int = setting(
+        2000, minimum=1, doc="Partitions in one page of a DescribeTopicPartitions answer."
+    )
+    fetch_max_bytes: int = setting(55 * MIB, minimum=1024, doc="Largest answer to a fetch request.")

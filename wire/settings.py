@@ -1,0 +1,276 @@
+"""How a setting is declared, read from text and written back: Kafka's types, ranges and error sentences.
+
+A configuration is a frozen dataclass whose field names are Kafka's setting names with '.' written as '_'. Each field is
+made by `setting()`, which keeps what `DescribeConfigs` and the start-up check need beside the default:
+
+    class LogConfig:
+        retention_ms: int = setting(604_800_000, kind=LONG, minimum=-1, doc="...", synonyms=(...))
+
+Nothing else lists settings: names, defaults, ranges, documentation and the broker-wide synonyms of a topic setting are
+all read from these declarations. The dataclass constructor itself does not validate, so that tests can use values
+that an operator could not set.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from enum import IntEnum
+from functools import cache
+from typing import Any, Literal
+
+Dynamic = Literal["read-only", "per-broker", "cluster-wide"]
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class SettingType(IntEnum):
+    """Kafka's configuration types, numbered as in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = SettingType
+
+SAME: Any = object()  # a synonym whose default is its topic setting's
+_BITS = {INT: 32, SHORT: 16, LONG: 64}
+
+
+class InvalidSetting(ValueError):
+    """A value that its setting does not allow; the text is Kafka's."""
+
+    def __init__(self, name: str, value: object, reason: str, *, message: str | None = None) -> None:
+        super().__init__(message or f"Invalid value {_as_java(value)} for configuration {name}: {reason}")
+        self.name = name
+        self.value = value
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synonym:
+    """A broker-wide setting that gives a topic setting its default; what is not said is as the topic setting has it."""
+
+    name: str
+    kind: SettingType | None = None
+    default: Any = SAME
+    factor: int = 1
+    minimum: float | None = None
+    dynamic: Dynamic = "cluster-wide"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Everything known about one setting except its value."""
+
+    name: str = ""
+    kind: SettingType
+    default: Any
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    ignore_case: bool = False
+    nullable: bool = False
+    empty_allowed: bool = True
+    check: Callable[[Any], str | None] | None = None
+    doc: str = ""
+    dynamic: Dynamic = "read-only"
+    synonyms: tuple[Synonym, ...] = ()
+    effective: bool = True
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.kind is PASSWORD
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.dynamic == "read-only"
+
+
+def setting(
+    default: Any, *, kind: SettingType | None = None, synonyms: tuple[Synonym | str, ...] = (), **details: Any
+) -> Any:
+    """Declare a dataclass field that is a setting; the type is told by the default unless `kind` says otherwise.
+
+    Details: minimum, maximum, choices, ignore_case, nullable, empty_allowed, check (value -> reason or None), doc,
+    dynamic ("read-only", "per-broker", "cluster-wide") and effective (False: accepted, described, but without effect).
+    """
+    declared = Setting(
+        kind=kind or _kind_of(default),
+        default=default,
+        synonyms=tuple(Synonym(name=each) if isinstance(each, str) else each for each in synonyms),
+        nullable=details.pop("nullable", default is None),
+        **details,
+    )
+    return field(default=default, metadata={"setting": declared})
+
+
+@cache
+def settings_of(config_class: type) -> Mapping[str, Setting]:
+    """Kafka's name -> setting, for every setting that a configuration class declares."""
+    return {name: declared for name, declared in map(_named, fields(config_class)) if declared is not None}
+
+
+def field_name(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def parse_value(declared: Setting, text: str | None) -> Any:
+    """The value that a text stands for; raises InvalidSetting in Kafka's words."""
+    value = None if text is None else _converted(declared, text.strip())
+    validate(declared, value)
+    return value
+
+
+def format_value(kind: SettingType, value: Any) -> str | None:
+    """The text that Kafka shows for a value."""
+    if value is None:
+        return None
+    if kind is BOOLEAN:
+        return "true" if value else "false"
+    if kind is LIST:
+        return ",".join(value)
+    return _double_text(value) if kind is DOUBLE else str(value)
+
+
+def validate(declared: Setting, value: Any) -> None:
+    """Kafka's validators: ranges, choices, and lists without doubles or empty members."""
+    name = declared.name
+    if value is None:
+        if declared.nullable:
+            return
+        if declared.kind is LIST:
+            raise InvalidSetting(name, None, "null", message=f"Configuration '{name}' values must not be null.")
+        raise InvalidSetting(name, None, "Value must be non-null")
+    if declared.minimum is not None and value < declared.minimum:
+        raise InvalidSetting(name, value, f"Value must be at least {declared.minimum}")
+    if declared.maximum is not None and value > declared.maximum:
+        raise InvalidSetting(name, value, f"Value must be no more than {declared.maximum}")
+    if declared.check is not None and (reason := declared.check(value)):
+        raise InvalidSetting(name, value, reason)
+    if declared.kind is LIST:
+        _validate_list(declared, value)
+    elif declared.choices:
+        _validate_choice(declared, value)
+
+
+def synonym_setting(declared: Setting, synonym: Synonym) -> Setting:
+    """The broker-wide setting that a synonym names."""
+    own_default = synonym.default is not SAME
+    return replace(
+        declared,
+        name=synonym.name,
+        kind=synonym.kind or declared.kind,
+        default=synonym.default if own_default else declared.default,
+        minimum=synonym.minimum if own_default else declared.minimum,
+        nullable=declared.nullable or (own_default and synonym.default is None),
+        dynamic=synonym.dynamic,
+        synonyms=(),
+    )
+
+
+def allowed_text(declared: Setting) -> str:
+    """What a setting allows, for people."""
+    kind = {BOOLEAN: "true or false", LIST: "a comma-separated list"}.get(declared.kind, declared.kind.name.lower())
+    if declared.choices:
+        chosen = ", ".join(declared.choices)
+        return f"a list of {chosen}" if declared.kind is LIST else f"one of {chosen}"
+    if declared.minimum is not None and declared.maximum is not None:
+        return f"{kind} from {declared.minimum} to {declared.maximum}"
+    return f"{kind}, at least {declared.minimum}" if declared.minimum is not None else kind
+
+
+def _named(each: "Field[Any]") -> tuple[str, Setting | None]:
+    declared = each.metadata.get("setting")
+    name = each.name.replace("_", ".")
+    return name, None if declared is None else replace(declared, name=name)
+
+
+def _kind_of(default: object) -> SettingType:
+    for python_type, kind in ((bool, BOOLEAN), (int, INT), (float, DOUBLE), (tuple, LIST)):
+        if isinstance(default, python_type):
+            return kind
+    return STRING
+
+
+def _converted(declared: Setting, text: str) -> Any:
+    kind = declared.kind
+    if kind is BOOLEAN:
+        if text.lower() not in ("true", "false"):
+            raise InvalidSetting(declared.name, text, "Expected value to be either true or false")
+        return text.lower() == "true"
+    if kind in _BITS:
+        return _integer(declared, text)
+    if kind is DOUBLE:
+        try:
+            return float(text)
+        except ValueError:
+            raise InvalidSetting(declared.name, text, "Not a number of type DOUBLE") from None
+    if kind is LIST:
+        return tuple(part.strip() for part in text.split(",")) if text else ()
+    return text
+
+
+def _integer(declared: Setting, text: str) -> int:
+    """Java's Integer.parseInt: an optional sign and digits, within the type's range."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if digits.isdecimal() and len(digits) < 100:
+        value = int(text)
+        limit = 1 << (_BITS[declared.kind] - 1)
+        if -limit <= value < limit:
+            return value
+    raise InvalidSetting(declared.name, text, f"Not a number of type {declared.kind.name}")
+
+
+def _validate_list(declared: Setting, values: tuple[str, ...]) -> None:
+    name = declared.name
+    if not values and not declared.empty_allowed:
+        choices = f"[{', '.join(declared.choices)}]" if declared.choices else "any non-empty value"
+        message = f"Configuration '{name}' must not be empty. Valid values include: {choices}"
+        raise InvalidSetting(name, values, "empty", message=message)
+    if declared.check is not None:
+        return
+    if len(set(values)) != len(values):
+        raise InvalidSetting(name, values, "twice", message=f"Configuration '{name}' values must not be duplicated.")
+    for value in values:
+        if not value:
+            raise InvalidSetting(name, values, "empty", message=f"Configuration '{name}' values must not be empty.")
+        if declared.choices:
+            _validate_choice(declared, value)
+
+
+def _validate_choice(declared: Setting, value: str) -> None:
+    wanted = value.lower() if declared.ignore_case else value
+    known = [choice.lower() for choice in declared.choices] if declared.ignore_case else declared.choices
+    if wanted not in known:
+        manner = " (case insensitive)" if declared.ignore_case else ""
+        raise InvalidSetting(declared.name, value, f"String must be one of{manner}: {', '.join(declared.choices)}")
+
+
+def _as_java(value: object) -> str:
+    """How Java prints a value inside a sentence."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(value)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else _double_text(value) if isinstance(value, float) else str(value)
+
+
+def _double_text(value: float) -> str:
+    """Java's Double.toString: plain between 0.001 and 10^7, otherwise one digit, a fraction and E."""
+    magnitude = abs(value)
+    if magnitude == 0 or 1e-3 <= magnitude < 1e7 or magnitude in (float("inf"), float("nan")):
+        return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), str(value))
+    mantissa, _, exponent = f"{value!r}".partition("e") if "e" in repr(value) else _scientific(value)
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+
+
+def _scientific(value: float) -> tuple[str, str, str]:
+    digits = len(repr(abs(value)).replace(".", "").strip("0"))
+    return f"{value:.{max(digits - 1, 1)}e}".partition("e")
