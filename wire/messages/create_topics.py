@@ -1,0 +1,58 @@
+"""CreateTopics (key 19): create topics, by counts or by explicit replica assignments.
+
+v2 throttle time   v3 answer first, throttle after   v4 counts of -1 mean the broker's defaults (KIP-464)
+v5 flexible; the configs of the new topic are answered (KIP-525)   v6 THROTTLING_QUOTA_EXCEEDED (KIP-599)
+v7 topic id in the answer (KIP-516)
+"""
+
+from ottla.wire.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Message, String, Struct, Uuid, field
+
+
+class CreatableReplicaAssignment(Struct):
+    partition_index: int = field(Int32)
+    broker_ids: list[int] = field(Array(Int32))
+
+
+class CreatableTopicConfig(Struct):
+    name: str = field(String)
+    value: str | None = field(String, nullable="0+")
+
+
+class CreatableTopic(Struct):
+    name: str = field(String)
+    num_partitions: int = field(Int32)
+    replication_factor: int = field(Int16)
+    assignments: list[CreatableReplicaAssignment] = field(Array(CreatableReplicaAssignment))
+    configs: list[CreatableTopicConfig] = field(Array(CreatableTopicConfig))
+
+
+class CreateTopicsRequest(Message, key=19, versions="2-7", flexible="5+"):
+    topics: list[CreatableTopic] = field(Array(CreatableTopic))
+    timeout_ms: int = field(Int32, default=60000)
+    validate_only: bool = field(Bool, versions="1+", default=False)
+
+
+class CreatableTopicConfigs(Struct):
+    name: str = field(String, versions="5+")
+    value: str | None = field(String, versions="5+", nullable="5+")
+    read_only: bool = field(Bool, versions="5+")
+    config_source: int = field(Int8, versions="5+", default=-1)
+    is_sensitive: bool = field(Bool, versions="5+")
+
+
+class CreatableTopicResult(Struct):
+    name: str = field(String)
+    topic_id: bytes = field(Uuid, versions="7+", default=ZERO_UUID)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, versions="1+", nullable="0+")
+    topic_config_error_code: int = field(Int16, versions="5+", tag=0, default=0)
+    num_partitions: int = field(Int32, versions="5+", default=-1)
+    replication_factor: int = field(Int16, versions="5+", default=-1)
+    configs: list[CreatableTopicConfigs] | None = field(
+        Array(CreatableTopicConfigs), versions="5+", nullable="5+", default=[]
+    )
+
+
+class CreateTopicsResponse(Message, key=19, versions="2-7", flexible="5+"):
+    throttle_time_ms: int = field(Int32, versions="2+", default=0)
+    topics: list[CreatableTopicResult] = field(Array(CreatableTopicResult))

@@ -1,0 +1,30 @@
+"""DeleteTopics (key 20): delete topics by name, from v6 on also by id.
+
+v1 throttle time   v2 answer first, throttle after   v3 TOPIC_DELETION_DISABLED   v4 flexible
+v5 error text, THROTTLING_QUOTA_EXCEEDED (KIP-599)   v6 topic ids (KIP-516)
+"""
+
+from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Message, String, Struct, Uuid, field
+
+
+class DeleteTopicState(Struct):
+    name: str | None = field(String, versions="6+", nullable="6+", default=None)
+    topic_id: bytes = field(Uuid, versions="6+")
+
+
+class DeleteTopicsRequest(Message, key=20, versions="1-6", flexible="4+"):
+    topics: list[DeleteTopicState] = field(Array(DeleteTopicState), versions="6+", default=[])
+    topic_names: list[str] = field(Array(String), versions="0-5", default=[])
+    timeout_ms: int = field(Int32)
+
+
+class DeletableTopicResult(Struct):
+    name: str | None = field(String, nullable="6+")
+    topic_id: bytes = field(Uuid, versions="6+", default=ZERO_UUID)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, versions="5+", nullable="5+", default=None)
+
+
+class DeleteTopicsResponse(Message, key=20, versions="1-6", flexible="4+"):
+    throttle_time_ms: int = field(Int32, versions="1+", default=0)
+    responses: list[DeletableTopicResult] = field(Array(DeletableTopicResult))

@@ -1,0 +1,35 @@
+"""IncrementalAlterConfigs (key 44): set (0), delete (1), append to (2) or subtract from (3) single settings (KIP-339).
+
+v1 flexible
+"""
+
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, field
+
+
+class AlterableConfig(Struct):
+    name: str = field(String)
+    config_operation: int = field(Int8)
+    value: str | None = field(String, nullable="0+")
+
+
+class AlterConfigsResource(Struct):
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    configs: list[AlterableConfig] = field(Array(AlterableConfig))
+
+
+class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="1+"):
+    resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))
+    validate_only: bool = field(Bool)
+
+
+class AlterConfigsResourceResponse(Struct):
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+")
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+
+
+class IncrementalAlterConfigsResponse(Message, key=44, versions="0-1", flexible="1+"):
+    throttle_time_ms: int = field(Int32, default=0)
+    responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
