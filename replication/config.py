@@ -249,7 +249,7 @@ class LogConfig:
         """This configuration with a topic's own settings put over it; raises InvalidSetting."""
         if not overrides:
             return self
-        known = settings_of(LogConfig)
+        known = settings_of(type(self))
         for name in overrides:
             if name not in known:
                 raise InvalidSetting(name, overrides[name], "unknown", message=f"Unknown topic config name: {name}")

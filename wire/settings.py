@@ -14,7 +14,6 @@ that an operator could not set.
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import IntEnum
-from functools import cache
 from typing import Any, Literal
 
 Dynamic = Literal["read-only", "per-broker", "cluster-wide"]
@@ -39,6 +38,7 @@ class SettingType(IntEnum):
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = SettingType
 
+_KNOWN: "dict[type, dict[str, Setting]]" = {}
 SAME: Any = object()  # a synonym whose default is its topic setting's
 _BITS = {INT: 32, SHORT: 16, LONG: 64}
 
@@ -83,6 +83,7 @@ class Setting:
     dynamic: Dynamic = "read-only"
     synonyms: tuple[Synonym, ...] = ()
     effective: bool = True
+    internal: bool = False
 
     @property
     def is_sensitive(self) -> bool:
@@ -99,7 +100,8 @@ def setting(
     """Declare a dataclass field that is a setting; the type is told by the default unless `kind` says otherwise.
 
     Details: minimum, maximum, choices, ignore_case, nullable, empty_allowed, check (value -> reason or None), doc,
-    dynamic ("read-only", "per-broker", "cluster-wide") and effective (False: accepted, described, but without effect).
+    dynamic ("read-only", "per-broker", "cluster-wide"), effective (False: accepted, described, but without effect) and
+    internal (True: accepted, not described).
     """
     declared = Setting(
         kind=kind or _kind_of(default),
@@ -111,10 +113,13 @@ def setting(
     return field(default=default, metadata={"setting": declared})
 
 
-@cache
 def settings_of(config_class: type) -> Mapping[str, Setting]:
     """Kafka's name -> setting, for every setting that a configuration class declares."""
-    return {name: declared for name, declared in map(_named, fields(config_class)) if declared is not None}
+    known = _KNOWN.get(config_class)
+    if known is None:
+        named = map(_named, fields(config_class))
+        known = _KNOWN[config_class] = {name: declared for name, declared in named if declared is not None}
+    return known
 
 
 def field_name(name: str) -> str:

@@ -1,0 +1,336 @@
+"""Kafka's broker settings that have no effect in Ottla.
+
+They are accepted, checked for type and range, and described to clients, so that a `server.properties` written for Apache
+Kafka starts unchanged. The start banner names those that were given a value other than their default. One line each:
+
+    name type default [allowed] [per-broker|cluster-wide] [internal]
+
+'-' is no value, '' an empty one. `internal` settings are accepted but not described. A setting that comes to have an
+effect moves to the dataclass of its consumer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from ottla.wire.settings import Setting, SettingType, parse_value
+
+DOCUMENTATION = "Accepted for compatibility with Apache Kafka; has no effect here."
+
+_TABLE = """
+add.partitions.to.txn.retry.backoff.max.ms int 100 0..
+add.partitions.to.txn.retry.backoff.ms int 20 1..
+alter.log.dirs.replication.quota.window.num int 11 1..
+alter.log.dirs.replication.quota.window.size.seconds int 1 1..
+auto.leader.rebalance.enable boolean true
+background.threads int 10 1.. cluster-wide
+broker.heartbeat.interval.ms int 2000
+broker.session.timeout.ms int 9000
+client.quota.callback.class class -
+connection.failed.authentication.delay.ms int 100 0..
+connections.max.reauth.ms long 0
+controlled.shutdown.enable boolean true
+controller.performance.always.log.threshold.ms long 2000 0.. internal
+controller.performance.sample.period.ms long 60000 100.. internal
+controller.quorum.append.linger.ms int 25 0..
+controller.quorum.auto.join.enable boolean false
+controller.quorum.bootstrap.servers list ''
+controller.quorum.election.backoff.max.ms int 1000 0..
+controller.quorum.election.timeout.ms int 1000 0..
+controller.quorum.fetch.max.bytes int 1048576 1..
+controller.quorum.fetch.snapshot.max.bytes int 1048576 1..
+controller.quorum.fetch.timeout.ms int 2000 0..
+controller.quorum.request.timeout.ms int 2000 0..
+controller.quorum.retry.backoff.ms int 20 0..
+controller.quorum.voters list ''
+controller.quota.window.num int 11 1..
+controller.quota.window.size.seconds int 1 1..
+controller.socket.timeout.ms int 30000
+cordoned.log.dirs list '' per-broker
+delegation.token.expiry.check.interval.ms long 3600000 1..
+delegation.token.expiry.time.ms long 86400000 1..
+delegation.token.max.lifetime.ms long 604800000 1..
+delegation.token.secret.key password -
+delete.records.purgatory.purge.interval.requests int 1
+early.start.listeners list -
+fetch.purgatory.purge.interval.requests int 1000
+follower.fetch.last.tiered.offset.enable boolean false cluster-wide
+group.consumer.assignment.interval.ms int 1000 0.. cluster-wide
+group.consumer.assignors list uniform,range
+group.consumer.heartbeat.interval.ms int 5000 1..
+group.consumer.max.assignment.interval.ms int 15000 0..
+group.consumer.max.heartbeat.interval.ms int 15000 1..
+group.consumer.max.session.timeout.ms int 60000 1..
+group.consumer.max.size int 2147483647 1..
+group.consumer.migration.policy string bidirectional disabled/downgrade/upgrade/bidirectional
+group.consumer.min.assignment.interval.ms int 0 0..
+group.consumer.min.heartbeat.interval.ms int 5000 1..
+group.consumer.min.session.timeout.ms int 45000 1..
+group.consumer.regex.refresh.interval.ms int 600000 10000.. internal
+group.consumer.session.timeout.ms int 45000 1..
+group.coordinator.append.linger.ms int -1 -1..
+group.coordinator.background.threads int 2 1..
+group.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
+group.coordinator.rebalance.protocols list classic,consumer,streams consumer/classic/share/streams
+group.coordinator.threads int 4 1..
+group.share.assignment.interval.ms int 1000 0.. cluster-wide
+group.share.assignors list simple
+group.share.delivery.count.limit int 5 2..10
+group.share.heartbeat.interval.ms int 5000 1..
+group.share.initialize.retry.interval.ms int 30000 1.. internal
+group.share.max.assignment.interval.ms int 15000 0..
+group.share.max.delivery.count.limit int 10 5..25
+group.share.max.heartbeat.interval.ms int 15000 1..
+group.share.max.partition.max.record.locks int 4000 2000..10000
+group.share.max.record.lock.duration.ms int 60000 30000..3600000
+group.share.max.session.timeout.ms int 60000 1..
+group.share.max.share.sessions int 2000 1..
+group.share.max.size int 200 1..1000
+group.share.min.assignment.interval.ms int 0 0..
+group.share.min.delivery.count.limit int 2 2..5
+group.share.min.heartbeat.interval.ms int 5000 1..
+group.share.min.partition.max.record.locks int 100 100..2000
+group.share.min.record.lock.duration.ms int 15000 1000..30000
+group.share.min.session.timeout.ms int 45000 1..
+group.share.partition.max.record.locks int 2000 100..10000
+group.share.persister.class.name string org.apache.kafka.server.share.persister.DefaultStatePersister internal
+group.share.record.lock.duration.ms int 30000 1000..3600000
+group.share.session.timeout.ms int 45000 1..
+group.streams.assignment.interval.ms int 1000 0.. cluster-wide
+group.streams.heartbeat.interval.ms int 5000 1..
+group.streams.initial.rebalance.delay.ms int 3000 0..
+group.streams.max.assignment.interval.ms int 15000 0..
+group.streams.max.heartbeat.interval.ms int 15000 1..
+group.streams.max.session.timeout.ms int 60000 1..
+group.streams.max.size int 2147483647 1..
+group.streams.max.standby.replicas int 2 0..
+group.streams.min.assignment.interval.ms int 0 0..
+group.streams.min.heartbeat.interval.ms int 5000 1..
+group.streams.min.session.timeout.ms int 45000 1..
+group.streams.num.standby.replicas int 0 0..
+group.streams.session.timeout.ms int 45000 1..
+initial.broker.registration.timeout.ms int 60000
+internal.metadata.delete.delay.millis long 60000 internal
+internal.metadata.log.segment.bytes int - internal
+internal.metadata.max.batch.size.in.bytes int 8388608 internal
+kafka.metrics.polling.interval.secs int 10 1..
+kafka.metrics.reporters list ''
+leader.imbalance.check.interval.seconds long 300 1..
+log.cleaner.io.buffer.load.factor double 0.9 cluster-wide
+log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308 cluster-wide
+log.dir.failure.timeout.ms long 30000 1..
+log.initial.task.delay.ms long 30000 0.. internal
+metadata.log.dir string -
+metadata.log.max.record.bytes.between.snapshots long 20971520 1..
+metadata.log.max.snapshot.interval.ms long 3600000 0..
+metadata.log.segment.bytes int 1073741824 8388608..
+metadata.log.segment.ms long 604800000
+metadata.max.idle.interval.ms int 500 0..
+metadata.max.retention.bytes long 104857600
+metadata.max.retention.ms long 604800000
+metric.reporters list org.apache.kafka.common.metrics.JmxReporter cluster-wide
+metrics.num.samples int 2 1..
+metrics.recording.level string INFO
+metrics.sample.window.ms long 30000 1..
+num.io.threads int 8 1.. cluster-wide
+num.network.threads int 3 1.. cluster-wide
+num.replica.alter.log.dirs.threads int -
+offsets.load.buffer.size int 5242880 1..
+offsets.topic.compression.codec int 0
+principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
+producer.id.expiration.check.interval.ms int 600000 1.. internal
+producer.purgatory.purge.interval.requests int 1000
+queued.max.request.bytes long -1
+queued.max.requests int 500 1..
+quota.window.num int 11 1..
+quota.window.size.seconds int 1 1..
+remote.fetch.max.wait.ms int 500 1.. cluster-wide
+remote.list.offsets.request.timeout.ms long 30000 1.. cluster-wide
+remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide
+remote.log.index.file.cache.ttl.ms long 900000 -1.. internal
+remote.log.manager.copier.thread.pool.size int 10 1.. cluster-wide
+remote.log.manager.copy.max.bytes.per.second long 9223372036854775807 1.. cluster-wide
+remote.log.manager.copy.quota.window.num int 11 1..
+remote.log.manager.copy.quota.window.size.seconds int 1 1..
+remote.log.manager.expiration.thread.pool.size int 10 1.. cluster-wide
+remote.log.manager.fetch.max.bytes.per.second long 9223372036854775807 1.. cluster-wide
+remote.log.manager.fetch.quota.window.num int 11 1..
+remote.log.manager.fetch.quota.window.size.seconds int 1 1..
+remote.log.manager.follower.thread.pool.size int 2 1.. cluster-wide
+remote.log.manager.task.interval.ms long 30000 1..
+remote.log.manager.task.retry.backoff.max.ms long 30000 1.. internal
+remote.log.manager.task.retry.backoff.ms long 500 1.. internal
+remote.log.manager.task.retry.jitter double 0.2 0..0.5 internal
+remote.log.manager.thread.pool.size int 2 1..
+remote.log.metadata.custom.metadata.max.bytes int 128 0..
+remote.log.metadata.manager.class.name string org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager
+remote.log.metadata.manager.class.path string -
+remote.log.metadata.manager.impl.prefix string rlmm.config.
+remote.log.metadata.manager.listener.name string -
+remote.log.reader.max.pending.tasks int 100 1..
+remote.log.reader.threads int 10 1.. cluster-wide
+remote.log.storage.manager.class.name string -
+remote.log.storage.manager.class.path string -
+remote.log.storage.manager.impl.prefix string rsm.config.
+replica.selector.class string -
+replica.socket.receive.buffer.bytes int 65536
+replica.socket.timeout.ms int 30000
+replication.quota.window.num int 11 1..
+replication.quota.window.size.seconds int 1 1..
+sasl.client.callback.handler.class class -
+sasl.enabled.mechanisms list GSSAPI per-broker
+sasl.jaas.config password - per-broker
+sasl.kerberos.kinit.cmd string /usr/bin/kinit per-broker
+sasl.kerberos.min.time.before.relogin long 60000 per-broker
+sasl.kerberos.principal.to.local.rules list DEFAULT per-broker
+sasl.kerberos.service.name string - per-broker
+sasl.kerberos.ticket.renew.jitter double 0.05 per-broker
+sasl.kerberos.ticket.renew.window.factor double 0.8 per-broker
+sasl.login.callback.handler.class class -
+sasl.login.class class -
+sasl.login.connect.timeout.ms int -
+sasl.login.read.timeout.ms int -
+sasl.login.refresh.buffer.seconds short 300 per-broker
+sasl.login.refresh.min.period.seconds short 60 per-broker
+sasl.login.refresh.window.factor double 0.8 per-broker
+sasl.login.refresh.window.jitter double 0.05 per-broker
+sasl.login.retry.backoff.max.ms long 10000
+sasl.login.retry.backoff.ms long 100
+sasl.mechanism.controller.protocol string GSSAPI
+sasl.mechanism.inter.broker.protocol string GSSAPI per-broker
+sasl.oauthbearer.assertion.algorithm string RS256 es256/rs256
+sasl.oauthbearer.assertion.claim.aud string -
+sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400
+sasl.oauthbearer.assertion.claim.iss string -
+sasl.oauthbearer.assertion.claim.jti.include boolean false
+sasl.oauthbearer.assertion.claim.nbf.seconds int 60 0..3600
+sasl.oauthbearer.assertion.claim.sub string -
+sasl.oauthbearer.assertion.file string -
+sasl.oauthbearer.assertion.private.key.file string -
+sasl.oauthbearer.assertion.private.key.passphrase password -
+sasl.oauthbearer.assertion.template.file string -
+sasl.oauthbearer.client.credentials.client.id string -
+sasl.oauthbearer.client.credentials.client.secret password -
+sasl.oauthbearer.clock.skew.seconds int 30
+sasl.oauthbearer.expected.audience list ''
+sasl.oauthbearer.expected.issuer string -
+sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100
+sasl.oauthbearer.jwks.endpoint.url string -
+sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
+sasl.oauthbearer.jwt.validator.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
+sasl.oauthbearer.scope string -
+sasl.oauthbearer.scope.claim.name string scope
+sasl.oauthbearer.sub.claim.name string sub
+sasl.oauthbearer.token.endpoint.url string -
+sasl.server.callback.handler.class class -
+sasl.server.max.receive.size int 524288
+security.providers string -
+server.max.startup.time.ms long 9223372036854775807 0.. internal
+share.coordinator.append.linger.ms int -1 -1..
+share.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
+share.coordinator.cold.partition.snapshot.interval.ms int 300000 1.. internal
+share.coordinator.load.buffer.size int 5242880 1..
+share.coordinator.snapshot.update.records.per.snapshot int 500 0..500
+share.coordinator.state.topic.compression.codec int 0
+share.coordinator.state.topic.min.isr short 2 1..
+share.coordinator.state.topic.num.partitions int 50 1..
+share.coordinator.state.topic.prune.interval.ms int 300000 1.. internal
+share.coordinator.state.topic.replication.factor short 3 1..
+share.coordinator.state.topic.segment.bytes int 104857600 1..
+share.coordinator.threads int 1 1..
+share.coordinator.write.timeout.ms int 5000 1..
+share.fetch.purgatory.purge.interval.requests int 1000
+socket.connection.setup.timeout.max.ms long 30000
+socket.connection.setup.timeout.ms long 10000
+ssl.allow.dn.changes boolean false
+ssl.allow.san.changes boolean false
+ssl.cipher.suites list '' per-broker
+ssl.client.auth string none required/requested/none per-broker
+ssl.enabled.protocols list TLSv1.2,TLSv1.3 per-broker
+ssl.endpoint.identification.algorithm string https per-broker
+ssl.engine.factory.class class - per-broker
+ssl.key.password password - per-broker
+ssl.keymanager.algorithm string SunX509 per-broker
+ssl.keystore.certificate.chain password - per-broker
+ssl.keystore.key password - per-broker
+ssl.keystore.location string - per-broker
+ssl.keystore.password password - per-broker
+ssl.keystore.type string JKS per-broker
+ssl.principal.mapping.rules string DEFAULT
+ssl.protocol string TLSv1.3 per-broker
+ssl.provider string - per-broker
+ssl.secure.random.implementation string - per-broker
+ssl.trustmanager.algorithm string PKIX per-broker
+ssl.truststore.certificates password - per-broker
+ssl.truststore.location string - per-broker
+ssl.truststore.password password - per-broker
+ssl.truststore.type string JKS per-broker
+telemetry.max.bytes int 1048576 1..
+transaction.partition.verification.enable boolean true cluster-wide
+transaction.state.log.load.buffer.size int 5242880 1..
+transaction.two.phase.commit.enable boolean false
+unclean.leader.election.interval.ms long 300000 1.. internal
+unstable.api.versions.enable boolean false internal
+unstable.feature.versions.enable boolean false internal
+follower.replication.throttled.rate long 9223372036854775807 0.. cluster-wide internal
+leader.replication.throttled.rate long 9223372036854775807 0.. cluster-wide internal
+replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. cluster-wide internal
+"""
+
+_FORMER = """
+allow.everyone.if.no.acl.found auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
+controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms delegation.token.master.key
+eligible.leader.replicas.enable group.coordinator.new.enable inter.broker.protocol.version
+log.message.downconversion.enable log.message.format.version log.message.timestamp.difference.max.ms
+offsets.commit.required.acks password.encoder.cipher.algorithm password.encoder.iterations
+password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
+password.encoder.secret reserved.broker.max.id super.users zookeeper.clientCnxnSocket
+zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
+zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable
+zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
+zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
+zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
+zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+"""
+
+FORMER_SETTINGS = frozenset(_FORMER.split())
+"""Settings of Kafka 3.9 and of its authorizer: accepted, not described."""
+
+
+@cache
+def inert_settings() -> Mapping[str, Setting]:
+    """Kafka's name -> setting, read from the table on first use."""
+    return {declared.name: declared for declared in map(_parsed, _TABLE.split("\n")[1:-1])}
+
+
+def _parsed(line: str) -> Setting:
+    name, kind, default, *details = line.split()
+    settled: dict[str, Any] = {"dynamic": "read-only", "internal": False}
+    for detail in details:
+        if detail in ("per-broker", "cluster-wide"):
+            settled["dynamic"] = detail
+        elif detail == "internal":
+            settled["internal"] = True
+        elif ".." in detail:
+            low, _, high = detail.partition("..")
+            settled |= {"minimum": _number(low), "maximum": _number(high)}
+        else:
+            settled |= {"choices": tuple(detail.split("/")), "ignore_case": True}
+    value_type = SettingType[kind.upper()]
+    bare = Setting(
+        name=name, kind=value_type, default=None, nullable=default == "-", doc=DOCUMENTATION, effective=False, **settled
+    )
+    return replace(bare, default=_default(bare, default))
+
+
+def _default(declared: Setting, text: str) -> Any:
+    if text == "-":
+        return None
+    return parse_value(declared, "" if text == "''" else text)
+
+
+def _number(text: str) -> float | None:
+    return None if not text else float(text) if "." in text else int(text)

@@ -1,0 +1,85 @@
+"""Java's .properties format, as `server.properties` and `meta.properties` use it.
+
+A logical line is a key, then `=`, `:` or white space, then a value. `#` and `!` begin a comment line, a backslash at the
+end of a line continues it without the next line's indentation, and `\\t \\n \\r \\f \\uXXXX` are escapes; any other
+escaped character stands for itself. A later value of a key replaces an earlier one.
+"""
+
+from collections.abc import Iterator
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANK = " \t\f"
+
+
+class MalformedProperties(ValueError):
+    """A text that Java's Properties would refuse; the message names the line."""
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The keys and values of a .properties text."""
+    found: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        end = _end_of_key(line)
+        try:
+            key, value = _unescaped(line[:end]), _unescaped(_without_separator(line[end:]))
+        except ValueError:
+            raise MalformedProperties(f"line {number}: malformed \\uxxxx encoding") from None
+        found[key] = value
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with continuations joined and comments left out, each with the number of its first line."""
+    pending, started = "", 0
+    for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+        line = natural.lstrip(_BLANK)
+        if not started and line[:1] in ("", "#", "!"):
+            continue
+        pending, started = pending + line, started or number
+        if _is_continued(line):
+            pending = pending[:-1]
+            continue
+        yield started, pending
+        pending, started = "", 0
+    if pending:
+        yield started, pending
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _end_of_key(line: str) -> int:
+    position = 0
+    while position < len(line):
+        if line[position] == "\\":
+            position += 1
+        elif line[position] in "=:" or line[position] in _BLANK:
+            return position
+        position += 1
+    return len(line)
+
+
+def _without_separator(rest: str) -> str:
+    stripped = rest.lstrip(_BLANK)
+    return stripped[1:].lstrip(_BLANK) if stripped[:1] in ("=", ":") else stripped
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    parts: list[str] = []
+    characters = iter(text)
+    for character in characters:
+        if character != "\\":
+            parts.append(character)
+            continue
+        escaped = next(characters, "")
+        if escaped == "u":
+            digits = "".join(next(characters, "") for _ in range(4))
+            if len(digits) != 4:
+                raise ValueError(digits)
+            parts.append(chr(int(digits, 16)))
+        else:
+            parts.append(_ESCAPES.get(escaped, escaped))
+    return "".join(parts)
