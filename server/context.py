@@ -13,8 +13,8 @@ ANONYMOUS = "User:ANONYMOUS"
 class RequestContext:
     """One request's surroundings: who asks, at which version, of which broker, at what time.
 
-    A connection keeps one object and refreshes `api_version`, `client_id` and `now_ms` for each request, so a handler
-    that waits must read what it needs before its first await.
+    A connection keeps one object and refreshes it for each request; as it serves one request at a time, the object is
+    stable while a handler runs, only `now_ms` grows old across an await.
     """
 
     __slots__ = ("api_version", "broker", "client_host", "client_id", "listener_name", "now_ms", "principal")

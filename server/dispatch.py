@@ -4,8 +4,9 @@ A handler is a function `(request, context) -> response`, declared with `@handle
 `server/handlers/<api>.py`. It may be a plain function (preferred where nothing has to be waited for), a plain function
 that sometimes returns an awaitable, or an async function. `None` means that no response is sent (Produce with acks=0).
 
-Buffers inside a request (record batches) are views of the connection's receive buffer: they are valid until the
-handler's first await and must be copied by a handler that needs them longer.
+Buffers inside a request (record batches) are views of the connection's receive buffer. They are valid until the handler
+function returns, so an `async def`, whose body starts later, never sees them valid, and a plain function that returns an
+awaitable copies what the awaitable needs.
 """
 
 from __future__ import annotations
@@ -32,14 +33,26 @@ class CloseConnection(Exception):
 class Route:
     """Everything the connection needs to serve one api key; counters are plain integers read by metrics."""
 
-    __slots__ = ("api_key", "error_count", "handler", "request_class", "request_count", "response_class", "versions")
+    __slots__ = (
+        "abandonable",
+        "api_key",
+        "error_count",
+        "handler",
+        "request_class",
+        "request_count",
+        "response_class",
+        "versions",
+    )
 
-    def __init__(self, request_class: type[Message], versions: VersionRange, handler: Handler) -> None:
+    def __init__(
+        self, request_class: type[Message], versions: VersionRange, handler: Handler, *, abandonable: bool
+    ) -> None:
         self.api_key = request_class.api_key
         self.request_class = request_class
         self.response_class: type[Message] = _response_class(request_class)
         self.versions = versions
         self.handler = handler
+        self.abandonable = abandonable
         self.request_count = 0
         self.error_count = 0
 
@@ -58,13 +71,21 @@ def _response_class(request_class: type[Message]) -> type[Message]:
     return response_class
 
 
-def handles(request_class: type[Message], *, versions: str | None = None) -> Callable[[HandlerT], HandlerT]:
-    """Register the decorated function for `request_class`; `versions` narrows what is advertised and served."""
+def handles(
+    request_class: type[Message], *, versions: str | None = None, abandonable: bool = False
+) -> Callable[[HandlerT], HandlerT]:
+    """Register the decorated function for `request_class`.
+
+    `versions` narrows what is advertised and served. An `abandonable` handler may be cancelled while it waits when its
+    peer has closed the connection; give this to handlers that wait long and change nothing on the way.
+    """
 
     def register(handler: HandlerT) -> HandlerT:
         assert request_class.api_key not in ROUTES, f"two handlers for {request_class.__name__}"
         served = request_class.versions if versions is None else VersionRange.parse(versions)
-        ROUTES[request_class.api_key] = Route(request_class, served, handler)
+        ROUTES[request_class.api_key] = Route(
+            request_class, served, handler, abandonable=abandonable
+        )
         return handler
 
     return register

@@ -1,0 +1,228 @@
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changed.
+
+What a request's session id and epoch ask for:
+
+    id    epoch   meaning
+    0     0       full fetch; the answer carries a new session id if the cache has room
+    0     -1      full fetch without a session
+    N     0, -1   full fetch that first closes session N (0 also asks for a new one)
+    N     n >= 1  incremental: `topics` are added or changed, `forgotten_topics_data` removed; n must be the next epoch
+
+Errors of an incremental fetch: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
+(names and topic ids may not be mixed). A session whose last partition is forgotten ends.
+
+An incremental answer holds a partition only if there is something to tell: records, an error, a moved high watermark or
+log start offset, a preferred replica, a diverging epoch. A partition that returned records moves to the end of the
+order, so that all get their turn. Kafka: FetchManager, FetchContext, FetchSessionCacheShard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster_state import ClusterState
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+NO_SESSION = 0
+TOPIC_IDS_SINCE = 13
+EVICTION_MS = 120_000  # Kafka's min.incremental.fetch.session.eviction.ms
+_EPOCH_MAX = (1 << 31) - 1
+
+Key = tuple[str | bytes, int]  # topic name, or topic id from v13 on, and partition
+
+
+class FetchTarget:
+    """One partition somebody fetches: what was asked for last, and what was told last (-1: nothing yet)."""
+
+    __slots__ = ("asked", "topic", "topic_id", "told_high_watermark", "told_log_start_offset")
+
+    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
+        self.topic = topic  # None while the topic id is unknown here
+        self.topic_id = topic_id
+        self.asked = asked
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+
+    @property
+    def key(self) -> Key:
+        name = self.topic_id if self.topic_id != ZERO_UUID else self.topic
+        assert name is not None
+        return name, self.asked.partition
+
+    def has_news(self, data: PartitionData) -> bool:
+        """Whether an incremental answer must mention `data`; remembers what it tells."""
+        news = bool(data.records) or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0
+        news = news or data.error_code != 0
+        if self.told_high_watermark != data.high_watermark or self.told_log_start_offset != data.log_start_offset:
+            news = True
+        self.told_high_watermark = -1 if data.error_code else data.high_watermark
+        self.told_log_start_offset = data.log_start_offset
+        return news
+
+
+class FetchSession:
+    """The partitions of one session, in serving order."""
+
+    __slots__ = ("created_ms", "epoch", "is_follower", "last_used_ms", "session_id", "targets", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, is_follower: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.is_follower = is_follower
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.epoch = 1
+        self.targets: dict[Key, FetchTarget] = {}
+
+    def update(self, changed: Iterable[FetchTarget], forgotten: Iterable[Key]) -> None:
+        for target in changed:
+            known = self.targets.setdefault(target.key, target)
+            known.asked = target.asked
+        for key in forgotten:
+            self.targets.pop(key, None)
+
+    def advance(self, now_ms: int) -> None:
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+        self.last_used_ms = now_ms
+
+    def move_to_end(self, target: FetchTarget) -> None:
+        if self.targets.pop(target.key, None) is not None:
+            self.targets[target.key] = target
+
+
+class FetchContext:
+    """One fetch request's targets, and how its answer relates to a session."""
+
+    __slots__ = ("error", "is_incremental", "session", "targets")
+
+    def __init__(
+        self,
+        targets: list[FetchTarget],
+        *,
+        error: ErrorCode = ErrorCode.NONE,
+        session: FetchSession | None = None,
+        is_incremental: bool = False,
+    ) -> None:
+        self.targets = targets
+        self.error = error
+        self.session = session
+        self.is_incremental = is_incremental
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id if self.session is not None else NO_SESSION
+
+    def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
+        """What of `answers` goes into the response; remembers in the session what the client now knows."""
+        session = self.session
+        if session is None:
+            return answers
+        told = [(target, data) for target, data in answers if target.has_news(data) or not self.is_incremental]
+        if self.is_incremental:
+            for target, data in told:
+                if data.records:
+                    session.move_to_end(target)
+        return told
+
+
+class FetchSessionCache:
+    """All sessions of this broker. `new_id` gives a random positive int32."""
+
+    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._new_id = new_id
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, version: int, cluster: ClusterState, now_ms: int) -> FetchContext:
+        """The context a request asks for; see the table in the module's docstring."""
+        changed = _targets(request, version, cluster)
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            if request.session_epoch == FINAL_EPOCH:
+                return FetchContext(changed)
+            return FetchContext(changed, session=self._create(changed, request, version, now_ms))
+        return self._incremental(request, version, changed, cluster, now_ms)
+
+    def _incremental(
+        self, request: FetchRequest, version: int, changed: list[FetchTarget], cluster: ClusterState, now_ms: int
+    ) -> FetchContext:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return FetchContext([], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.update(changed, _forgotten(request, version))
+        if not session.targets:
+            del self._sessions[session.session_id]
+            return FetchContext(changed)
+        session.advance(now_ms)
+        targets = list(session.targets.values())
+        for target in targets:
+            if target.topic is None:
+                target.topic = _topic_name(cluster, target.topic_id)
+        return FetchContext(targets, session=session, is_incremental=True)
+
+    def _create(
+        self, targets: list[FetchTarget], request: FetchRequest, version: int, now_ms: int
+    ) -> FetchSession | None:
+        is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+        if len(self._sessions) >= self._slots and not self._evict(len(targets), is_follower, now_ms):
+            return None
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        session = FetchSession(
+            session_id, uses_topic_ids=version >= TOPIC_IDS_SINCE, is_follower=is_follower, now_ms=now_ms
+        )
+        session.update(targets, ())
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
+        """Make room for a session of `size` partitions: the longest unused one if stale, else a smaller, older one."""
+        if not self._sessions:
+            return False
+        stale = min(self._sessions.values(), key=lambda session: session.last_used_ms)
+        if now_ms - stale.last_used_ms > EVICTION_MS:
+            del self._sessions[stale.session_id]
+            return True
+        least = min(self._sessions.values(), key=lambda session: (session.is_follower, len(session.targets)))
+        is_better = (is_follower, size) > (least.is_follower, len(least.targets))
+        if is_better and now_ms - least.created_ms > EVICTION_MS:
+            del self._sessions[least.session_id]
+            return True
+        return False
+
+
+def _topic_name(cluster: ClusterState, topic_id: bytes) -> str | None:
+    topic = cluster.topic_by_id(topic_id)
+    return None if topic is None else topic.name
+
+
+def _targets(request: FetchRequest, version: int, cluster: ClusterState) -> list[FetchTarget]:
+    targets = []
+    for topic in request.topics:
+        name = topic.topic if version < TOPIC_IDS_SINCE else _topic_name(cluster, topic.topic_id)
+        for partition in topic.partitions:
+            targets.append(FetchTarget(name, topic.topic_id, partition))
+    return targets
+
+
+def _forgotten(request: FetchRequest, version: int) -> list[Key]:
+    return [
+        (topic.topic if version < TOPIC_IDS_SINCE else topic.topic_id, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    ]

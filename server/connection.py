@@ -1,0 +1,264 @@
+"""One client connection: frames in, answers out, in order, by one task.
+
+The way of a request: read into the inbox -> cut complete frames -> find the `Call` (decoder, handler, encoder) of its
+(api key, version) -> run the handler at once -> collect the answers of all frames of this read -> one send. Only what
+cannot be answered at once is awaited, and before that everything already answered is sent.
+
+Limits: a read's frames are handled for `TURN_SECONDS` before other connections get their turn; while answers cannot be
+sent nothing more is read, so a peer that never reads holds one read's worth of answers.
+
+Errors: `ProtocolViolation` and `CloseConnection` close with one log line; a reset by the peer is silent; anything else
+is a bug and is logged with its traceback, and only this connection pays for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import CloseConnection, Route
+from ottla.server.inbox import Inbox
+from ottla.server.outbox import Outbox, Progress
+from ottla.wire.errors import KafkaError, ProtocolViolation
+from ottla.wire.headers import skip_tagged_fields
+
+if TYPE_CHECKING:
+    from ottla.server.listener import Listener
+
+logger = logging.getLogger("ottla.connection")
+
+TURN_SECONDS = 0.010
+API_VERSIONS_KEY = 18
+
+_header = struct.Struct(">hhih").unpack_from  # api key, api version, correlation id, length of the client id
+_HEADER_BYTES = 10
+_envelope = struct.Struct(">ii").pack  # frame size, correlation id
+_envelope_flexible = struct.Struct(">iix").pack  # the same with an empty tag section
+
+
+class Call:
+    """What serving one (api key, version) needs, resolved once for the whole process."""
+
+    __slots__ = ("decode", "encode", "envelope", "envelope_bytes", "flexible", "handler", "route", "version")
+
+    def __init__(self, route: Route, version: int) -> None:
+        flexible_answer = version in route.response_class.flexible and route.api_key != API_VERSIONS_KEY
+        self.route = route
+        self.version = version
+        self.handler = route.handler
+        self.decode = route.request_class.decoder(version)
+        self.encode = route.response_class.encoder(version)
+        self.flexible = version in route.request_class.flexible
+        self.envelope: Callable[[int, int], bytes] = _envelope_flexible if flexible_answer else _envelope
+        self.envelope_bytes = 5 if flexible_answer else 4  # without the size field
+
+
+class Calls:
+    """The calls this broker serves, made on first use. Key: (api key << 16) + version."""
+
+    def __init__(self, routes: dict[int, Route]) -> None:
+        self._routes = routes
+        self._made: dict[int, Call] = {}
+        self.get = self._made.get
+
+    def resolve(self, api_key: int, version: int) -> Call:
+        """The call of a served (key, version). ApiVersions answers every version, the unknown ones in format 0."""
+        route = self._routes.get(api_key)
+        if route is None:
+            raise ProtocolViolation(f"api key {api_key} (version {version}) is not served")
+        if version not in route.versions:
+            if api_key != API_VERSIONS_KEY:
+                raise ProtocolViolation(f"{route.name} version {version} is not served")
+            return UnsupportedApiVersions(route, version)
+        call = self._made[(api_key << 16) + version] = Call(route, version)
+        return call
+
+
+class UnsupportedApiVersions(Call):
+    """ApiVersions newer than ours: the header is flexible, the body is not read, the answer has format 0."""
+
+    __slots__ = ()
+
+    def __init__(self, route: Route, version: int) -> None:
+        super().__init__(route, 0)
+        self.version = version
+        self.flexible = True
+        self.decode = lambda buffer, start, end: route.request_class()
+
+
+class Connection:
+    """Serves one accepted socket until it ends; see the module's docstring."""
+
+    __slots__ = (
+        "_calls",
+        "_client_id_raw",
+        "_context",
+        "_inbox",
+        "_outbox",
+        "_peer",
+        "_socket",
+        "cancel_scope",
+        "is_parked",
+        "last_active",
+    )
+
+    def __init__(self, sock: socket.socket, host: str, listener: Listener) -> None:
+        self._socket = sock
+        self._peer = host
+        self._calls = listener.calls
+        self._context = RequestContext(listener.broker, client_host="/" + host, listener_name=listener.name)
+        self._client_id_raw = b""
+        self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
+        self._outbox = Outbox()
+        self.cancel_scope = trio.CancelScope()
+        self.is_parked = False
+        self.last_active = time.monotonic()
+
+    async def run(self) -> None:
+        """Serve until the peer leaves, the housekeeper cancels, or an error ends it."""
+        try:
+            with self.cancel_scope:
+                await self._serve()
+        except (ProtocolViolation, CloseConnection) as error:
+            logger.warning("closing the connection of %s (client id %r): %s", self._peer, self._context.client_id, error)
+        except (ConnectionError, TimeoutError):
+            pass  # the peer went away; nobody is left to tell
+        except Exception:
+            logger.exception("bug: closing the connection of %s (client id %r)", self._peer, self._context.client_id)
+        finally:
+            self._inbox.close()
+            self._socket.close()
+
+    def peer_has_left(self) -> bool:
+        """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    async def _serve(self) -> None:
+        inbox, sock = self._inbox, self._socket
+        while True:
+            inbox.detach()
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                if inbox.receive(sock) == 0:
+                    return
+            except BlockingIOError:
+                continue
+            self.last_active = now = time.monotonic()
+            self._context.now_ms = time.time_ns() // 1_000_000
+            try:
+                await self._answer_frames(now + TURN_SECONDS)
+            finally:
+                await self._flush()  # also what was answered before a bad frame
+
+    async def _answer_frames(self, turn_end: float) -> None:
+        inbox = self._inbox
+        while (frame := inbox.next_frame()) is not None:
+            result = self._begin(inbox.buffer, frame[0], frame[1])
+            if result is not None:
+                await self._finish(*result)
+                turn_end = time.monotonic() + TURN_SECONDS
+                self._context.now_ms = time.time_ns() // 1_000_000
+            elif time.monotonic() > turn_end:
+                inbox.detach()
+                await self._flush()
+                await trio.lowlevel.checkpoint()
+                turn_end = time.monotonic() + TURN_SECONDS
+                self._context.now_ms = time.time_ns() // 1_000_000
+
+    # ------------------------------------------------------------------ one request
+
+    def _begin(self, buffer: bytearray, start: int, end: int) -> tuple[Call, int, Any] | None:
+        """Handle one frame. Returns what must be awaited before the answer can be built, else None."""
+        if end - start < _HEADER_BYTES:
+            raise ProtocolViolation(f"a frame of {end - start} bytes is too short for a request header")
+        api_key, version, correlation_id, client_id_length = _header(buffer, start)
+        call = self._calls.get((api_key << 16) + version) or self._calls.resolve(api_key, version)
+        position = self._read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
+        if call.flexible:
+            position = skip_tagged_fields(buffer, position, end)
+        request = call.decode(buffer, position, end)
+        context = self._context
+        context.api_version = call.version
+        call.route.request_count += 1
+        try:
+            result = call.handler(request, context)
+        except KafkaError as error:
+            result = self._error_answer(call, error)
+        if result is None:
+            return None
+        if hasattr(result, "__await__"):
+            return call, correlation_id, result
+        self._answer(call, correlation_id, result)
+        return None
+
+    def _read_client_id(self, buffer: bytearray, position: int, length: int, end: int) -> int:
+        if length < 0:
+            if length < -1:
+                raise ProtocolViolation("a client id of negative length")
+            length = 0
+        if position + length > end:
+            raise ProtocolViolation("a client id longer than its frame")
+        raw = buffer[position : position + length]
+        if raw != self._client_id_raw:
+            self._client_id_raw = bytes(raw)
+            self._context.client_id = raw.decode("utf-8", "replace")
+        return position + length
+
+    def _error_answer(self, call: Call, error: KafkaError) -> Any:
+        """The response that carries `error` at its top level; an api without such a field may not raise."""
+        call.route.error_count += 1
+        answer = call.route.response_class.of_error(error.code, error.message)
+        if answer is None:
+            raise RuntimeError(f"{call.route.name} has no top-level error code for {error.code.name}") from error
+        return answer
+
+    def _answer(self, call: Call, correlation_id: int, response: Any) -> None:
+        out = self._outbox.parts
+        envelope_at = len(out)
+        out.append(b"")
+        call.encode(response, out.append)
+        size = call.envelope_bytes
+        for index in range(envelope_at + 1, len(out)):
+            size += len(out[index])
+        out[envelope_at] = call.envelope(size, correlation_id)
+
+    async def _finish(self, call: Call, correlation_id: int, waiting: Any) -> None:
+        """Await the rest of a request; answers that are ready go out first."""
+        self._inbox.detach()
+        await self._flush()
+        self.is_parked = call.route.abandonable
+        try:
+            response = await waiting
+        except KafkaError as error:
+            response = self._error_answer(call, error)
+        finally:
+            self.is_parked = False
+        self.last_active = time.monotonic()
+        if response is not None:
+            self._answer(call, correlation_id, response)
+
+    async def _flush(self) -> None:
+        """Send everything that was answered, waiting for a slow peer and for cold pages of the log."""
+        outbox = self._outbox
+        while outbox.parts:
+            progress = outbox.send(self._socket)
+            if progress is Progress.DONE:
+                return
+            self._inbox.detach()
+            if progress is Progress.BLOCKED:
+                await trio.lowlevel.wait_writable(self._socket)
+            else:
+                await trio.to_thread.run_sync(outbox.warm)
+            self.last_active = time.monotonic()

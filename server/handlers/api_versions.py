@@ -1,0 +1,43 @@
+"""ApiVersions: which requests this broker answers, derived from the dispatch table.
+
+Behaviour
+* A version newer than ours is answered in format 0 with UNSUPPORTED_VERSION and our range of this key, so that the
+  client can ask again (KIP-511). The connection hands such a request over with its original `api_version`.
+* From v3 on the client names its software; a name or version outside Kafka's pattern is INVALID_REQUEST.
+* No feature is advertised: transactions and the newer group protocols are not served yet, and clients take the absence
+  of a feature as level 0.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import ROUTES, handles
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handles(ApiVersionsRequest)
+def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    versions = ApiVersionsRequest.versions
+    if context.api_version not in versions:
+        own = ApiVersion(api_key=ApiVersionsRequest.api_key, min_version=versions.first, max_version=versions.last)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+    if context.api_version >= 3 and not _is_named_properly(request):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served_api_versions())
+
+
+def served_api_versions() -> list[ApiVersion]:
+    """Every served key with its range, in key order."""
+    return [
+        ApiVersion(api_key=key, min_version=route.versions.first, max_version=route.versions.last)
+        for key, route in sorted(ROUTES.items())
+    ]
+
+
+def _is_named_properly(request: ApiVersionsRequest) -> bool:
+    return all(_SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version))

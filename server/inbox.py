@@ -1,0 +1,140 @@
+"""Where a connection's received bytes wait to be cut into frames.
+
+All connections of the event loop receive into one shared buffer: a read is answered before the next one happens, so an
+idle connection needs no memory of its own. Whoever is about to suspend calls `detach()` first; it moves the bytes that
+belong to no complete frame yet into a buffer of this connection's own. That buffer grows with the bytes that really
+arrived, never to what a length field claims, and comes from a small pool because large frames come in series.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from ottla.wire.errors import ProtocolViolation
+
+SHARED_BUFFER_BYTES = 256 * 1024
+OWN_BUFFER_BYTES_MIN = 16 * 1024
+POOLED_BUFFERS_MAX = 4
+POOLED_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+
+_frame_size = struct.Struct(">i").unpack_from
+
+
+class ReceiveBuffers:
+    """The shared buffer of one event loop and a few kept buffers for partial frames."""
+
+    def __init__(self) -> None:
+        self.shared = bytearray(SHARED_BUFFER_BYTES)
+        self._pool: list[bytearray] = []
+
+    def take(self, wanted: int, minimum: int) -> bytearray:
+        """A buffer of `wanted` bytes if one is at hand, else a new one of `minimum` bytes."""
+        for index, buffer in enumerate(self._pool):
+            if len(buffer) >= wanted:
+                return self._pool.pop(index)
+        return bytearray(minimum)
+
+    def give_back(self, buffer: bytearray) -> None:
+        if len(self._pool) < POOLED_BUFFERS_MAX and len(buffer) <= POOLED_BUFFER_BYTES_MAX:
+            self._pool.append(buffer)
+
+
+class Inbox:
+    """Unanswered bytes of one connection: `buffer[start:end]`."""
+
+    __slots__ = ("_buffers", "_frame_bytes_max", "_own", "buffer", "end", "start")
+
+    def __init__(self, buffers: ReceiveBuffers, frame_bytes_max: int) -> None:
+        self._buffers = buffers
+        self._frame_bytes_max = frame_bytes_max
+        self._own: bytearray | None = None
+        self.buffer = buffers.shared
+        self.start = 0
+        self.end = 0
+
+    def receive(self, sock: socket.socket) -> int:
+        """Read what the socket holds, at least once; 0 at the end of the stream, BlockingIOError if there is nothing."""
+        if self._own is None:
+            self.start = 0
+            self.end = sock.recv_into(self.buffer)
+            return self.end
+        received = self._receive_own(sock)
+        total = received
+        while received and not self._holds_frame():
+            try:
+                received = self._receive_own(sock)
+            except BlockingIOError:
+                break
+            total += received
+        return total
+
+    def next_frame(self) -> tuple[int, int] | None:
+        """Cut the next complete frame: its bounds in `buffer`, without the length field."""
+        start = self.start
+        if self.end - start < 4:
+            return None
+        size: int = _frame_size(self.buffer, start)[0]
+        if not 0 <= size <= self._frame_bytes_max:
+            raise ProtocolViolation(f"a frame of {size} bytes; socket.request.max.bytes allows {self._frame_bytes_max}")
+        frame_end = start + 4 + size
+        if frame_end > self.end:
+            return None
+        self.start = frame_end
+        return start + 4, frame_end
+
+    def detach(self) -> None:
+        """Let go of the shared buffer, and of the own one when nothing is left in it. Call before every suspension."""
+        rest = self.end - self.start
+        if rest == 0:
+            if self._own is not None:
+                self.close()
+        elif self._own is None:
+            self._move_to(self._buffers.take(self._wanted(rest), max(rest, OWN_BUFFER_BYTES_MIN)))
+
+    def close(self) -> None:
+        """Return the own buffer to the pool and forget its bytes."""
+        if self._own is not None:
+            self._buffers.give_back(self._own)
+        self._own = None
+        self.buffer = self._buffers.shared
+        self.start = self.end = 0
+
+    def _receive_own(self, sock: socket.socket) -> int:
+        if self.end == len(self.buffer):
+            self._make_room()
+        with memoryview(self.buffer) as view:
+            received = sock.recv_into(view[self.end :])
+        self.end += received
+        return received
+
+    def _make_room(self) -> None:
+        """Room behind the bytes: by moving them to the front, else in a buffer of twice the bytes that are there."""
+        rest = self.end - self.start
+        if self.start > 0:
+            with memoryview(self.buffer) as view:
+                view[:rest] = view[self.start : self.end]
+            self.start, self.end = 0, rest
+            return
+        previous = self._own
+        self._move_to(self._buffers.take(self._wanted(rest), min(self._wanted(rest), 2 * rest)))
+        if previous is not None:
+            self._buffers.give_back(previous)
+
+    def _move_to(self, target: bytearray) -> None:
+        rest = self.end - self.start
+        with memoryview(self.buffer) as view:
+            target[:rest] = view[self.start : self.end]
+        self._own = self.buffer = target
+        self.start, self.end = 0, rest
+
+    def _wanted(self, rest: int) -> int:
+        """Bytes that the first frame needs as a whole, as far as its length field is known and honest."""
+        if rest < 4:
+            return OWN_BUFFER_BYTES_MIN
+        size: int = _frame_size(self.buffer, self.start)[0]
+        return max(rest + 1, OWN_BUFFER_BYTES_MIN, min(size, self._frame_bytes_max) + 4)
+
+    def _holds_frame(self) -> bool:
+        rest = self.end - self.start
+        return rest >= 4 and rest >= 4 + int(_frame_size(self.buffer, self.start)[0])

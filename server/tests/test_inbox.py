@@ -1,0 +1,111 @@
+"""Frames are cut from whatever pieces a peer sends, and memory follows the bytes that arrived."""
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ottla.server.inbox import OWN_BUFFER_BYTES_MIN, SHARED_BUFFER_BYTES, Inbox, ReceiveBuffers
+from ottla.wire.errors import ProtocolViolation
+
+FRAME_BYTES_MAX = 1_000_000
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, peer = socket.socketpair()
+    ours.setblocking(False)
+    with ours, peer:
+        yield ours, peer
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def frames_of(inbox: Inbox) -> list[bytes]:
+    found = []
+    while (bounds := inbox.next_frame()) is not None:
+        found.append(bytes(inbox.buffer[bounds[0] : bounds[1]]))
+    return found
+
+
+def test_several_frames_of_one_read_are_cut_from_the_shared_buffer(pair):
+    ours, peer = pair
+    buffers = ReceiveBuffers()
+    inbox = Inbox(buffers, FRAME_BYTES_MAX)
+    peer.sendall(frame(b"one") + frame(b"") + frame(b"three"))
+    assert inbox.receive(ours) == 20
+    assert frames_of(inbox) == [b"one", b"", b"three"]
+    inbox.detach()
+    assert inbox.buffer is buffers.shared
+
+
+def test_a_partial_frame_survives_another_connection_using_the_shared_buffer(pair):
+    ours, peer = pair
+    buffers = ReceiveBuffers()
+    inbox = Inbox(buffers, FRAME_BYTES_MAX)
+    peer.sendall(frame(b"whole") + frame(b"partial")[:6])
+    inbox.receive(ours)
+    assert frames_of(inbox) == [b"whole"]
+    inbox.detach()
+    buffers.shared[:64] = b"x" * 64
+    peer.sendall(frame(b"partial")[6:])
+    inbox.receive(ours)
+    assert frames_of(inbox) == [b"partial"]
+    inbox.detach()
+    assert inbox.buffer is buffers.shared
+
+
+def test_a_claimed_length_allocates_nothing_before_its_bytes_arrive(pair):
+    ours, peer = pair
+    inbox = Inbox(ReceiveBuffers(), FRAME_BYTES_MAX)
+    peer.sendall(struct.pack(">i", FRAME_BYTES_MAX) + b"only this")
+    inbox.receive(ours)
+    assert frames_of(inbox) == []
+    inbox.detach()
+    assert len(inbox.buffer) == OWN_BUFFER_BYTES_MIN
+
+
+@pytest.mark.parametrize("size", [-1, FRAME_BYTES_MAX + 1, -(2**31), 2**31 - 1])
+def test_an_impossible_length_is_a_violation(pair, size):
+    ours, peer = pair
+    inbox = Inbox(ReceiveBuffers(), FRAME_BYTES_MAX)
+    peer.sendall(struct.pack(">i", size))
+    inbox.receive(ours)
+    with pytest.raises(ProtocolViolation):
+        inbox.next_frame()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    bodies=st.lists(st.integers(0, 3 * SHARED_BUFFER_BYTES // 2), max_size=4),
+    cuts=st.lists(st.integers(1, SHARED_BUFFER_BYTES), min_size=1, max_size=8),
+)
+def test_any_cutting_of_the_stream_gives_the_same_frames(bodies, cuts):
+    ours, peer = socket.socketpair()
+    with ours, peer:
+        ours.setblocking(False)
+        buffers = ReceiveBuffers()
+        inbox = Inbox(buffers, FRAME_BYTES_MAX)
+        sent = [bytes([index + 65]) * size for index, size in enumerate(bodies)]
+        stream = memoryview(b"".join(map(frame, sent)))
+        found: list[bytes] = []
+        turn = 0
+        while stream:
+            piece, stream = stream[: cuts[turn % len(cuts)]], stream[cuts[turn % len(cuts)] :]
+            turn += 1
+            while piece:
+                taken = peer.send(piece[:65536])
+                piece = piece[taken:]
+                while True:
+                    try:
+                        inbox.receive(ours)
+                    except BlockingIOError:
+                        break
+                    found += frames_of(inbox)
+                    inbox.detach()
+                    buffers.shared[:] = b"?" * len(buffers.shared)
+        assert found == sent

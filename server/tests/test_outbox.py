@@ -1,0 +1,76 @@
+"""Buffers and file regions reach the socket in order and whole, however little it takes at a time."""
+
+import os
+import socket
+from pathlib import Path
+
+from ottla.server.outbox import Outbox, Progress
+
+
+class Region:
+    """A piece of an open file, with the face of the log's file regions."""
+
+    def __init__(self, file, position, length):
+        self.file, self.position, self.length = file, position, length
+
+    def __len__(self):
+        return self.length
+
+
+def drain(outbox: Outbox, ours: socket.socket, peer: socket.socket) -> bytes:
+    received = b""
+    while outbox.parts:
+        progress = outbox.send(ours)
+        if progress is Progress.COLD:
+            outbox.warm()
+        if progress is not Progress.DONE:
+            received += peer.recv(1 << 20) if progress is Progress.BLOCKED else b""
+    peer.setblocking(False)
+    while True:
+        try:
+            received += peer.recv(1 << 20)
+        except BlockingIOError:
+            return received
+
+
+def test_parts_arrive_in_order_through_a_narrow_socket(tmp_path: Path):
+    content = os.urandom(3_000_000)
+    path = tmp_path / "segment.log"
+    path.write_bytes(content)
+    ours, peer = socket.socketpair()
+    with ours, peer, path.open("rb") as file:
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        outbox = Outbox()
+        outbox.parts += [b"head", bytearray(b"er"), Region(file, 10, 2_500_000), b"between" * 9000, Region(file, 0, 5), b"tail"]
+        expected = b"header" + content[10:2_500_010] + b"between" * 9000 + content[:5] + b"tail"
+        assert drain(outbox, ours, peer) == expected
+
+
+def test_a_region_that_is_not_cached_is_left_to_a_thread(tmp_path: Path):
+    path = tmp_path / "cold.log"
+    path.write_bytes(b"c" * (4 << 20))
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        ours, peer = socket.socketpair()
+        with ours, peer:
+            ours.setblocking(False)
+            outbox = Outbox()
+            outbox.parts += [Region(file, 2 << 20, 100)]
+            assert drain(outbox, ours, peer) == b"c" * 100
+
+
+def test_a_file_shorter_than_promised_ends_the_connection(tmp_path: Path):
+    path = tmp_path / "short.log"
+    path.write_bytes(b"short")
+    ours, peer = socket.socketpair()
+    with ours, peer, path.open("rb") as file:
+        outbox = Outbox()
+        outbox.parts.append(Region(file, 0, 50))
+        try:
+            outbox.send(ours)
+        except ConnectionError as error:
+            assert "promised" in str(error)
+        else:
+            raise AssertionError("a missing tail went unnoticed")
