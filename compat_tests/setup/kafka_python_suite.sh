@@ -18,3 +18,5 @@ rm -rf "$target"/kafka "$target"/*.tar.gz
 # Beside the suite and not in the environment, so that our own tests never see these plugins.
 "$python" -m pip --disable-pip-version-check --quiet install --no-deps --target "$target/plugins" \
     --requirement "$here/requirements.txt"
+touch "$target/test/__init__.py" # otherwise the standard library's `test` package is found first
+cp "$here/service.py" "$target/test/"

@@ -1,0 +1,195 @@
+"""Fixtures for tests that need a real broker process and real clients.
+
+The broker is `python -m ottla start` unless the environment says otherwise, so that every test can be proven against
+Apache Kafka before Ottla is blamed:
+
+    OTTLA_COMPAT_BROKER=kafka               start Apache Kafka (from the jars of clients/java/pom.xml) wherever a test
+                                            would start Ottla
+    OTTLA_COMPAT_BOOTSTRAP=127.0.0.1:9092   use this running broker; tests that stop and start brokers are skipped
+
+A client that is not on this machine is a skip that pytest counts. Under CI=true every skip in this folder is a failure.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+JARS = CACHE / "jars" / "compat_tests" / "clients" / "java"
+NODE_MODULES = CACHE / "node" / "node_modules"
+IN_CI = os.environ.get("CI") == "true"
+
+sys.path.insert(0, str(ROOT))  # pytest's importlib mode leaves it off
+from compat_tests.support.brokers import BrokerProcess, KafkaProcess, OttlaProcess, RunningBroker, wait_until
+
+# --- a missing client: skip here, failure in CI -----------------------------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Warnings about the clients' own code are not ours to mend.
+    for module in ("kafka", "aiokafka", "confluent_kafka", "importlib.resources"):
+        config.addinivalue_line("filterwarnings", rf"ignore::DeprecationWarning:{re.escape(module)}.*")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> object:
+    report = yield
+    return _no_skips_in_ci(report, item.path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> object:
+    report = yield
+    return _no_skips_in_ci(report, collector.path)
+
+
+def _no_skips_in_ci(report, path: Path):
+    if IN_CI and report.skipped and path.is_relative_to(ROOT / "compat_tests"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome, report.longrepr = "failed", f"skipped, which CI does not allow: {reason}"
+    return report
+
+
+def _need(thing: Path | str | None, what: str) -> str:
+    if thing is None or not Path(thing).exists():
+        pytest.skip(f"{what} is not on this machine (`make setup` brings it)")
+    return str(thing)
+
+
+# --- brokers -----------------------------------------------------------------------------------------------------------
+
+
+def _new_process(directory: Path, settings: dict[str, str]) -> BrokerProcess:
+    if os.environ.get("OTTLA_COMPAT_BROKER") == "kafka":
+        return KafkaProcess(directory, settings, jars=Path(_need(JARS, "Apache Kafka")))
+    return OttlaProcess(directory, settings)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess | RunningBroker]:
+    """The broker that tests share: never stop it, use topics and groups of your own."""
+    if bootstrap := os.environ.get("OTTLA_COMPAT_BOOTSTRAP"):
+        yield RunningBroker(bootstrap)
+        return
+    process = _new_process(tmp_path_factory.mktemp("broker"), {}).start()
+    yield process
+    assert not process.died(), f"the shared broker died with status {process.process.returncode}:\n{process.log}"
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker) -> str:
+    return broker.bootstrap
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Starts brokers of the test's own: `start_broker({"log.retention.ms": "1000"})`."""
+    if "OTTLA_COMPAT_BOOTSTRAP" in os.environ:
+        pytest.skip("needs to start brokers, and OTTLA_COMPAT_BOOTSTRAP names a running one")
+    processes: list[BrokerProcess] = []
+
+    def start(settings: dict[str, str] | None = None, port: int = 0) -> BrokerProcess:
+        directory = tmp_path / f"broker-{len(processes)}"
+        directory.mkdir()
+        processes.append(_new_process(directory, settings or {}))
+        processes[-1].port = port
+        return processes[-1].start()
+
+    yield start
+    for process in processes:
+        process.stop()
+
+
+@pytest.fixture(scope="session")
+def is_ottla(broker) -> bool:
+    """Whether the broker under test is Ottla, for the few things that only it promises."""
+    return isinstance(broker, OttlaProcess)
+
+
+# --- names, topics and waiting ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Makes a name that no other test and no earlier run has used."""
+    test_name = re.sub(r"[^a-zA-Z0-9_.-]+", "-", request.node.name)[:80]
+    return lambda kind: f"{test_name}-{kind}-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def make_topic(bootstrap: str, unique: Callable[[str], str]) -> Callable[..., str]:
+    """Creates a topic and returns its name: `make_topic(partitions=3, configs={"retention.ms": "1000"})`."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    def make(partitions: int = 1, configs: dict[str, str] | None = None, servers: str = bootstrap) -> str:
+        name = unique("topic")
+        admin = AdminClient({"bootstrap.servers": servers})
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=configs or {})
+        admin.create_topics([new])[name].result(timeout=20)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str]) -> str:
+    """A new topic with one partition."""
+    return make_topic()
+
+
+@pytest.fixture(scope="session", name="wait_until")
+def _wait_until() -> Callable[..., object]:
+    return wait_until
+
+
+# --- clients that are not Python --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[..., str]:
+    """Runs a client's command, which has to succeed, and returns what it printed."""
+
+    def run_command(*command: str, stdin: str = "", timeout_s: float = 60, **environment: str) -> str:
+        done = subprocess.run(
+            command,
+            check=False,
+            input=stdin,
+            text=True,
+            capture_output=True,
+            timeout=timeout_s,
+            env=os.environ | environment,
+        )
+        shown = f"{' '.join(command)}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
+        assert done.returncode == 0, f"exit status {done.returncode}: {shown}"
+        return done.stdout
+
+    return run_command
+
+
+@pytest.fixture(scope="session")
+def kcat() -> str:
+    return _need(shutil.which("kcat"), "kcat")
+
+
+@pytest.fixture(scope="session")
+def node() -> tuple[str, str]:
+    """The node command, and the folder of modules that holds kafkajs."""
+    return _need(shutil.which("node"), "node"), str(Path(_need(NODE_MODULES / "kafkajs", "kafkajs")).parent)
+
+
+@pytest.fixture(scope="session")
+def java() -> list[str]:
+    """The java command up to the class name, with Kafka's clients and tools on the class path."""
+    # A short-lived JVM is slowed down by its optimizing compiler and its parallel collector.
+    fast_start = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m"]
+    jars = Path(_need(JARS / ".ready", "kafka-tools")).parent
+    return [_need(shutil.which("java"), "java"), *fast_start, "-cp", f"{jars}/*"]

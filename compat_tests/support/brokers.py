@@ -1,0 +1,172 @@
+"""Broker processes for tests: Ottla, or Apache Kafka to prove a test with."""
+
+import contextlib
+import itertools
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
+# One broker serves nearly all tests; its settings make waits short and suit kafka-python's own suite as well.
+SETTINGS = {
+    "node.id": "0",
+    "num.partitions": "4",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+}
+
+
+class BrokerProcess:
+    """A broker in a process of its own, whose data directory outlives any number of stops, kills and restarts."""
+
+    clean_exit_status = 0
+
+    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+        self.directory = directory
+        self.data_dir = directory / "data"
+        self.log_path = directory / "log.txt"
+        self.settings = SETTINGS | settings
+        self.host, self.port = "127.0.0.1", 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def resident_bytes(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+
+    def command(self) -> list[str]:
+        """The command that runs this broker in the foreground on self.port (0: any)."""
+        raise NotImplementedError
+
+    def address(self, log: str) -> tuple[str, int] | None:
+        """Where it listens, once its log says so."""
+        raise NotImplementedError
+
+    def start(self) -> "BrokerProcess":
+        already_logged = self.log_path.stat().st_size if self.log_path.exists() else 0
+        command = self.command()
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
+            )
+        found = wait_until(lambda: self.address(self.log[already_logged:]) or self.died(), "the broker listens")
+        assert isinstance(found, tuple), f"the broker ended with status {self.process.returncode}:\n{self.log}"
+        self.host, self.port = found
+        return self
+
+    def died(self) -> bool:
+        return self.process.poll() is not None
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, no marker is written."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, which has to end in a clean exit and an unexcited log."""
+        if self.process is None or self.died():
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the broker did not stop within 20 s of SIGTERM:\n{self.log[-4000:]}") from None
+        assert status == self.clean_exit_status, f"exit status {status} after SIGTERM:\n{self.log[-4000:]}"
+        assert "Traceback" not in self.log, f"the broker logged a traceback:\n{self.log[-8000:]}"
+
+    def restart(self) -> None:
+        """The same data directory and the same port again, after stop() or kill()."""
+        self.start()
+
+
+class OttlaProcess(BrokerProcess):
+    def command(self) -> list[str]:
+        overrides = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.data_dir)} | self.settings
+        pairs = [("--override", f"{name}={value}") for name, value in overrides.items()]
+        return [sys.executable, "-m", "ottla", "start", *itertools.chain.from_iterable(pairs)]
+
+    def address(self, log: str) -> tuple[str, int] | None:
+        found = re.search(r"listening on (?:\w+://)?([\w.]+):(\d+)", log)
+        return (found[1], int(found[2])) if found else None
+
+
+class KafkaProcess(BrokerProcess):
+    """Apache Kafka in KRaft mode, one node."""
+
+    clean_exit_status = 143
+
+    def __init__(self, directory: Path, settings: dict[str, str], *, jars: Path) -> None:
+        super().__init__(directory, settings)
+        self.jars = jars
+
+    def command(self) -> list[str]:
+        self.port = self.port or free_port()
+        controller_port = free_port()
+        node_id = self.settings["node.id"]
+        properties = {
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(self.data_dir),
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+        } | self.settings
+        config = self.directory / "server.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{self.jars}/*"]
+        if not self.data_dir.exists():
+            tool = ["kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]
+            subprocess.run(java + tool, check=True, capture_output=True)
+        return [*java, "kafka.Kafka", str(config)]
+
+    def address(self, log: str) -> tuple[str, int] | None:
+        # Without a logging back end Kafka says nothing: ask the port. The listener opens when the broker is ready.
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), timeout=1):
+            return self.host, self.port
+        return None
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class RunningBroker:
+    """A broker that somebody else runs: an address and nothing more."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.host, port = bootstrap.rsplit(":", 1)
+        self.port = int(port)
+        self.resident_bytes = 0
+
+
+def wait_until(probe: Callable[[], Answer], what: str, timeout_s: float = 30) -> Answer:
+    """The probe's first true answer."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := probe()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.02)
+    return answer
