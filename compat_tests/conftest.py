@@ -34,9 +34,17 @@ from compat_tests.support.brokers import BrokerProcess, KafkaProcess, OttlaProce
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Warnings about the clients' own code are not ours to mend.
+    # Warnings about the clients' own code are not ours to mend: here those given while modules are imported ...
     for module in ("kafka", "aiokafka", "confluent_kafka", "importlib.resources"):
         config.addinivalue_line("filterwarnings", rf"ignore::DeprecationWarning:{re.escape(module)}.*")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(ROOT / "compat_tests"):
+            # ... and here what they leave open or raise in threads of their own.
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
 
 @pytest.hookimpl(wrapper=True)

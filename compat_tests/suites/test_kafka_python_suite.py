@@ -11,7 +11,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-
 from compat_tests.support.brokers import free_port
 
 HERE = Path(__file__).parent / "kafka_python"
