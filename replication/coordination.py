@@ -1,0 +1,121 @@
+"""The port to the coordination service: a tree of small versioned nodes, as ZooKeeper's.
+
+Adapters are `server/coordination/embedded.py` (one broker, in process, a durable journal) and later ZooKeeper itself.
+What every adapter promises:
+
+* A write is a `multi`: all of its operations happen or none does, and it is durable when the call returns. The first
+  operation that cannot be done names the error; nothing is changed then.
+* A node has a version, 0 when created and one more with every `SetData`. `SetData`, `Delete` and `Check` succeed only
+  on the version they name; `ANY_VERSION` matches all. Every controller write checks the version of /controller_epoch,
+  so that a controller that was replaced cannot write.
+* Ephemeral nodes live as long as the session. When it ends, every call raises `SessionExpired`, and callers start again
+  from what they read.
+* `CoordinationUnavailable` leaves open whether a write happened: read before writing again.
+* A watch is called on the event loop after a change that it concerns, until it is cancelled. It may be called once for
+  several changes, so it says only where to look, never what happened.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+ANY_VERSION = -1
+
+
+class CoordinationError(Exception):
+    """What a coordination service can answer instead of a result; carries the path."""
+
+    def __init__(self, path: str = "") -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class NoNode(CoordinationError):
+    """The node, or the parent of a node to create, does not exist."""
+
+
+class NodeExists(CoordinationError):
+    """A node to create exists already."""
+
+
+class BadVersion(CoordinationError):
+    """The node has another version than the operation names."""
+
+
+class NotEmpty(CoordinationError):
+    """A node with children cannot be deleted, and an ephemeral node cannot have any."""
+
+
+class SessionExpired(CoordinationError):
+    """The session ended, and with it the ephemeral nodes of this broker."""
+
+
+class CoordinationUnavailable(CoordinationError):
+    """The service cannot be reached or cannot store; a write in flight may or may not have happened."""
+
+
+class Node(NamedTuple):
+    """What a node holds: its data, how often that was changed, and the transaction that created the node."""
+
+    data: bytes
+    version: int
+    creation_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a node below an existing one; a sequential one gets ten digits appended to its name."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    """Replace a node's data."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a node without children."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Let the whole multi fail unless the node has this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+OnChange = Callable[[str], None]
+
+
+class Coordination(Protocol):
+    """What the controller and the broker need of a coordination service; see the module's promises."""
+
+    async def get(self, path: str) -> Node: ...
+
+    async def children(self, path: str) -> list[str]: ...
+
+    async def children_data(self, path: str) -> Mapping[str, Node]:
+        """All children of a node with what they hold; one call, so that an adapter can ask for many at a time."""
+
+    async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        """Do all or nothing; answers the path of each created node and the new version of each set one."""
+
+    def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        """Call when the node is created, changed or deleted; returns the function that cancels the watch."""
+
+    def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        """Call when a child is created or deleted; returns the function that cancels the watch."""

@@ -1,0 +1,212 @@
+"""Where Kafka keeps its cluster state in the coordination tree, and what the nodes hold.
+
+Paths and JSON are those of Kafka 3.9's ZooKeeper mode (its class ZkData), so that such brokers and Ottla can share a
+tree. Decoders accept what Kafka's own older versions wrote; anything else is `MalformedNode`.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+DELETED_TOPICS = "/admin/delete_topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+DEFAULT_ENTITY = "<default>"
+
+PERSISTENT_PATHS = (
+    "/cluster",
+    "/consumers",
+    "/brokers",
+    "/brokers/ids",
+    "/brokers/topics",
+    "/brokers/seqid",
+    "/config",
+    "/config/changes",
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    "/config/client-metrics",
+    "/admin",
+    "/admin/delete_topics",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+)
+"""Nodes that a broker makes at start where they are missing, parents first."""
+
+
+class MalformedNode(ValueError):
+    """A node's data is not what Kafka writes there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """/brokers/topics/<topic>: the id and the replicas of each partition."""
+
+    topic_id: bytes | None
+    partitions: Mapping[int, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """/brokers/topics/<topic>/partitions/<partition>/state."""
+
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    controller_epoch: int
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    return f"{TOPIC_CONFIGS}/{quote(topic, safe='')}"
+
+
+def broker_config_path(broker: int | None) -> str:
+    return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if broker is None else broker}"
+
+
+def entity_name(path_element: str) -> str:
+    """The name that a child of /config/<type> stands for."""
+    return path_element if path_element == DEFAULT_ENTITY else unquote(path_element)
+
+
+def encode_uuid(raw: bytes) -> str:
+    """Kafka's text for a UUID: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+def decode_uuid(text: str) -> bytes:
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raise MalformedNode(f"{text!r} is not a UUID") from None
+    if len(raw) != 16:
+        raise MalformedNode(f"{text!r} is not a UUID")
+    return raw
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    return _encode(
+        {
+            "version": 3,
+            "topic_id": encode_uuid(assignment.topic_id or bytes(16)),
+            "partitions": {str(partition): replicas for partition, replicas in assignment.partitions.items()},
+            "adding_replicas": {},
+            "removing_replicas": {},
+        }
+    )
+
+
+def decode_topic(data: bytes) -> TopicAssignment:
+    node = _decode(data)
+    try:
+        topic_id = decode_uuid(node["topic_id"]) if node.get("topic_id") else None
+        partitions = {int(partition): [int(each) for each in ids] for partition, ids in node["partitions"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise MalformedNode(f"not a topic's assignment: {error!r}") from None
+    return TopicAssignment(topic_id, dict(sorted(partitions.items())))
+
+
+def encode_state(state: LeaderAndIsr) -> bytes:
+    return _encode(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": state.isr,
+        }
+    )
+
+
+def decode_state(data: bytes) -> LeaderAndIsr:
+    node = _decode(data)
+    try:
+        isr = [int(each) for each in node["isr"]]
+        return LeaderAndIsr(int(node["leader"]), int(node["leader_epoch"]), isr, int(node["controller_epoch"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a partition's state: {error!r}") from None
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _encode({"version": 1, "config": dict(config)})
+
+
+def decode_config(data: bytes) -> dict[str, str]:
+    if not data:
+        return {}
+    config = _decode(data).get("config", {})
+    if not isinstance(config, dict):
+        raise MalformedNode("not a configuration")
+    return {str(name): str(value) for name, value in config.items()}
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    return _encode({"version": 2, "entity_path": entity_path})
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    cluster_id = _decode(data).get("id")
+    if not isinstance(cluster_id, str):
+        raise MalformedNode("not a cluster id")
+    return cluster_id
+
+
+def encode_producer_id_block(broker: int, first: int, last: int) -> bytes:
+    return _encode({"version": 1, "broker": broker, "block_start": str(first), "block_end": str(last)})
+
+
+def decode_producer_id_block(data: bytes) -> tuple[int, int]:
+    """The first and the last id of the block that was given out most recently."""
+    node = _decode(data)
+    try:
+        return int(node["block_start"]), int(node["block_end"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a producer id block: {error!r}") from None
+
+
+def _encode(node: Mapping[str, Any]) -> bytes:
+    return json.dumps(node, separators=(",", ":")).encode()
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    try:
+        node = json.loads(data)
+    except ValueError as error:
+        raise MalformedNode(f"not JSON: {error}") from None
+    if not isinstance(node, dict):
+        raise MalformedNode("not a JSON object")
+    return node
