@@ -1,0 +1,3 @@
+def walk_records(
+    buffer: bytes | bytearray | memoryview, start: int, end: int, count: int, /
+) -> tuple[int, int, int, bool, bool]: ...

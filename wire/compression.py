@@ -1,0 +1,356 @@
+"""The codecs of record batches: compress and decompress, with a limit on what comes out.
+
+What Kafka's Java client writes and reads sets the details:
+
+* gzip: one or more members; whatever follows the last one is not looked at.
+* snappy: xerial framing (16 bytes of header, then i32-length blocks of at most 32 KiB each), also several such streams
+  one behind the other; or one bare snappy block, as librdkafka writes it. Xerial is what we write.
+* lz4: one LZ4 frame of independent blocks; the Java client cannot read linked blocks, so they are refused here instead
+  of in every consumer. Message sets of magic 0 carry a header checksum that was computed over the wrong bytes
+  (KAFKA-3160): it is overlooked when such a set is read and reproduced when one is written.
+* zstd: one or more frames and nothing else.
+
+A codec is imported when the first batch needs it. Foreign bytes either decompress, within the limit, or raise KafkaError:
+UNKNOWN_SERVER_ERROR for garbage, which is what Kafka answers (it lets the codec's exception through), and
+MESSAGE_TOO_LARGE beyond the limit, on which a Java producer splits its batch and tries again.
+"""
+
+import struct
+import zlib
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Compression(IntEnum):
+    """A codec by its number in the attributes of a batch; lower-case names are those of compression.type."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+# compression.gzip.level and so on; snappy has no levels.
+DEFAULT_LEVELS = {Compression.GZIP: -1, Compression.LZ4: 9, Compression.ZSTD: 3}
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_BLOCK_BYTES = 32 * 1024
+_XERIAL_LENGTH = struct.Struct(">i")
+_XERIAL_MAGIC_HEAD: int = _XERIAL_LENGTH.unpack_from(XERIAL_MAGIC)[0]
+
+LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_BLOCK_BYTES_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_LZ4_RATIO_MAX = 255
+
+ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_BLOCK_BYTES_MAX = 128 << 10
+_GZIP_RATIO_MAX = 1032
+
+_CHUNK_BYTES = 256 * 1024
+
+
+def compress(codec: Compression, data: Buffer, level: int | None = None, *, broken_lz4_checksum: bool = False) -> bytes:
+    """The data in Java's framing of the codec. Levels are Kafka's: compression.gzip.level, .lz4.level, .zstd.level."""
+    if codec == Compression.NONE:
+        return bytes(data)
+    if level is None:
+        level = DEFAULT_LEVELS.get(codec, 0)
+    if codec == Compression.GZIP:
+        return zlib.compress(data, level, 31)
+    if codec == Compression.SNAPPY:
+        return _compress_snappy(data)
+    if codec == Compression.LZ4:
+        return _compress_lz4(data, level, broken_lz4_checksum)
+    from zstandard import ZstdCompressor
+
+    return ZstdCompressor(level=level).compress(data)
+
+
+def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> bytes:
+    """The data decompressed, at most limit bytes of it: what would become more raises before it is allocated."""
+    if codec == Compression.NONE:
+        return bytes(data)
+    data = memoryview(data)
+    if codec == Compression.GZIP:
+        return _decompress_gzip(data, limit)
+    if codec == Compression.SNAPPY:
+        return _decompress_snappy(data, limit)
+    if codec == Compression.LZ4:
+        return _decompress_lz4(data, limit, broken_lz4_checksum)
+    return _decompress_zstd(data, limit)
+
+
+def decompressed_bound(codec: Compression, data: Buffer) -> int:
+    """How much decompress() can make of the data at most: cheap, read off the framing, never too low for good data.
+
+    Garbage may give any number; it fails before it has produced more than that.
+    """
+    data = memoryview(data)
+    if codec == Compression.NONE:
+        return len(data)
+    if codec == Compression.GZIP:
+        return len(data) * _GZIP_RATIO_MAX
+    if codec == Compression.SNAPPY:
+        return sum(_snappy_length(block) for block in _snappy_blocks(data, strict=False))
+    if codec == Compression.LZ4:
+        return _lz4_bound(data)
+    return _scan_zstd(data)[0]
+
+
+def _garbage(codec: str, reason: object) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to decompress {codec} records: {reason}")
+
+
+def _too_large(limit: int) -> KafkaError:
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"Records take more than {limit} bytes when decompressed")
+
+
+def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> bytes:
+    """Everything a decompressing reader gives, chunk by chunk, so that no more is ever allocated than has come."""
+    chunks = []
+    size = 0
+    while chunk := read(_CHUNK_BYTES):
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+# --- gzip -------------------------------------------------------------------------------------------------------------
+
+
+def _decompress_gzip(data: memoryview, limit: int) -> bytes:
+    result, rest = _gunzip_member(data, limit)
+    while rest[:2] == b"\x1f\x8b":  # GZIPInputStream reads on only where another member begins
+        try:
+            more, rest = _gunzip_member(rest, limit - len(result))
+        except KafkaError as error:
+            if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            break
+        result += more
+    return result
+
+
+def _gunzip_member(data: Buffer, limit: int) -> tuple[bytes, bytes]:
+    member = zlib.decompressobj(31)
+    pending: Buffer = data
+
+    def read(size: int) -> bytes:
+        nonlocal pending
+        if member.eof:
+            return b""
+        chunk = member.decompress(pending, size)
+        pending = member.unconsumed_tail
+        return chunk
+
+    try:
+        result = _read_bounded(read, limit)
+    except zlib.error as error:
+        raise _garbage("gzip", error) from None
+    if not member.eof:
+        raise _garbage("gzip", "unexpected end of input")
+    return result, member.unused_data
+
+
+# --- snappy -----------------------------------------------------------------------------------------------------------
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    from cramjam import snappy
+
+    view = memoryview(data)
+    parts = [XERIAL_HEADER]
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        parts += (_XERIAL_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _snappy_blocks(data: memoryview, *, strict: bool = True) -> list[memoryview]:
+    """The compressed blocks of xerial streams, or the data itself where it has no xerial header."""
+    if data[:8] != XERIAL_MAGIC:
+        return [data]
+    blocks = []
+    position = len(XERIAL_HEADER)
+    while position + 4 <= len(data):  # fewer bytes than a length are overlooked, as Java does
+        length: int = _XERIAL_LENGTH.unpack_from(data, position)[0]
+        if length == _XERIAL_MAGIC_HEAD:  # the next stream
+            if strict and data[position : position + 8] != XERIAL_MAGIC:
+                raise _garbage("snappy", "invalid header of a further stream")
+            position += len(XERIAL_HEADER)
+            continue
+        position += 4
+        if not 0 < length <= len(data) - position:
+            if strict:
+                raise _garbage("snappy", f"invalid block length {length}")
+            break
+        blocks.append(data[position : position + length])
+        position += length
+    return blocks
+
+
+def _snappy_length(block: memoryview) -> int:
+    """The length that stands before a snappy block; the decoder holds the block to it."""
+    length = 0
+    for index, byte in enumerate(block[:5]):
+        length |= (byte & 127) << 7 * index
+        if byte < 128:
+            return length
+    return 0
+
+
+def _decompress_snappy(data: memoryview, limit: int) -> bytes:
+    from cramjam import DecompressionError, snappy
+
+    blocks = _snappy_blocks(data)
+    if sum(_snappy_length(block) for block in blocks) > limit:
+        raise _too_large(limit)
+    try:
+        return b"".join([bytes(snappy.decompress_raw(block)) for block in blocks])
+    except DecompressionError as error:
+        raise _garbage("snappy", error) from None
+
+
+# --- lz4 --------------------------------------------------------------------------------------------------------------
+
+
+def _compress_lz4(data: Buffer, level: int, broken_checksum: bool) -> bytes:
+    from lz4 import frame
+
+    # Java takes 9 for "the fast compressor" and everything else for a level of the slow one, which starts at 3 here.
+    frame_level = 0 if level == DEFAULT_LEVELS[Compression.LZ4] else max(level, frame.COMPRESSIONLEVEL_MINHC)
+    compressed: bytes = frame.compress(
+        data, compression_level=frame_level, block_size=frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+    )
+    if broken_checksum:
+        compressed = b"".join((compressed[:6], bytes((_lz4_checksum(compressed[:6]),)), compressed[7:]))
+    return compressed
+
+
+def _lz4_descriptor_end(data: memoryview) -> int:
+    """Where the header checksum stands, after checking what Java checks of a frame's header."""
+    if len(data) < 7 or data[:4] != LZ4_MAGIC:
+        raise _garbage("lz4", "no frame header")
+    flags, block_descriptor = data[4], data[5]
+    if flags >> 6 != 1 or flags & 0x03 or block_descriptor & 0x8F or block_descriptor >> 4 not in _LZ4_BLOCK_BYTES_MAX:
+        raise _garbage("lz4", "unknown version or reserved bits in the frame header")
+    if not flags & 0x20:
+        raise _garbage("lz4", "dependent blocks are unsupported")
+    end = 14 if flags & 0x08 else 6
+    if len(data) <= end:
+        raise _garbage("lz4", "stream ended prematurely")
+    return end
+
+
+def _decompress_lz4(data: memoryview, limit: int, overlook_header_checksum: bool) -> bytes:
+    from lz4.frame import LZ4FrameDecompressor
+
+    descriptor_end = _lz4_descriptor_end(data)
+    if overlook_header_checksum:
+        checksum = bytes((_lz4_checksum(bytes(data[4:descriptor_end])),))
+        data = memoryview(b"".join((data[:descriptor_end], checksum, data[descriptor_end + 1 :])))
+    decompressor = LZ4FrameDecompressor()
+    pending: Buffer = data
+
+    def read(size: int) -> bytes:
+        nonlocal pending
+        if decompressor.eof:
+            return b""
+        chunk: bytes = decompressor.decompress(pending, max_length=size)
+        pending = b""
+        return chunk
+
+    try:
+        result = _read_bounded(read, limit)
+    except RuntimeError as error:
+        raise _garbage("lz4", error) from None
+    if not decompressor.eof:
+        raise _garbage("lz4", "stream ended prematurely")
+    return result
+
+
+def _lz4_checksum(descriptor: bytes) -> int:
+    """Second byte of XXH32 with seed 0, for the at most 15 bytes that a frame header has."""
+    mask, prime_1, prime_2, prime_3, prime_4, prime_5 = (
+        0xFFFFFFFF, 2654435761, 2246822519, 3266489917, 668265263, 374761393,
+    )  # fmt: skip
+
+    def rotated(value: int, bits: int) -> int:
+        return (value << bits | value >> 32 - bits) & mask
+
+    digest = prime_5 + len(descriptor)
+    words = len(descriptor) & ~3
+    for (word,) in struct.iter_unpack("<I", descriptor[:words]):
+        digest = rotated((digest + word * prime_3) & mask, 17) * prime_4
+    for byte in descriptor[words:]:
+        digest = rotated((digest + byte * prime_5) & mask, 11) * prime_1
+    digest &= mask
+    digest = (digest ^ digest >> 15) * prime_2 & mask
+    digest = (digest ^ digest >> 13) * prime_3 & mask
+    return (digest ^ digest >> 16) >> 8 & 0xFF
+
+
+def _lz4_bound(data: memoryview) -> int:
+    try:
+        position = _lz4_descriptor_end(data) + 1
+    except KafkaError:
+        return 0
+    block_bytes_max = _LZ4_BLOCK_BYTES_MAX[data[5] >> 4]
+    block_overhead = 8 if data[4] & 0x10 else 4
+    bound = 0
+    while position + 4 <= len(data):
+        size = int.from_bytes(data[position : position + 4], "little")
+        if size == 0:
+            break
+        is_stored, size = size >> 31, size & 0x7FFFFFFF
+        bound += size if is_stored else min(block_bytes_max, size * _LZ4_RATIO_MAX)
+        position += block_overhead + size
+    return bound
+
+
+# --- zstd -------------------------------------------------------------------------------------------------------------
+
+
+def _decompress_zstd(data: memoryview, limit: int) -> bytes:
+    from zstandard import ZstdDecompressor, ZstdError
+
+    if not _scan_zstd(data)[1]:  # the reader below takes the end of the input for the end of the frame
+        raise _garbage("zstd", "truncated or unknown frame")
+    try:
+        with ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            return _read_bounded(reader.read, limit)
+    except ZstdError as error:
+        raise _garbage("zstd", error) from None
+
+
+def _scan_zstd(data: memoryview) -> tuple[int, bool]:
+    """(bound on the decompressed size, whether the data is whole frames and nothing else), from the block headers."""
+    position = bound = 0
+    while position < len(data):
+        if len(data) - position < 5 or int.from_bytes(data[position : position + 4], "little") != ZSTD_MAGIC:
+            return bound, False
+        descriptor = data[position + 4]
+        single_segment = descriptor >> 5 & 1
+        content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+        position += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes
+        last = False
+        while not last:
+            if position + 3 > len(data):
+                return bound, False
+            header = int.from_bytes(data[position : position + 3], "little")
+            last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            bound += _ZSTD_BLOCK_BYTES_MAX if kind == 2 else size
+            position += 4 if kind == 1 else 3 + size
+        position += 4 if descriptor & 4 else 0
+    return bound, position == len(data)

@@ -1,0 +1,284 @@
+"""Message sets of magic 0 and 1: what Kafka's clients wrote before 0.11, and both ways to and from batches.
+
+A message is
+
+    offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64 (magic 1 only) | key | value
+
+with i32-length key and value, -1 meaning null, and zlib's CRC-32 over everything from the magic on. A message set is
+messages one behind the other. A compressed set is one message, the wrapper, whose value is the compressed set:
+
+* its offset is that of its last inner message. Inner offsets count from 0 in magic 1 (so the broker assigns offsets by
+  writing the wrapper's alone) and are absolute in magic 0. A magic 1 wrapper offset of 0 stands for "count from 0": old
+  versions of librdkafka produced such sets.
+* its timestamp is the highest inner one or, with the log-append-time bit, the one that holds for all inner messages.
+
+Neither magic knows headers, producers or transactions; down-conversion drops them, as Kafka did until 4.0.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ottla.wire.compression import Compression, compress, decompress
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.records import (
+    COMPRESSION_MASK,
+    DECOMPRESSED_BYTES_MAX,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC_OFFSET,
+    MAGIC_V2,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    Record,
+    TimestampType,
+    batch_size,
+    corrupt,
+    decode_records,
+    encode_batch,
+    invalid,
+    iter_batches,
+)
+
+_ENTRY = struct.Struct(">qiIbb")  # offset, size, crc, magic, attributes
+_TIMESTAMP = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
+
+
+class Message(NamedTuple):
+    """One message, wrapper or not; its offset is made absolute when it comes out of a wrapper."""
+
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int  # -1 in magic 0
+    key: bytes | None
+    value: bytes | None
+    crc_is_valid: bool
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.magic == 1 and self.attributes & LOG_APPEND_TIME_FLAG != 0
+
+    def as_record(self) -> Record:
+        return Record(self.offset, self.timestamp, self.key, self.value)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_message_as_header(buffer: Buffer, position: int) -> BatchHeader:
+    """The front of a message as the header of a batch that ends at its offset; records_count is -1 for wrappers."""
+    try:
+        offset, size, crc, magic, attributes = _ENTRY.unpack_from(buffer, position)
+        timestamp = _TIMESTAMP.unpack_from(buffer, position + _ENTRY.size)[0] if magic == 1 else NO_TIMESTAMP
+    except struct.error:
+        raise corrupt("Record is shorter than its header") from None
+    if magic not in (0, 1):
+        raise corrupt(f"Invalid magic found in record: {magic}")
+    attributes &= COMPRESSION_MASK | (LOG_APPEND_TIME_FLAG if magic else 0)
+    return BatchHeader(
+        offset, size, NO_PARTITION_LEADER_EPOCH, magic, crc, attributes, 0, timestamp, timestamp,
+        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, -1 if attributes & COMPRESSION_MASK else 1,
+    )  # fmt: skip
+
+
+def message_crc_is_valid(buffer: Buffer, start: int, end: int) -> bool:
+    stored: int = _ENTRY.unpack_from(buffer, start)[2]
+    return stored == zlib.crc32(memoryview(buffer)[start + MAGIC_OFFSET : end])
+
+
+def read_message(buffer: Buffer, start: int, end: int) -> Message:
+    try:
+        offset, _, _, magic, attributes = _ENTRY.unpack_from(buffer, start)
+        position = start + _ENTRY.size
+        timestamp = NO_TIMESTAMP
+        if magic == 1:
+            timestamp = _TIMESTAMP.unpack_from(buffer, position)[0]
+            position += _TIMESTAMP.size
+        key, position = _read_bytes(buffer, position, end)
+        value, _ = _read_bytes(buffer, position, end)
+    except struct.error:
+        raise invalid("Found invalid record structure") from None
+    return Message(offset, magic, attributes, timestamp, key, value, message_crc_is_valid(buffer, start, end))
+
+
+def _read_bytes(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+    if position + _LENGTH.size > end:
+        raise invalid("Found invalid record structure")
+    length: int = _LENGTH.unpack_from(buffer, position)[0]
+    position += _LENGTH.size
+    if length < 0:
+        return None, position
+    if position + length > end:
+        raise invalid("Found invalid record structure")
+    return bytes(buffer[position : position + length]), position + length
+
+
+def read_inner_messages(buffer: Buffer, start: int, end: int, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Message]:
+    """The message at start, or the messages in it if it is a wrapper, with absolute offsets."""
+    outer = read_message(buffer, start, end)
+    if not outer.codec:
+        return [outer]
+    messages = list(_unwrap(outer, limit))
+    if not messages:
+        raise invalid("Found invalid compressed record set with no inner records")
+    if outer.magic == 1:
+        messages = _with_absolute_offsets(outer, messages)
+    if any(message.codec for message in messages):
+        raise invalid("Inner messages must not be compressed")
+    return messages
+
+
+def _unwrap(outer: Message, limit: int) -> Iterator[Message]:
+    if outer.codec not in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4):
+        raise invalid(f"Invalid compression type {outer.codec} found in magic {outer.magic} wrapper")
+    if outer.value is None:
+        raise invalid(f"Found invalid compressed record set with null value (magic = {outer.magic})")
+    area = decompress(Compression(outer.codec), outer.value, limit, broken_lz4_checksum=outer.magic == 0)
+    position = 0
+    while size := _inner_size(area, position):
+        message = read_message(area, position, position + size)
+        if message.magic == 1 and outer.is_log_append_time:
+            message = message._replace(timestamp=outer.timestamp, attributes=message.attributes | LOG_APPEND_TIME_FLAG)
+        yield message
+        position += size
+
+
+def _inner_size(area: bytes, position: int) -> int:
+    size = batch_size(area, position, len(area))
+    if size and area[position + MAGIC_OFFSET] == MAGIC_V2:
+        raise invalid("Record of magic 2 inside a message set")
+    return size
+
+
+def _with_absolute_offsets(outer: Message, messages: list[Message]) -> list[Message]:
+    last_inner_offset = messages[-1].offset
+    if outer.offset == 0:
+        base_offset = 0
+    elif outer.offset < last_inner_offset:
+        raise invalid(
+            f"Found invalid wrapper offset in compressed v1 message set, wrapper offset '{outer.offset}' is less than "
+            f"the last inner message offset '{last_inner_offset}' and it is not zero."
+        )
+    else:
+        base_offset = outer.offset - last_inner_offset
+    return [message._replace(offset=base_offset + message.offset) for message in messages]
+
+
+def decode_message(buffer: Buffer, start: int, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
+    """The records of the one message, plain or wrapper, at start."""
+    size = batch_size(buffer, start, len(buffer))
+    if not size:
+        raise corrupt("Record is cut off")
+    return [message.as_record() for message in read_inner_messages(buffer, start, start + size, limit)]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _encode_message(
+    offset: int, magic: int, attributes: int, timestamp: int, key: Buffer | None, value: Buffer | None
+) -> bytes:
+    body = b"".join(
+        (
+            bytes((magic, attributes)),
+            _TIMESTAMP.pack(timestamp) if magic else b"",
+            _LENGTH.pack(-1 if key is None else len(key)),
+            key or b"",
+            _LENGTH.pack(-1 if value is None else len(value)),
+            value or b"",
+        )
+    )
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def encode_message_set(
+    records: Iterable[Record],
+    magic: int,
+    *,
+    compression: Compression = Compression.NONE,
+    level: int | None = None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+) -> bytes:
+    """A message set of these records, with their offsets; headers are dropped."""
+    records = list(records)
+    if not records:
+        return b""
+    if compression == Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Message sets cannot be compressed with zstd")
+    flags = LOG_APPEND_TIME_FLAG if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
+    wrapped = compression != Compression.NONE
+    first_offset = records[0].offset if wrapped and magic else 0
+    plain = b"".join(
+        [
+            _encode_message(record.offset - first_offset, magic, flags, record.timestamp, record.key, record.value)
+            for record in records
+        ]
+    )
+    if not wrapped:
+        return plain
+    value = compress(compression, plain, level, broken_lz4_checksum=magic == 0)
+    timestamp = max(record.timestamp for record in records)
+    return _encode_message(records[-1].offset, magic, flags | compression, timestamp, None, value)
+
+
+# --- conversion -------------------------------------------------------------------------------------------------------
+
+
+def up_convert(message_set: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """Message by message the batches that hold the same records, offsets, timestamps and codec. Checks no checksum."""
+    return b"".join(_up_converted(message_set, limit))
+
+
+def _up_converted(message_set: Buffer, limit: int) -> Iterator[bytes]:
+    for header, start, end in iter_batches(message_set):
+        if header.magic == MAGIC_V2:
+            yield bytes(message_set[start:end])
+            continue
+        records = [message.as_record() for message in read_inner_messages(message_set, start, end, limit)]
+        yield encode_batch(
+            records,
+            base_offset=records[0].offset,
+            compression=header.compression,
+            timestamp_type=TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME,
+            keep_offsets=True,
+        )
+
+
+def down_convert(batches: Buffer, magic: int, *, first_offset: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The batches as a message set for clients that know no higher magic (Fetch v0-3).
+
+    Control batches are left out; so are the records below first_offset where a batch is not compressed, because
+    clients of that time expect the set to begin with the offset they asked for. A zstd batch is
+    UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    return b"".join(_down_converted(batches, magic, first_offset, limit))
+
+
+def _down_converted(batches: Buffer, magic: int, first_offset: int, limit: int) -> Iterator[bytes]:
+    for header, start, end in iter_batches(batches):
+        if header.is_control:
+            continue
+        if header.magic <= magic:
+            yield bytes(batches[start:end])
+            continue
+        if header.attributes & COMPRESSION_MASK == Compression.ZSTD:
+            message = "Down-conversion of zstandard-compressed batches is not supported"
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
+        records = decode_records(batches, start, limit)
+        yield encode_message_set(
+            [record for record in records if header.is_compressed or record.offset >= first_offset],
+            magic,
+            compression=header.compression,
+            timestamp_type=TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME,
+        )

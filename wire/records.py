@@ -1,0 +1,605 @@
+"""Record batches (magic 2): header, checksum, offset assignment, the walk over the records, encoding and decoding.
+
+A batch is a header of 61 bytes and a records area, which the codec named in the attributes may have compressed:
+
+    base_offset i64 @0 | batch_length i32 @8 (bytes after itself) | partition_leader_epoch i32 @12 | magic i8 @16 |
+    crc u32 @17 | attributes i16 @21 | last_offset_delta i32 @23 | base_timestamp i64 @27 | max_timestamp i64 @35 |
+    producer_id i64 @43 | producer_epoch i16 @51 | base_sequence i32 @53 | records_count i32 @57 | records @61
+
+The checksum (CRC-32C) covers everything from the attributes on, so a leader puts its offsets and its epoch into a
+received batch in place and leaves the checksum alone.
+
+A broker touches batches, not records: it reads the header with one `unpack_from`, sums the bytes where they lie and
+walks the records area once to see that it holds exactly the records the header promises (`check_records`). The walk
+lives in `ottla.wire._native`, or here (`walk_records_python`) where no compiler was at hand. Records become objects
+only for coordinators, compaction, conversion and tests.
+
+Message sets of magic 0 and 1 are the business of `ottla.wire.legacy_records`; `iter_batches` and `read_header` show
+each of their messages as a batch of one, so that old segments can be walked like new ones.
+"""
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ottla.wire.compression import Compression, compress, decompress
+from ottla.wire.errors import ErrorCode, KafkaError
+
+Buffer = bytes | bytearray | memoryview
+WritableBuffer = bytearray | memoryview
+
+MAGIC_V2 = 2
+LOG_OVERHEAD = 12  # base offset and length come before what the length counts
+MAGIC_OFFSET = 16
+CRC_OFFSET = 17
+ATTRIBUTES_OFFSET = 21
+MAX_TIMESTAMP_OFFSET = 35
+RECORDS_OFFSET = 61
+SMALLEST_BATCH_LENGTH = 14  # a magic 0 message without key and value
+
+COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_PARTITION_LEADER_EPOCH = -1
+
+# Decompressed records beyond this are refused: it is what the largest request could have carried uncompressed.
+DECOMPRESSED_BYTES_MAX = 100 * 1024 * 1024
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_unpack_header = _HEADER.unpack_from
+_CRC = struct.Struct(">I")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_LENGTH = struct.Struct(">i")
+_CHECKED_HEADER = struct.Struct(">hiqqqhii")  # the part of the header that the checksum covers
+_CONTROL_KEY = struct.Struct(">hh")
+_END_TXN_VALUE = struct.Struct(">hi")
+
+
+class TimestampType(IntEnum):
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records, as they stand in the buffer."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def compression(self) -> Compression:
+        """ValueError for the codec numbers 5, 6 and 7, which mean nothing."""
+        return Compression(self.attributes & COMPRESSION_MASK)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.attributes & COMPRESSION_MASK != 0
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME_FLAG != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers of this compacted batch may go (KIP-534); then kept in place of the base time."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+
+_new_tuple = tuple.__new__  # past NamedTuple's keyword handling
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """Sequence numbers run from 0 to 2147483647 and start again at 0."""
+    return (sequence + increment) & 0x7FFFFFFF
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    try:
+        fields = _unpack_header(buffer, position)
+    except struct.error:
+        fields = ()
+    if fields and fields[3] == MAGIC_V2:
+        return _new_tuple(BatchHeader, fields)
+    from ottla.wire.legacy_records import read_message_as_header
+
+    return read_message_as_header(buffer, position)
+
+
+def batch_size(buffer: Buffer, position: int, end: int) -> int:
+    """Bytes of the batch that starts at position; 0 if it is not wholly there. CORRUPT_MESSAGE for impossible ones."""
+    if end - position < LOG_OVERHEAD:
+        return 0
+    length: int = _LENGTH.unpack_from(buffer, position + 8)[0]
+    if length < SMALLEST_BATCH_LENGTH:
+        raise corrupt(f"Record size {length} is less than the minimum record overhead ({SMALLEST_BATCH_LENGTH})")
+    if end - position <= MAGIC_OFFSET:
+        return 0
+    magic = buffer[position + MAGIC_OFFSET]
+    if magic > MAGIC_V2:
+        raise corrupt(f"Invalid magic found in record: {magic - 256 if magic > 127 else magic}")
+    return length + LOG_OVERHEAD if length + LOG_OVERHEAD <= end - position else 0
+
+
+def iter_batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[tuple[BatchHeader, int, int]]:
+    """(header, start, end) of every whole batch; a cut-off batch at the end is left out, as Kafka leaves it out."""
+    if end is None:
+        end = len(buffer)
+    while size := batch_size(buffer, start, end):
+        if buffer[start + MAGIC_OFFSET] == MAGIC_V2 and size < RECORDS_OFFSET:
+            raise corrupt(f"Record batch of {size} bytes is smaller than its header")
+        yield read_header(buffer, start), start, start + size
+        start += size
+
+
+def crc_is_valid(buffer: Buffer, start: int, end: int) -> bool:
+    if buffer[start + MAGIC_OFFSET] != MAGIC_V2:
+        from ottla.wire.legacy_records import message_crc_is_valid
+
+        return message_crc_is_valid(buffer, start, end)
+    stored: int = _CRC.unpack_from(buffer, start + CRC_OFFSET)[0]
+    return stored == crc32c(memoryview(buffer)[start + ATTRIBUTES_OFFSET : end])
+
+
+def assign_offsets(buffer: WritableBuffer, start: int, base_offset: int, leader_epoch: int) -> None:
+    """The leader's part of a batch, in place; the checksum does not cover it."""
+    _BASE_OFFSET.pack_into(buffer, start, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, start + 12, leader_epoch)
+
+
+def assign_timestamps(buffer: WritableBuffer, start: int, end: int, attributes: int, max_timestamp: int) -> None:
+    """New attributes and maximum timestamp, in place, with the checksum this needs."""
+    struct.pack_into(">h", buffer, start + ATTRIBUTES_OFFSET, attributes)
+    _BASE_OFFSET.pack_into(buffer, start + MAX_TIMESTAMP_OFFSET, max_timestamp)
+    _CRC.pack_into(buffer, start + CRC_OFFSET, crc32c(memoryview(buffer)[start + ATTRIBUTES_OFFSET : end]))
+
+
+def corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+def invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)
+
+
+# --- the walk ---------------------------------------------------------------------------------------------------------
+
+
+class RecordsSummary(NamedTuple):
+    """What validation asks of the records of a batch, learned in one walk. Deltas are as stored, unchecked."""
+
+    min_timestamp_delta: int
+    max_timestamp_delta: int
+    max_timestamp_offset_delta: int  # of the first record with the maximum timestamp; -1 without records
+    has_null_key: bool
+    offsets_are_consecutive: bool  # 0, 1, 2 ... count - 1
+
+
+def read_varint(data: Buffer, position: int) -> tuple[int, int]:
+    """(value, next position) of a zig-zag varint of at most 5 bytes; ValueError or IndexError where there is none."""
+    raw = shift = 0
+    while (byte := data[position]) > 127:
+        raw |= (byte & 127) << shift
+        shift += 7
+        position += 1
+        if shift > 28:
+            raise ValueError("varint is longer than 5 bytes")
+    raw = (raw | byte << shift) & 0xFFFFFFFF
+    return (raw >> 1) ^ -(raw & 1), position + 1
+
+
+def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
+    """The same of at most 10 bytes and 64 bits."""
+    raw = shift = 0
+    while (byte := data[position]) > 127:
+        raw |= (byte & 127) << shift
+        shift += 7
+        position += 1
+        if shift > 63:
+            raise ValueError("varlong is longer than 10 bytes")
+    raw = (raw | byte << shift) & 0xFFFFFFFFFFFFFFFF
+    return (raw >> 1) ^ -(raw & 1), position + 1
+
+
+def _skip_headers(data: bytes, position: int, count: int) -> int:
+    if count < 0:
+        raise ValueError("negative header count")
+    for _ in range(count):
+        length, position = read_varint(data, position)
+        if length < 0:
+            raise ValueError("null header key")
+        length, position = read_varint(data, position + length)
+        if length > 0:
+            position += length
+    return position
+
+
+def _walk_record(data: bytes, position: int) -> tuple[int, int, int, int]:
+    """(next position, timestamp delta, offset delta, key length) of one record."""
+    length, position = read_varint(data, position)
+    end = position + length
+    if length < 1 or end > len(data):
+        raise ValueError("record length is out of range")
+    position += 1  # the attributes, which nobody uses
+    # Deltas and lengths mostly fit one byte; a call for each of them would double the time.
+    if (byte := data[position]) < 128:
+        timestamp_delta = (byte >> 1) ^ -(byte & 1)
+        position += 1
+    else:
+        timestamp_delta, position = read_varlong(data, position)
+    if (byte := data[position]) < 128:
+        offset_delta = (byte >> 1) ^ -(byte & 1)
+        position += 1
+    else:
+        offset_delta, position = read_varint(data, position)
+    key_length, position = read_varint(data, position)
+    if key_length > 0:
+        position += key_length
+    length, position = read_varint(data, position)
+    if length > 0:
+        position += length
+    if data[position] == 0:
+        position += 1
+    else:
+        length, position = read_varint(data, position)
+        position = _skip_headers(data, position, length)
+    if position != end:
+        raise ValueError("record does not end where its length says")
+    return end, timestamp_delta, offset_delta, key_length
+
+
+def walk_records_python(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int, int, bool, bool]:
+    """The twin of walk_records in _native.c: the same answers, the same ValueErrors."""
+    if not 0 <= start <= end <= len(buffer) or not 0 <= count <= 0x7FFFFFFF:
+        raise ValueError("no such area or count")
+    data = bytes(memoryview(buffer)[start:end])  # so that an index past the end of the area raises IndexError
+    minimum = maximum = position = 0
+    offset_of_maximum = -1
+    has_null_key = False
+    consecutive = True
+    for index in range(count):
+        try:
+            position, timestamp_delta, offset_delta, key_length = _walk_record(data, position)
+        except (ValueError, IndexError):
+            raise ValueError(f"record {index} is malformed") from None
+        if index == 0 or timestamp_delta > maximum:
+            maximum = timestamp_delta
+            offset_of_maximum = offset_delta
+        if index == 0 or timestamp_delta < minimum:
+            minimum = timestamp_delta
+        if key_length < 0:
+            has_null_key = True
+        if offset_delta != index:
+            consecutive = False
+    if position != len(data):
+        raise ValueError(f"bytes left after record {count - 1}")
+    return minimum, maximum, offset_of_maximum, has_null_key, consecutive
+
+
+def _choose_walk() -> Callable[[Buffer, int, int, int], tuple[int, int, int, bool, bool]]:
+    if os.environ.get("OTTLA_PURE_PYTHON") != "1":
+        try:
+            from ottla.wire._native import walk_records
+
+            return walk_records
+        except ImportError:
+            pass
+    return walk_records_python
+
+
+_walk_records = _choose_walk()
+IS_NATIVE = _walk_records is not walk_records_python
+
+
+def check_records(area: Buffer, count: int, start: int = 0, end: int | None = None) -> RecordsSummary:
+    """Check that area[start:end], uncompressed, is exactly `count` good records; INVALID_RECORD where it is not.
+
+    Good is what Kafka's DefaultRecord reads without complaint: every length inside the record, every record exactly as
+    long as it says, nothing after the last.
+    """
+    try:
+        return _new_tuple(RecordsSummary, _walk_records(area, start, len(area) if end is None else end, count))
+    except ValueError as error:
+        raise invalid(str(error)) from None
+
+
+# --- records as objects -----------------------------------------------------------------------------------------------
+
+
+class Record(NamedTuple):
+    """One record, with absolute offset and timestamp. Header keys stay bytes: what a client sent goes back unchanged."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+
+
+def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """The records of the batch at start, decompressed if need be (never beyond limit)."""
+    area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
+    try:
+        codec = header.compression
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {header.attributes & COMPRESSION_MASK}"
+        ) from None
+    return area if codec == Compression.NONE else decompress(codec, area, limit)
+
+
+def decode_records(batch_buffer: Buffer, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+    """The records of the one batch at start. The whole batch is checked before the first record comes."""
+    header = read_header(batch_buffer, start)
+    if header.magic != MAGIC_V2:
+        from ottla.wire.legacy_records import decode_message
+
+        return iter(decode_message(batch_buffer, start, limit))
+    area = bytes(records_area(batch_buffer, header, start, limit))
+    if header.records_count == 0:  # what compaction leaves of a batch whose header still matters
+        return iter(())
+    check_records(area, header.records_count)
+    return _iter_records(area, header)
+
+
+def _iter_records(area: bytes, header: BatchHeader) -> Iterator[Record]:
+    position = 0
+    log_append_time = header.max_timestamp if header.is_log_append_time else None
+    for _ in range(header.records_count):
+        _, position = read_varint(area, position)
+        timestamp_delta, position = read_varlong(area, position + 1)
+        offset_delta, position = read_varint(area, position)
+        key, position = _read_bytes(area, position)
+        value, position = _read_bytes(area, position)
+        headers_count, position = read_varint(area, position)
+        headers: tuple[tuple[bytes, bytes | None], ...] = ()
+        if headers_count:
+            headers, position = _read_headers(area, position, headers_count)
+        timestamp = wrap_int64(header.base_timestamp + timestamp_delta) if log_append_time is None else log_append_time
+        yield Record(wrap_int64(header.base_offset + offset_delta), timestamp, key, value, headers)
+
+
+def wrap_int64(value: int) -> int:
+    """As a Java long would hold it: a foreign base and delta may add up to more."""
+    return value if -(1 << 63) <= value < 1 << 63 else ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
+
+
+def _read_bytes(area: bytes, position: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(area, position)
+    if length < 0:
+        return None, position
+    return area[position : position + length], position + length
+
+
+def _read_headers(area: bytes, position: int, count: int) -> tuple[tuple[tuple[bytes, bytes | None], ...], int]:
+    headers = []
+    for _ in range(count):
+        key, position = _read_bytes(area, position)
+        value, position = _read_bytes(area, position)
+        headers.append((key or b"", value))
+    return tuple(headers), position
+
+
+def encode_varint(value: int) -> bytes:
+    """Zig-zag, for both widths."""
+    raw = value << 1 if value >= 0 else (-value << 1) - 1
+    if raw < 128:
+        return _SHORT[raw]
+    encoded = bytearray()
+    while raw > 127:
+        encoded.append(raw & 127 | 128)
+        raw >>= 7
+    encoded.append(raw)
+    return bytes(encoded)
+
+
+_SHORT = [bytes((value,)) for value in range(128)]
+_NULL = b"\x01"  # a length of -1
+
+
+def encode_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Iterable[tuple[bytes, bytes | None]] = (),
+) -> bytes:
+    headers = tuple(headers)
+    parts: list[Buffer] = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
+    parts += (_NULL,) if key is None else (encode_varint(len(key)), key)
+    parts += (_NULL,) if value is None else (encode_varint(len(value)), value)
+    parts.append(encode_varint(len(headers)))
+    for header_key, header_value in headers:
+        parts += (encode_varint(len(header_key)), header_key)
+        parts += (_NULL,) if header_value is None else (encode_varint(len(header_value)), header_value)
+    body = b"".join(parts)
+    return encode_varint(len(body)) + body
+
+
+def encode_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    compression: Compression = Compression.NONE,
+    compression_level: int | None = None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    max_timestamp: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    keep_offsets: bool = False,
+    last_offset_delta: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytes:
+    """One batch of these records.
+
+    They are numbered from base_offset on, whatever their own offsets say, unless keep_offsets is set (compaction, which
+    also keeps the last_offset_delta of the batch it thins out). max_timestamp is the highest of the records unless
+    given: with LOG_APPEND_TIME it is the time of the append.
+    """
+    records = list(records)
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+    else:
+        base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    encoded = [
+        encode_record(
+            record.offset - base_offset if keep_offsets else index,
+            record.timestamp - base_timestamp,
+            record.key,
+            record.value,
+            record.headers,
+        )
+        for index, record in enumerate(records)
+    ]
+    if max_timestamp is None:
+        max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    if last_offset_delta is None:
+        last_offset_delta = records[-1].offset - base_offset if keep_offsets and records else len(records) - 1
+    attributes = (
+        (LOG_APPEND_TIME_FLAG if timestamp_type else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
+        | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0)
+    )
+    return build_batch(
+        b"".join(encoded),
+        BatchHeader(
+            base_offset, 0, leader_epoch, MAGIC_V2, 0, attributes, last_offset_delta, base_timestamp, max_timestamp,
+            producer_id, producer_epoch, base_sequence, len(records),
+        ),
+        compression,
+        compression_level,
+    )  # fmt: skip
+
+
+def build_batch(area: Buffer, header: BatchHeader, codec: Compression, level: int | None = None) -> bytes:
+    """A batch of an uncompressed records area and a header, whose length, checksum and codec are made here."""
+    if codec != Compression.NONE:
+        area = compress(codec, area, level)
+    attributes = header.attributes & ~COMPRESSION_MASK | codec
+    checked = _CHECKED_HEADER.pack(attributes, *header[6:])
+    front = struct.pack(
+        ">qiibI",
+        header.base_offset,
+        RECORDS_OFFSET - LOG_OVERHEAD + len(area),
+        header.partition_leader_epoch,
+        MAGIC_V2,
+        crc32c(area, crc32c(checked)),
+    )
+    return b"".join((front, checked, area))
+
+
+# --- control batches --------------------------------------------------------------------------------------------------
+
+
+class ControlType(IntEnum):
+    """Types a broker meets in its partitions; KRaft has more, which never leave its metadata log."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class EndTxnMarker(NamedTuple):
+    control_type: ControlType
+    coordinator_epoch: int
+
+
+def encode_end_txn_marker(
+    marker: EndTxnMarker,
+    *,
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+) -> bytes:
+    """The control batch that ends a transaction in one partition."""
+    key = _CONTROL_KEY.pack(0, marker.control_type)
+    value = _END_TXN_VALUE.pack(0, marker.coordinator_epoch)
+    return encode_batch(
+        [Record(base_offset, timestamp_ms, key, value)],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+        leader_epoch=leader_epoch,
+    )
+
+
+def control_type_id(key: bytes | None) -> int:
+    """The type in a control record's key; types this broker does not know are for the caller to pass over."""
+    if key is None or len(key) < _CONTROL_KEY.size:
+        raise invalid("Control record key has less than 4 bytes")
+    version, type_id = _CONTROL_KEY.unpack_from(key)
+    if version < 0:
+        raise invalid(f"Invalid version found for control record: {version}")
+    return int(type_id)
+
+
+def decode_end_txn_marker(record: Record) -> EndTxnMarker:
+    type_id = control_type_id(record.key)
+    if type_id not in (ControlType.ABORT, ControlType.COMMIT):
+        raise invalid(f"Control record of type {type_id} does not end a transaction")
+    if record.value is None or len(record.value) < _END_TXN_VALUE.size:
+        raise invalid("End transaction marker has less than 6 bytes")
+    version, coordinator_epoch = _END_TXN_VALUE.unpack_from(record.value)
+    if version < 0:
+        raise invalid(f"Invalid version found for end transaction marker: {version}")
+    return EndTxnMarker(ControlType(type_id), coordinator_epoch)

@@ -1,0 +1,124 @@
+"""The C walk and its Python twin give the same answers and the same errors."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ottla.wire.records import encode_record, encode_varint, walk_records_python
+
+native = pytest.importorskip("ottla.wire._native", reason="installed without a compiler")
+if not hasattr(native, "walk_records"):
+    pytest.skip("built before it had the walk", allow_module_level=True)
+
+optional_bytes = st.none() | st.binary(max_size=20) | st.integers(60, 200).map(bytes)
+headers = st.lists(st.tuples(st.binary(max_size=5), optional_bytes), max_size=3)
+encoded_records = st.builds(
+    encode_record,
+    st.integers(-(2**31), 2**31 - 1) | st.integers(0, 3),
+    st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100),
+    optional_bytes,
+    optional_bytes,
+    headers,
+)
+# Bytes that mean something where a varint is read.
+telling_bytes = st.sampled_from([0, 1, 2, 3, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF])
+
+
+def answer(walk, *arguments):
+    try:
+        return walk(*arguments)
+    except ValueError as error:
+        return str(error)
+
+
+def assert_twins_agree(area, count):
+    framed = b"\x02" + area + b"\x02"
+    theirs = answer(native.walk_records, framed, 1, 1 + len(area), count)
+    assert theirs == answer(walk_records_python, framed, 1, 1 + len(area), count)
+    return theirs
+
+
+@given(st.lists(encoded_records, max_size=6))
+@settings(max_examples=100)
+def test_twins_agree_on_valid_records(records):
+    assert isinstance(assert_twins_agree(b"".join(records), len(records)), tuple)
+
+
+@given(st.lists(encoded_records, max_size=4), st.integers(-1, 6))
+@settings(max_examples=60)
+def test_twins_agree_on_wrong_counts(records, count):
+    assert_twins_agree(b"".join(records), count)
+
+
+@given(st.data())
+@settings(max_examples=200)
+def test_twins_agree_on_damaged_records(data):
+    records = data.draw(st.lists(encoded_records, min_size=1, max_size=4))
+    area = bytearray(b"".join(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(0, len(area) - 1))
+        match data.draw(st.sampled_from(["replace", "insert", "delete"])):
+            case "replace":
+                area[position] = data.draw(telling_bytes | st.integers(0, 255))
+            case "insert":
+                area.insert(position, data.draw(telling_bytes))
+            case "delete" if len(area) > 1:
+                del area[position]
+    assert_twins_agree(bytes(area), len(records))
+
+
+@given(st.lists(telling_bytes, max_size=40).map(bytes) | st.binary(max_size=60), st.integers(0, 3))
+@settings(max_examples=300)
+@example(b"\x0c\x00\x00\x00\x01\x01\x00", 1)
+@example(b"\x80\x80\x80\x80\x10" + bytes(20), 1)
+@example(b"\xff\xff\xff\xff\x0f" + bytes(20), 1)
+def test_twins_agree_on_random_bytes(area, count):
+    assert_twins_agree(area, count)
+
+
+@given(st.lists(telling_bytes, max_size=30).map(bytes))
+@settings(max_examples=200)
+def test_twins_agree_on_one_random_record_of_the_right_length(body):
+    assert_twins_agree(encode_varint(len(body)) + body, 1)
+
+
+@pytest.mark.parametrize("arguments", [(-1, 3, 0), (2, 1, 0), (0, 4, 0), (0, 3, -1), (0, 3, 2**31)])
+def test_areas_outside_the_buffer_and_impossible_counts_are_refused(arguments):
+    for walk in (native.walk_records, walk_records_python):
+        with pytest.raises(ValueError, match="no such area or count"):
+            walk(b"abc", *arguments)
+
+
+@pytest.mark.parametrize("arguments", [(), (b"",), (b"", 0, 0), ("text", 0, 0, 0), (b"", "0", 0, 0), (b"", 0, 0, 0.5)])
+def test_native_walk_refuses_wrong_arguments(arguments):
+    with pytest.raises(TypeError):
+        native.walk_records(*arguments)
+
+
+def test_native_walk_takes_every_buffer_and_gives_it_back():
+    buffer = bytearray(encode_record(0, 0, b"k", b"v"))
+    for kind in (bytes(buffer), buffer, memoryview(buffer), memoryview(bytes(buffer))):
+        assert native.walk_records(kind, 0, len(buffer), 1) == (0, 0, 0, False, True)
+    with pytest.raises(ValueError):
+        native.walk_records(buffer, 0, len(buffer), 2)
+    buffer.append(0)  # BufferError if an export were left
+
+
+def test_large_areas_are_walked_with_the_interpreter_lock_released():
+    area = b"".join(encode_record(index, index, None, bytes(1000)) for index in range(300))
+    assert assert_twins_agree(area, 300) == (0, 299, 299, True, True)
+    assert assert_twins_agree(area + b"\x00", 300) == "bytes left after record 299"
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", "False"), ("0", "True"), (None, "True")])
+def test_the_environment_can_force_the_twin(value, expected):
+    environment = {key: text for key, text in os.environ.items() if key != "OTTLA_PURE_PYTHON"}
+    if value is not None:
+        environment["OTTLA_PURE_PYTHON"] = value
+    code = "from ottla.wire.records import IS_NATIVE; print(IS_NATIVE)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
