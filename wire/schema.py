@@ -1,0 +1,318 @@
+"""Declaring what travels: one class per struct, for all versions of the protocol.
+
+    class HeartbeatResponse(Message, key=12, versions="0-4", flexible="4+"):
+        throttle_time_ms: int = field(Int32, versions="1+", default=0)
+        error_code: int = field(Int16)
+
+Fields stand in the order of the wire; `versions`, `nullable`, `tag` and `default` mean what they mean in Kafka's
+message definitions. A field without `default` must be given to the constructor. A field whose type is a struct class
+holds an instance of it.
+
+Importing a declaration only records it. Constructors, constructs and codecs are made when they are first used, because a
+broker declares some hundred classes and a process that was just started uses a dozen.
+
+A `default` that is a struct is one shared instance that refuses changes: give a field another struct instead of
+changing the one it started with. A `default` list is a new list in every instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+
+from ottla.wire import codecs
+from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from construct import Construct
+
+Buffer = bytes | bytearray | memoryview
+Decoder = Callable[[bytes | bytearray, int, int], Any]
+Encoder = Callable[[Any, Callable[[Any], Any]], None]
+
+ZERO_UUID = bytes(16)
+VERSION_MAX = 32767
+
+
+class VersionRange:
+    """Versions `first` to `last`, both included; parsed from Kafka's notation: `3`, `0-4`, `9+` or `none`."""
+
+    __slots__ = ("first", "last")
+    _parsed: ClassVar[dict[str, VersionRange]] = {}
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+
+    @classmethod
+    def parse(cls, text: str) -> VersionRange:
+        known = cls._parsed.get(text)
+        if known is None:
+            known = cls._parsed[text] = cls._read(text)
+        return known
+
+    @classmethod
+    def _read(cls, text: str) -> VersionRange:
+        if text == "none":
+            return cls(0, -1)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), VERSION_MAX)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VersionRange) and (self.first, self.last) == (other.first, other.last)
+
+    def __hash__(self) -> int:
+        return hash((self.first, self.last))
+
+    def __repr__(self) -> str:
+        return f"VersionRange({self.first}, {self.last})"
+
+    def __str__(self) -> str:
+        if self.first > self.last:
+            return "none"
+        return f"{self.first}+" if self.last == VERSION_MAX else f"{self.first}-{self.last}"
+
+
+class Primitive:
+    """A type of Kafka's protocol that has no parts; its construct is in `types.py` under the same name."""
+
+    __slots__ = ("name", "zero")
+
+    def __init__(self, name: str, zero: Any) -> None:
+        self.name = name
+        self.zero = zero
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Int8 = Primitive("int8", 0)
+Int16 = Primitive("int16", 0)
+Uint16 = Primitive("uint16", 0)
+Int32 = Primitive("int32", 0)
+Uint32 = Primitive("uint32", 0)
+Int64 = Primitive("int64", 0)
+Float64 = Primitive("float64", 0.0)
+Bool = Primitive("bool", False)
+Uuid = Primitive("uuid", ZERO_UUID)
+String = Primitive("string", "")
+Bytes = Primitive("bytes", b"")
+Records = Primitive("records", b"")
+
+
+class Array:
+    """Any number of a primitive type or of a struct."""
+
+    __slots__ = ("item",)
+
+    def __init__(self, item: Primitive | type[Struct]) -> None:
+        self.item = item
+
+    def __repr__(self) -> str:
+        return f"[]{self.item!r}"
+
+
+REQUIRED: Any = type("Required", (), {"__slots__": (), "__repr__": lambda self: "required"})()
+
+
+class Field:
+    """One declared field; `versions` and `nullable` stay text until a version is resolved."""
+
+    __slots__ = ("default", "nullable", "tag", "type", "versions")
+
+    def __init__(
+        self, wire_type: Primitive | Array | type[Struct], versions: str, nullable: str, tag: int | None, default: Any
+    ) -> None:
+        self.type = wire_type
+        self.versions = versions
+        self.nullable = nullable
+        self.tag = tag
+        self.default = _frozen(default) if isinstance(default, Struct) else default
+
+    def initial(self) -> Any:
+        """The value of this field in a version that lacks it: the default, or as in Kafka the zero of its type."""
+        if self.default is not REQUIRED:
+            return list(self.default) if isinstance(self.default, list) else self.default
+        if isinstance(self.type, Primitive):
+            return self.type.zero
+        return [] if isinstance(self.type, Array) else _frozen(self.type.zero())
+
+    def __repr__(self) -> str:
+        tag = "" if self.tag is None else f" tag {self.tag}"
+        return f"{self.type!r} {self.versions} nullable {self.nullable}{tag} default {self.default!r}"
+
+
+def field(
+    wire_type: Primitive | Array | type[Struct],
+    *,
+    versions: str = "0+",
+    nullable: str = "none",
+    tag: int | None = None,
+    default: Any = REQUIRED,
+) -> Any:
+    """Declare a field of a `Struct` or `Message`; see the module's docstring."""
+    return Field(wire_type, versions, nullable, tag, default)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class StructMeta(type):
+    """Turns declared fields into slots."""
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, key: int = -1,
+        versions: str = "0+", flexible: str = "none",
+    ) -> StructMeta:  # fmt: skip
+        fields = {name: value for name, value in namespace.items() if isinstance(value, Field)}
+        for field_name in fields:
+            del namespace[field_name]
+        cls: Any = super().__new__(mcs, name, bases, {"__slots__": tuple(fields), **namespace})
+        cls.wire_fields = fields
+        cls.versions = VersionRange.parse(versions)
+        cls.flexible = VersionRange.parse(flexible)
+        if key >= 0:
+            cls.api_key = key
+        made: StructMeta = cls
+        return made
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_options: Any) -> None:
+        super().__init__(name, bases, namespace)
+
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+
+class Struct(metaclass=StructMeta):
+    """A declared struct: part of a message, or with `versions=` a record that is stored or embedded as bytes."""
+
+    wire_fields: ClassVar[dict[str, Field]]
+    versions: ClassVar[VersionRange]
+    flexible: ClassVar[VersionRange]
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, **values: Any) -> None:
+        cls = type(self)
+        setattr(cls, "__init__", _constructor(cls))  # noqa: B010 - a plain assignment to __init__ is a type error
+        cls.__init__(self, **values)
+
+    @classmethod
+    def decode(cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None) -> Self:
+        """Read one from `buffer[start:end]`. What follows it there is ignored."""
+        decoded: Self = codecs.decoder(cls, version)(buffer, start, len(buffer) if end is None else end)
+        return decoded
+
+    @classmethod
+    def decode_prefix(
+        cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None
+    ) -> tuple[Self, int]:
+        """The same, with the position where it ended."""
+        decoded: tuple[Self, int] = codecs.prefix_decoder(cls, version)(
+            buffer, start, len(buffer) if end is None else end
+        )
+        return decoded
+
+    def encode(self, version: int) -> bytes:
+        return b"".join(self.encode_parts(version))
+
+    def encode_parts(self, version: int) -> list[Any]:
+        """The encoding in pieces, so that a records field (a buffer or a file region) is passed on without a copy."""
+        parts: list[Any] = []
+        codecs.encoder(type(self), version)(self, parts.append)
+        return parts
+
+    @classmethod
+    def decoder(cls, version: int) -> Decoder:
+        """The bare function `(buffer, start, end) -> object` behind `decode`."""
+        return codecs.decoder(cls, version)
+
+    @classmethod
+    def encoder(cls, version: int) -> Encoder:
+        """The bare function `(object, append)` behind `encode_parts`."""
+        return codecs.encoder(cls, version)
+
+    @classmethod
+    def construct(cls, version: int) -> Construct:
+        """The plain construct of one version: slow, readable, and what the fast codec is made from."""
+        from ottla.wire.types import resolve
+
+        return resolve(cls, version, version in cls.flexible)
+
+    @classmethod
+    def zero(cls) -> Self:
+        """An instance in which every field has its default, or the zero of its type."""
+        return cls(**{name: field.initial() for name, field in cls.wire_fields.items()})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Struct) or other.wire_fields is not self.wire_fields:
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.wire_fields)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._shown())})"
+
+    def _shown(self) -> list[str]:
+        shown = []
+        for name, field in self.wire_fields.items():
+            value = getattr(self, name)
+            if field.type is Records and value is not None:
+                shown.append(f"{name}=<{len(value)} bytes>")
+            elif value != field.default:
+                shown.append(f"{name}={value!r}")
+        return shown
+
+
+class Message(Struct):
+    """A request or a response."""
+
+    api_key: ClassVar[int]
+
+    @classmethod
+    def of_error(cls, code: ErrorCode, message: str | None = None) -> Self | None:
+        """A response that says no more than `code` at its top level; None if this response has no room for it."""
+        if "error_code" not in cls.wire_fields:
+            return None
+        response = cls.zero()
+        setattr(response, "error_code", code)  # noqa: B010 - not every message has these two
+        if "error_message" in cls.wire_fields:
+            setattr(response, "error_message", message)  # noqa: B010
+        return response
+
+
+def _constructor(cls: type[Struct]) -> Callable[..., None]:
+    """Write and compile `__init__` of one class: keyword parameters, defaults, assignments."""
+    defaults: dict[str, Any] = {}
+    parameters, assignments = [], []
+    for name, field in cls.wire_fields.items():
+        value = name
+        if field.default is REQUIRED:
+            parameters.append(name)
+        else:
+            default = f"default_{name}"
+            defaults[default] = field.default
+            parameters.append(f"{name}={default}")
+            if isinstance(field.default, list):
+                value = f"{default}[:] if {name} is {default} else {name}"
+        assignments.append(f"    self.{name} = {value}\n")
+    star = "*, " if parameters else ""
+    source = f"def __init__(self, {star}{', '.join(parameters)}):\n{''.join(assignments) or '    pass'}"
+    exec(source, defaults)  # noqa: S102 - nothing foreign in it
+    constructor: Callable[..., None] = defaults["__init__"]
+    return constructor
+
+
+def _refuse_change(self: Struct, name: str, value: Any) -> None:
+    raise TypeError(f"this {type(self).__name__} is a shared default: assign a new one instead of setting {name}")
+
+
+def _frozen(value: Struct) -> Struct:
+    """Make one instance read-only, so that all instances around it may share it."""
+    cls = type(value)
+    if cls.__setattr__ is not _refuse_change:
+        namespace = {"__slots__": (), "__setattr__": _refuse_change, "__init__": cls.__init__}
+        frozen: Any = type.__new__(StructMeta, cls.__name__, (cls,), namespace)
+        value.__class__ = frozen
+    return value

@@ -1,0 +1,291 @@
+"""Kafka's types as constructs: the definition that everything else about encoding is derived from and tested against.
+
+`resolve(cls, version)` turns a declared class into a plain construct tree, in which no version is left to decide. The
+tree can be parsed and built as it is, slowly and readably; `generator.py` walks the same tree to write fast code.
+
+Two encodings exist. Classic (non-flexible) versions prefix a string with an int16 and bytes, records and arrays with an
+int32; -1 is null. Compact (flexible) versions prefix with an unsigned varint of length + 1; 0 is null; and every struct
+ends in a section of tagged fields, which lets a version grow without a new number.
+
+Everything is bounded by the bytes that are left, and read as Kafka's own generated code reads it:
+- any negative length is null, where null is allowed;
+- an array never counts more elements than bytes are left;
+- the declared size of a tagged field that we know is not looked at, of one that we do not know it is skipped;
+- a tag may repeat, the last one wins; a tag that belongs to another version of the struct is refused;
+- bytes after the message are ignored, and text that is not UTF-8 gets replacement characters.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import IO, Any
+
+import construct
+
+from ottla.wire.schema import Array, Field, Primitive, Struct, VersionRange
+
+Path = str
+Context = Any  # a construct.Container; construct has no types
+
+STRING_BYTES_MAX = 32767
+
+FIXED: dict[str, construct.Construct] = {
+    "int8": construct.Int8sb,
+    "int16": construct.Int16sb,
+    "uint16": construct.Int16ub,
+    "int32": construct.Int32sb,
+    "uint32": construct.Int32ub,
+    "int64": construct.Int64sb,
+    "float64": construct.Float64b,
+    "bool": construct.Flag,
+    "uuid": construct.Bytes(16),
+}
+
+
+def bytes_left(stream: IO[bytes]) -> int:
+    """How much of a seekable stream is still to be read."""
+    position = stream.tell()
+    end = stream.seek(0, io.SEEK_END)
+    stream.seek(position)
+    return end - position
+
+
+class UnsignedVarint(construct.Construct):  # type: ignore[misc]
+    """Seven bits a byte, lowest first, at most five bytes: what does not fit into Java's int wraps as it does there."""
+
+    def _parse(self, stream: IO[bytes], context: Context, path: Path) -> int:
+        value = 0
+        for shift in (0, 7, 14, 21, 28):
+            byte = construct.stream_read(stream, 1, path)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return self._wrap(value & 0xFFFFFFFF)
+        raise construct.IntegerError("a varint of more than five bytes", path=path)
+
+    @staticmethod
+    def _wrap(value: int) -> int:
+        # 2^31 itself stays positive: it only occurs as the length 2^31 - 1 plus one.
+        return value - (1 << 32) if value > 1 << 31 else value
+
+    def _build(self, obj: int, stream: IO[bytes], context: Context, path: Path) -> int:
+        rest, encoded = obj, bytearray()
+        while rest > 0x7F:
+            encoded.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        encoded.append(rest)
+        construct.stream_write(stream, bytes(encoded), len(encoded), path)
+        return obj
+
+
+VARINT = UnsignedVarint()
+
+
+class _Prefixed(construct.Construct):  # type: ignore[misc]
+    """What starts with its length or count; null is a negative one."""
+
+    classic_prefix: construct.Construct = construct.Int32sb
+
+    def __init__(self, *, compact: bool, nullable: bool) -> None:
+        super().__init__()
+        self.compact = compact
+        self.nullable = nullable
+        self.prefix = VARINT if compact else self.classic_prefix
+
+    def _parse_length(self, stream: IO[bytes], context: Context, path: Path) -> int | None:
+        length: int = self.prefix._parse(stream, context, path) - self.compact
+        if length > bytes_left(stream):
+            raise construct.StreamError(f"length or count {length} exceeds the bytes that are left", path=path)
+        if length >= 0:
+            return length
+        if not self.nullable:
+            raise construct.StreamError("null where the field is not nullable", path=path)
+        return None
+
+    def _build_length(self, length: int, stream: IO[bytes], context: Context, path: Path) -> None:
+        self.prefix._build(length + self.compact, stream, context, path)
+
+    def _build_null(self, stream: IO[bytes], context: Context, path: Path) -> None:
+        if not self.nullable:
+            raise construct.StreamError("null where the field is not nullable", path=path)
+        self._build_length(-1, stream, context, path)
+
+
+class BytesType(_Prefixed):
+    """Opaque bytes."""
+
+    def _parse(self, stream: IO[bytes], context: Context, path: Path) -> Any:
+        length = self._parse_length(stream, context, path)
+        return None if length is None else self._from_bytes(construct.stream_read(stream, length, path), path)
+
+    def _build(self, obj: Any, stream: IO[bytes], context: Context, path: Path) -> Any:
+        if obj is None:
+            self._build_null(stream, context, path)
+            return obj
+        raw = self._to_bytes(obj, path)
+        self._build_length(len(raw), stream, context, path)
+        construct.stream_write(stream, raw, len(raw), path)
+        return obj
+
+    def _from_bytes(self, raw: bytes, path: Path) -> Any:
+        return raw
+
+    def _to_bytes(self, obj: Any, path: Path) -> bytes:
+        return bytes(obj)
+
+
+class RecordsType(BytesType):
+    """Record batches, which stay where they are: a view of the input."""
+
+    def _from_bytes(self, raw: bytes, path: Path) -> memoryview:
+        return memoryview(raw)
+
+
+class StringType(BytesType):
+    """Text in UTF-8."""
+
+    classic_prefix = construct.Int16sb
+
+    def _from_bytes(self, raw: bytes, path: Path) -> str:
+        return self._limited(raw, path).decode("utf-8", "replace")
+
+    def _to_bytes(self, obj: Any, path: Path) -> bytes:
+        return self._limited(obj.encode(), path)
+
+    @staticmethod
+    def _limited(raw: bytes, path: Path) -> bytes:
+        if len(raw) > STRING_BYTES_MAX:
+            raise construct.StringError(f"a string of {len(raw)} bytes", path=path)
+        return raw
+
+
+class ArrayType(_Prefixed):
+    """A count and as many elements."""
+
+    def __init__(self, item: construct.Construct, *, compact: bool, nullable: bool) -> None:
+        super().__init__(compact=compact, nullable=nullable)
+        self.item = item
+
+    def _parse(self, stream: IO[bytes], context: Context, path: Path) -> list[Any] | None:
+        count = self._parse_length(stream, context, path)
+        if count is None:
+            return None
+        return [self.item._parse(stream, context, path) for _ in range(count)]
+
+    def _build(self, obj: Any, stream: IO[bytes], context: Context, path: Path) -> Any:
+        if obj is None:
+            self._build_null(stream, context, path)
+            return obj
+        self._build_length(len(obj), stream, context, path)
+        for item in obj:
+            self.item._build(item, stream, context, path)
+        return obj
+
+
+class NullableStruct(construct.Subconstruct):  # type: ignore[misc]
+    """A struct behind one byte: negative for null, else 1."""
+
+    def _parse(self, stream: IO[bytes], context: Context, path: Path) -> Any:
+        marker = construct.Int8sb._parse(stream, context, path)
+        return None if marker < 0 else self.subcon._parse(stream, context, path)
+
+    def _build(self, obj: Any, stream: IO[bytes], context: Context, path: Path) -> Any:
+        construct.Int8sb._build(-1 if obj is None else 1, stream, context, path)
+        if obj is not None:
+            self.subcon._build(obj, stream, context, path)
+        return obj
+
+
+class TaggedFields(construct.Construct):  # type: ignore[misc]
+    """The end of a struct in flexible versions: how many, then (tag, size, value) of those that are not the default."""
+
+    def __init__(self, known: dict[int, tuple[str, construct.Construct, Any]], foreign: Iterable[int]) -> None:
+        super().__init__()
+        self.known = known
+        self.foreign = frozenset(foreign)
+
+    def _parse(self, stream: IO[bytes], context: Context, path: Path) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for _ in range(VARINT._parse(stream, context, path)):
+            tag = VARINT._parse(stream, context, path)
+            size = VARINT._parse(stream, context, path)
+            if tag in self.known:
+                name, subcon, _default = self.known[tag]
+                values[name] = subcon._parse(stream, context, path)
+            elif tag in self.foreign:
+                raise construct.CheckError(f"tag {tag} does not belong to this version", path=path)
+            elif not 0 <= size <= bytes_left(stream):
+                raise construct.StreamError(f"tag {tag} has size {size}", path=path)
+            else:
+                construct.stream_read(stream, size, path)
+        return values
+
+    def _build(self, obj: dict[str, Any], stream: IO[bytes], context: Context, path: Path) -> dict[str, Any]:
+        present = [entry for tag, entry in sorted(self.known.items()) if obj[entry[0]] != entry[2]]
+        VARINT._build(len(present), stream, context, path)
+        for tag, (name, subcon, default) in sorted(self.known.items()):
+            if obj[name] != default:
+                payload = io.BytesIO()
+                subcon._build(obj[name], payload, context, path)
+                raw = payload.getvalue()
+                VARINT._build(tag, stream, context, path)
+                VARINT._build(len(raw), stream, context, path)
+                construct.stream_write(stream, raw, len(raw), path)
+        return obj
+
+
+TAGGED_FIELDS = "tagged_fields"
+
+
+class StructType(construct.Adapter):  # type: ignore[misc]
+    """A declared class over the construct.Struct of one version. Fields which that version lacks get their default."""
+
+    def __init__(self, cls: type[Struct], subcon: construct.Construct) -> None:
+        super().__init__(subcon)
+        self.cls = cls
+
+    def _decode(self, obj: Any, context: Context, path: Path) -> Struct:
+        values = {name: field.initial() for name, field in self.cls.wire_fields.items()}
+        values.update((name, obj[name]) for name in values if name in obj)
+        values.update(obj.get(TAGGED_FIELDS, {}))
+        return self.cls(**values)
+
+    def _encode(self, obj: Struct, context: Context, path: Path) -> dict[str, Any]:
+        values = {name: getattr(obj, name) for name in self.cls.wire_fields}
+        return {**values, TAGGED_FIELDS: values}
+
+
+def resolve(cls: type[Struct], version: int, flexible: bool) -> StructType:
+    """The construct of `cls` at `version`; a nested struct has the version of the message around it."""
+    subcons = []
+    known: dict[int, tuple[str, construct.Construct, Any]] = {}
+    foreign = set()
+    for name, field in cls.wire_fields.items():
+        if version not in VersionRange.parse(field.versions):
+            if field.tag is not None:
+                foreign.add(field.tag)
+        elif field.tag is None:
+            subcons.append(name / _resolve_field(field, version, flexible))
+        else:
+            known[field.tag] = name, _resolve_field(field, version, flexible), field.default
+    if flexible:
+        subcons.append(TAGGED_FIELDS / TaggedFields(known, foreign - known.keys()))
+    return StructType(cls, construct.Struct(*subcons))
+
+
+def _resolve_field(field: Field, version: int, flexible: bool) -> construct.Construct:
+    nullable = version in VersionRange.parse(field.nullable)
+    if isinstance(field.type, Array):
+        item = _resolve_type(field.type.item, version, flexible, nullable=False)
+        return ArrayType(item, compact=flexible, nullable=nullable)
+    return _resolve_type(field.type, version, flexible, nullable=nullable)
+
+
+def _resolve_type(
+    wire_type: Primitive | type[Struct], version: int, flexible: bool, *, nullable: bool
+) -> construct.Construct:
+    if not isinstance(wire_type, Primitive):
+        struct = resolve(wire_type, version, flexible)
+        return NullableStruct(struct) if nullable else struct
+    sized = {"string": StringType, "bytes": BytesType, "records": RecordsType}.get(wire_type.name)
+    return FIXED[wire_type.name] if sized is None else sized(compact=flexible, nullable=nullable)
