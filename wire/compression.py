@@ -179,7 +179,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 def _snappy_blocks(data: memoryview, *, strict: bool = True) -> list[memoryview]:
     """The compressed blocks of xerial streams, or the data itself where it has no xerial header."""
-    if data[:8] != XERIAL_MAGIC:
+    if data[:8] != XERIAL_MAGIC or len(data) < len(XERIAL_HEADER):
         return [data]
     blocks = []
     position = len(XERIAL_HEADER)

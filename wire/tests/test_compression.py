@@ -1,0 +1,311 @@
+import gzip
+import json
+import random
+import resource
+import struct
+import subprocess
+import sys
+import zlib
+from contextlib import suppress
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.wire.compression import (
+    XERIAL_HEADER,
+    Compression,
+    compress,
+    decompress,
+    decompressed_bound,
+)
+from ottla.wire.errors import ErrorCode, KafkaError
+
+LIMIT = 1 << 24
+CODECS = [codec for codec in Compression if codec != Compression.NONE]
+TEXT = json.dumps([{"id": index, "name": f"record {index}", "tags": ["a", "b"]} for index in range(2000)]).encode()
+NOISE = random.Random(1).randbytes(200_000)
+payloads = st.sampled_from([b"", b"x", TEXT, NOISE, bytes(300_000), TEXT + NOISE]) | st.binary(max_size=200)
+
+
+def xerial(*blocks: bytes) -> bytes:
+    compressed = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
+    return XERIAL_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in compressed)
+
+
+def bare_snappy(data: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def lz4_frame(data: bytes, **options: object) -> bytes:
+    return lz4.frame.compress(data, **{"block_linked": False, **options})
+
+
+# --- round trips ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@given(data=payloads)
+@settings(max_examples=25)
+def test_round_trip(codec, data):
+    for kind in (bytes, bytearray, memoryview):
+        assert decompress(codec, memoryview(compress(codec, kind(data))), LIMIT) == data
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [
+        (Compression.GZIP, [-1, 1, 9]),
+        (Compression.LZ4, [1, 2, 9, 12, 17]),
+        (Compression.ZSTD, [-131072, -1, 0, 1, 3, 22]),
+    ],
+)
+def test_every_level_kafka_allows(codec, levels):
+    data = TEXT[:20_000]
+    for level in levels:
+        assert decompress(codec, compress(codec, data, level), LIMIT) == data
+
+
+def test_levels_are_used():
+    fastest, best = (compress(Compression.GZIP, TEXT, level) for level in (1, 9))
+    assert (fastest[8], best[8]) == (4, 2)  # RFC 1952: what the compressor says of itself
+    assert len(compress(Compression.ZSTD, TEXT, 19)) < len(compress(Compression.ZSTD, TEXT, -100))
+    assert len(compress(Compression.LZ4, TEXT, 12)) < len(compress(Compression.LZ4, TEXT))
+
+
+# --- what Java can read -----------------------------------------------------------------------------------------------
+
+
+def test_lz4_frames_have_independent_blocks_of_64_kib_and_no_size():
+    frame = compress(Compression.LZ4, TEXT)
+    information = lz4.frame.get_frame_info(frame)
+    assert not information["block_linked"]
+    assert information["block_size"] == 64 * 1024
+    assert information["content_size"] == 0
+
+
+def test_snappy_is_written_as_xerial_blocks_of_32_kib():
+    compressed = compress(Compression.SNAPPY, bytes(70_000))
+    assert compressed.startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
+    position, lengths = 16, []
+    while position < len(compressed):
+        (size,) = struct.unpack_from(">i", compressed, position)
+        lengths.append(len(bytes(cramjam.snappy.decompress_raw(compressed[position + 4 : position + 4 + size]))))
+        position += 4 + size
+    assert lengths == [32768, 32768, 4464]
+
+
+# --- what others write ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("codec", "data", "expected"),
+    [
+        (Compression.GZIP, gzip.compress(b"one") + gzip.compress(b"two"), b"onetwo"),
+        (Compression.GZIP, gzip.compress(b"one") + b"\0", b"one"),
+        (Compression.GZIP, gzip.compress(b"one") + b"\x1f\x8bgarbage", b"one"),
+        (Compression.SNAPPY, bare_snappy(b"one"), b"one"),
+        (Compression.SNAPPY, bare_snappy(b""), b""),
+        (Compression.SNAPPY, xerial(b"one", b"two"), b"onetwo"),
+        (Compression.SNAPPY, xerial(b"one") + xerial(b"two"), b"onetwo"),
+        (Compression.SNAPPY, xerial(), b""),
+        (Compression.SNAPPY, xerial(b"one") + b"ab", b"one"),
+        (Compression.SNAPPY, xerial(b"one").replace(b"\0\0\0\1\0\0\0\1", b"\0\0\0\7\0\0\0\7"), b"one"),
+        (Compression.LZ4, lz4_frame(b"one", store_size=True), b"one"),
+        (Compression.LZ4, lz4_frame(b"one", content_checksum=True, block_checksum=True), b"one"),
+        (Compression.LZ4, lz4_frame(b"one", block_size=lz4.frame.BLOCKSIZE_MAX4MB), b"one"),
+        (Compression.LZ4, lz4_frame(b"one") + b"whatever follows", b"one"),
+        (Compression.ZSTD, b"", b""),
+        (Compression.ZSTD, compress(Compression.ZSTD, b"one") + compress(Compression.ZSTD, b"two"), b"onetwo"),
+        (Compression.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(b"one"), b"one"),
+        (Compression.ZSTD, zstandard.ZstdCompressor(write_content_size=False).compress(TEXT), TEXT),
+    ],
+)
+def test_foreign_framings_decompress(codec, data, expected):
+    assert decompress(codec, data, LIMIT) == expected
+    assert decompressed_bound(codec, data) >= len(expected)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_garbage_is_an_unknown_server_error_as_in_kafka(codec):
+    for garbage in (b"garbage bytes here", b"\0" * 30, b"\xff" * 30):
+        with pytest.raises(KafkaError, match=f"Failed to decompress {codec.name.lower()}") as caught:
+            decompress(codec, garbage, LIMIT)
+        assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("data", [b"short", TEXT], ids=["short", "long"])
+def test_truncated_data_is_refused(codec, data):
+    compressed = compress(codec, data)
+    for cut in {1, 2, 4, 5, len(compressed) // 2, len(compressed) - 1}:
+        with pytest.raises(KafkaError):
+            decompress(codec, compressed[:-cut], LIMIT)
+
+
+BROKEN_ZSTD_CHECKSUM = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(b"one"))
+BROKEN_ZSTD_CHECKSUM[-1] ^= 1
+BROKEN_LZ4_HEADER_CHECKSUM = bytearray(lz4_frame(b"one", store_size=False))
+BROKEN_LZ4_HEADER_CHECKSUM[6] ^= 1
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (Compression.GZIP, b""),
+        (Compression.GZIP, zlib.compress(b"one")),
+        (Compression.GZIP, gzip.compress(b"one")[:-8] + bytes(8)),
+        (Compression.SNAPPY, b""),
+        (Compression.SNAPPY, bare_snappy(b"one") + b"\0"),
+        (Compression.SNAPPY, bare_snappy(b"one") + bare_snappy(b"two")),
+        (Compression.SNAPPY, xerial(b"one") + b"\0\0\0\0"),
+        (Compression.SNAPPY, xerial(b"one") + b"\xff\xff\xff\xff"),
+        (Compression.SNAPPY, xerial(b"one") + b"\0\0\0\5"),
+        (Compression.SNAPPY, xerial(b"one") + b"\x82SNAPPX\0" + bytes(8)),
+        (Compression.LZ4, b""),
+        (Compression.LZ4, bytes(BROKEN_LZ4_HEADER_CHECKSUM)),
+        (Compression.LZ4, lz4_frame(TEXT, block_linked=True)),
+        (Compression.LZ4, lz4.frame.compress(TEXT)),
+        (Compression.ZSTD, compress(Compression.ZSTD, b"one") + b"\0"),
+        (Compression.ZSTD, compress(Compression.ZSTD, b"one") + b"junk and more junk"),
+        (Compression.ZSTD, bytes(BROKEN_ZSTD_CHECKSUM)),
+    ],
+)
+def test_what_the_java_client_could_not_read_is_refused(codec, data):
+    with pytest.raises(KafkaError) as caught:
+        decompress(codec, data, LIMIT)
+    assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.data())
+@settings(max_examples=60)
+def test_damaged_data_decompresses_or_raises_a_kafka_error(codec, data):
+    damaged = bytearray(compress(codec, TEXT[: data.draw(st.sampled_from([10, 500, 5000]))]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(KafkaError):
+        result = decompress(codec, damaged, LIMIT)
+        assert len(result) <= decompressed_bound(codec, damaged)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.binary(max_size=80))
+@settings(max_examples=60)
+def test_random_bytes_raise_a_kafka_error_at_most(codec, data):
+    front = {
+        Compression.GZIP: b"\x1f\x8b\x08\x00",
+        Compression.SNAPPY: XERIAL_HEADER,
+        Compression.LZ4: b"\x04\x22\x4d\x18\x60\x40\x82",
+        Compression.ZSTD: b"\x28\xb5\x2f\xfd",
+    }[codec]
+    for area in (data, front + data):
+        assert decompressed_bound(codec, area) >= 0
+        with suppress(KafkaError):
+            decompress(codec, area, 1 << 16)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [0, 1, 1000, 300_000, 600_000])
+def test_the_limit_is_exact(codec, size):
+    compressed = compress(codec, bytes(size))
+    assert decompress(codec, compressed, size) == bytes(size)
+    if size:
+        with pytest.raises(KafkaError) as caught:
+            decompress(codec, compressed, size - 1)
+        assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_the_limit_holds_for_all_streams_together():
+    for codec, stream in (
+        (Compression.GZIP, gzip.compress(bytes(1000))),
+        (Compression.SNAPPY, xerial(bytes(1000))),
+        (Compression.ZSTD, compress(Compression.ZSTD, bytes(1000))),
+    ):
+        assert len(decompress(codec, stream * 3, 3000)) == 3000
+        with pytest.raises(KafkaError):
+            decompress(codec, stream * 3, 2999)
+
+
+def test_a_snappy_block_that_lies_about_its_length_allocates_nothing():
+    with pytest.raises(KafkaError) as caught:
+        decompress(Compression.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"abc", LIMIT)
+    assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=payloads)
+@settings(max_examples=20)
+def test_the_bound_is_never_too_low(codec, data):
+    compressed = compress(codec, data)
+    assert decompressed_bound(codec, compressed) >= len(data)
+    if codec == Compression.SNAPPY:
+        assert decompressed_bound(codec, compressed) == len(data)
+
+
+def test_the_bound_of_common_batches_is_close():
+    for codec in (Compression.LZ4, Compression.ZSTD):
+        assert decompressed_bound(codec, compress(codec, TEXT)) <= len(TEXT) + 128 * 1024
+
+
+BOMB = """
+import resource, sys
+from ottla.wire.compression import Compression, compress, decompress
+from ottla.wire.errors import KafkaError
+bomb = sys.stdin.buffer.read()
+codec = Compression(int(sys.argv[1]))
+decompress(codec, compress(codec, bytes(300_000)), 300_000)  # what the codec takes anyway
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    decompress(codec, bomb, 1 << 20)
+except KafkaError as error:
+    print(error.code.name, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "RUSAGE_SELF"), reason="no memory figures")
+@pytest.mark.parametrize("codec", [Compression.ZSTD, Compression.GZIP, Compression.LZ4])
+def test_a_bomb_is_refused_before_it_takes_memory(codec):
+    if codec == Compression.ZSTD:
+        compressor = zstandard.ZstdCompressor().compressobj()
+        bomb = b"".join(compressor.compress(bytes(1 << 20)) for _ in range(200)) + compressor.flush()
+        assert len(bomb) < 20_000
+    else:
+        bomb = compress(codec, bytes(40 << 20), 1)
+    done = subprocess.run([sys.executable, "-c", BOMB, str(int(codec))], input=bomb, capture_output=True, check=True)
+    name, kilobytes = done.stdout.split()
+    assert name == b"MESSAGE_TOO_LARGE"
+    assert int(kilobytes) < 8 * 1024
+
+
+# --- KAFKA-3160 -------------------------------------------------------------------------------------------------------
+
+
+def test_the_broken_lz4_header_checksum_is_overlooked_on_request_only():
+    frame = compress(Compression.LZ4, TEXT, broken_lz4_checksum=True)
+    assert frame != compress(Compression.LZ4, TEXT)
+    assert decompress(Compression.LZ4, frame, LIMIT, broken_lz4_checksum=True) == TEXT
+    with pytest.raises(KafkaError):
+        decompress(Compression.LZ4, frame, LIMIT)
+    with_size = lz4_frame(TEXT, store_size=True)
+    assert decompress(Compression.LZ4, with_size, LIMIT, broken_lz4_checksum=True) == TEXT
+
+
+def test_the_broken_lz4_header_checksum_is_the_one_java_writes():
+    frame = compress(Compression.LZ4, b"whatever", broken_lz4_checksum=True)
+    assert frame[:7].hex() == "04224d1860401a"  # Java: Lz4BlockOutputStream with useBrokenFlagDescriptorChecksum
+
+
+# --- lazy imports -----------------------------------------------------------------------------------------------------
+
+
+def test_no_codec_is_imported_before_it_is_needed():
+    code = "import sys, ottla.wire.records; print([m for m in ('lz4', 'zstandard', 'cramjam') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
