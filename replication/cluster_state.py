@@ -1,0 +1,138 @@
+"""What is known of the cluster: brokers, topics, and who leads what.
+
+Values are immutable and replaced as a whole, so that whoever holds one sees a consistent state and a cache can tell by
+identity whether it is still current. `version` rises with every change.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+NO_LEADER = -1
+NO_CONTROLLER = -1
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
+
+TOPIC_NAME_LENGTH_MAX = 249
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEndpoint:
+    """Where a broker is reached on one listener."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """A live broker with its endpoint on each listener."""
+
+    node_id: int
+    endpoints: Mapping[str, BrokerEndpoint]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition's leadership, as the controller last decided it."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopicState:
+    """A topic and its partitions, indexed by partition number."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+    is_internal: bool = False
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """The cluster as this broker sees it; changed only by the shell of the controller."""
+
+    cluster_id: str = ""
+    controller_id: int = NO_CONTROLLER
+    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    topic_by_id: dict[bytes, TopicState] = field(default_factory=dict)
+    version: int = 0
+    _sorted_names: list[str] | None = None
+
+    def topic(self, name: str) -> TopicState | None:
+        return self.topics.get(name)
+
+    def partition(self, topic: str, index: int) -> PartitionState | None:
+        state = self.topics.get(topic)
+        return state.partitions[index] if state is not None and 0 <= index < len(state.partitions) else None
+
+    def put_topic(self, topic: TopicState) -> None:
+        """Add a topic or replace what is known of it."""
+        known = self.topics.get(topic.name)
+        if known is None:
+            self._sorted_names = None
+        elif known.topic_id != topic.topic_id:
+            del self.topic_by_id[known.topic_id]
+        self.topics[topic.name] = topic
+        self.topic_by_id[topic.topic_id] = topic
+        self.version += 1
+
+    def remove_topic(self, name: str) -> None:
+        topic = self.topics.pop(name)
+        del self.topic_by_id[topic.topic_id]
+        self._sorted_names = None
+        self.version += 1
+
+    def put_broker(self, broker: BrokerRegistration) -> None:
+        self.brokers[broker.node_id] = broker
+        self.version += 1
+
+    def topic_names(self) -> list[str]:
+        """All topic names in order."""
+        if self._sorted_names is None:
+            self._sorted_names = sorted(self.topics)
+        return self._sorted_names
+
+    def endpoint(self, node_id: int, listener: str) -> BrokerEndpoint | None:
+        """Where clients of a listener reach a live broker."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None else broker.endpoints.get(listener)
+
+    def endpoints(self, listener: str) -> Iterator[BrokerEndpoint]:
+        """All live brokers that clients of a listener can reach."""
+        for broker in self.brokers.values():
+            if (endpoint := broker.endpoints.get(listener)) is not None:
+                yield endpoint
+
+
+def is_internal_topic(name: str) -> bool:
+    return name in INTERNAL_TOPICS
+
+
+def topic_name_problem(name: str) -> str | None:
+    """Why a name cannot be a topic's, in Kafka's words, or None."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > TOPIC_NAME_LENGTH_MAX:
+        reason = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
+    elif not _LEGAL.issuperset(name):
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return None
+    return f"Topic name is invalid: {reason}"

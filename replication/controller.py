@@ -1,0 +1,357 @@
+"""The controller's decisions on topics: what a request comes to, as writes to the coordination tree.
+
+Sans-IO. A `plan_*` method looks at the cluster and either raises `KafkaError` (with Kafka's code and words, in Kafka's
+order of checks) or returns a `TopicPlan`: the multis to write and the topic as it will be. The shell writes them, makes
+or removes the partitions, and then calls `finish`; if the writes fail it calls `abandon`. Between plan and finish the
+topic's name is taken: the shell plans no second change of the same topic, and the name collides with others.
+
+Writes of a plan: the first multi decides (it creates or removes the topic's node and checks that this controller is
+still the controller); later ones, of topics too large for one multi, add partition states that `missing_states` would
+restore after a crash in between.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ottla.replication import znodes
+from ottla.replication.assignment import place_replicas
+from ottla.replication.cluster_state import (
+    CLUSTER_METADATA_TOPIC,
+    NO_LEADER,
+    ClusterState,
+    PartitionState,
+    TopicState,
+    is_internal_topic,
+    topic_name_problem,
+)
+from ottla.replication.coordination import Check, Create, Delete, Operation, SetData
+from ottla.replication.znodes import LeaderAndIsr, TopicAssignment
+from ottla.wire.errors import ErrorCode, KafkaError
+
+PARTITIONS_PER_REQUEST_MAX = 10_000
+PARTITIONS_PER_MULTI = 2_000
+
+Assignments = Mapping[int, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to create: counts of -1 ask for the broker's defaults, assignments replace both counts."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """A decided change of one topic. `first_new` is the first partition that did not exist before."""
+
+    before: TopicState | None
+    after: TopicState | None
+    multis: list[list[Operation]]
+    first_new: int = 0
+    configs: Mapping[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        topic = self.after or self.before
+        assert topic is not None
+        return topic.name
+
+
+class Controller:
+    """Decides on topics; owns the cluster state's topics. `epoch` and its version fence every write."""
+
+    def __init__(
+        self, cluster: ClusterState, *, partition_count: int = 1, replication_factor: int = 1, start: int = 0
+    ) -> None:
+        self.cluster = cluster
+        self.partition_count = partition_count
+        self.replication_factor = replication_factor
+        self.epoch = 0
+        self.epoch_version = 0
+        self._next_start = start
+        self._planned: dict[str, TopicPlan] = {}
+        self._colliding: dict[str, set[str]] = {}
+        for name in cluster.topics:
+            self._note_name(name)
+
+    # ------------------------------------------------------------------ creation
+
+    def check_partition_total(self, topics: Iterable[NewTopic]) -> None:
+        """Refuse a request that would create more partitions than one decision may hold."""
+        total = 0
+        for topic in topics:
+            asked = self.partition_count if topic.partition_count == -1 else max(topic.partition_count, 0)
+            total += len(topic.assignments) or asked
+        if total > PARTITIONS_PER_REQUEST_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+    def check_name(self, name: str) -> None:
+        """Refuse names that cannot be, that collide, or that are taken."""
+        if name == CLUSTER_METADATA_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+        if (problem := topic_name_problem(name)) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name in self.cluster.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        for other in self._colliding.get(_unified(name), ()):
+            if other != name:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                )
+
+    def plan_creation(self, topic: NewTopic, topic_id: bytes) -> TopicPlan:
+        """A new topic, its name and settings already checked."""
+        replicas = self._assigned(topic) if topic.assignments else self._placed(topic)
+        state = TopicState(
+            name=topic.name,
+            topic_id=topic_id,
+            partitions=tuple(self._new_partition(ids) for ids in replicas),
+            is_internal=is_internal_topic(topic.name),
+        )
+        configs = dict(topic.configs or {})
+        first: list[Operation] = [
+            self._fence(),
+            Create(znodes.topic_config_path(topic.name), znodes.encode_config(configs)),
+            Create(znodes.topic_path(topic.name), znodes.encode_topic(_assignment(state))),
+            Create(znodes.partitions_path(topic.name)),
+        ]
+        return TopicPlan(before=None, after=state, multis=self._with_states(first, state, 0), configs=configs)
+
+    def plan_partitions(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None) -> TopicPlan:
+        """More partitions for a topic."""
+        topic = self.cluster.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message)
+        present = len(topic.partitions)
+        _check_increase(name, present, count)
+        if assignments is not None and len(assignments) != count - present:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {count - present} additional partition(s), but only {len(assignments)} "
+                "assignment(s) were specified.",
+            )
+        if count - present > PARTITIONS_PER_REQUEST_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        replicas = self._added_replicas(topic, count - present, assignments)
+        state = replace(topic, partitions=topic.partitions + tuple(self._new_partition(ids) for ids in replicas))
+        first: list[Operation] = [
+            self._fence(),
+            SetData(znodes.topic_path(name), znodes.encode_topic(_assignment(state))),
+        ]
+        return TopicPlan(before=topic, after=state, multis=self._with_states(first, state, present), first_new=present)
+
+    def _added_replicas(
+        self, topic: TopicState, additional: int, assignments: Sequence[Sequence[int]] | None
+    ) -> Sequence[Sequence[int]]:
+        factor = len(topic.partitions[0].replicas)
+        if assignments is None:
+            return self._place(additional, factor)
+        for offset, ids in enumerate(assignments):
+            self._check_assignment(ids, factor)
+            self._check_alive(ids, len(topic.partitions) + offset)
+        return assignments
+
+    def _assigned(self, topic: NewTopic) -> list[Sequence[int]]:
+        """The replicas that a request names, checked as a whole."""
+        for value, text in ((topic.replication_factor, "replication factor"), (topic.partition_count, "numPartitions")):
+            if value != -1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"A manual partition assignment was specified, but {text} was not set to -1.",
+                )
+        chosen: dict[int, Sequence[int]] = {}
+        factor: int | None = None
+        for partition, ids in topic.assignments:
+            if partition in chosen:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Found multiple manual partition assignments for partition {partition}",
+                )
+            self._check_assignment(ids, factor)
+            self._check_alive(ids, partition)
+            chosen[partition], factor = ids, len(ids)
+        if any(partition not in chosen for partition in range(len(chosen))):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+            )
+        return [chosen[partition] for partition in range(len(chosen))]
+
+    def _placed(self, topic: NewTopic) -> list[tuple[int, ...]]:
+        if topic.replication_factor < -1 or topic.replication_factor == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Replication factor must be larger than 0, or -1 to use the default value.",
+            )
+        if topic.partition_count < -1 or topic.partition_count == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        count = self.partition_count if topic.partition_count == -1 else topic.partition_count
+        factor = self.replication_factor if topic.replication_factor == -1 else topic.replication_factor
+        try:
+            return self._place(count, factor)
+        except KafkaError as error:
+            message = f"Unable to replicate the partition {factor} time(s): {error.message}"
+            raise KafkaError(error.code, message) from None
+
+    def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
+        racks = {node_id: broker.rack for node_id, broker in self.cluster.brokers.items()}
+        placed = place_replicas(racks, partition_count=count, replication_factor=factor, start=self._next_start)
+        self._next_start += count
+        return placed
+
+    def _check_assignment(self, ids: Sequence[int], factor: int | None) -> None:
+        problem = None
+        ordered = sorted(ids)
+        if not ordered:
+            problem = "The manual partition assignment includes an empty replica list."
+        for position, broker in enumerate(ordered):
+            if broker not in self.cluster.brokers:
+                problem = f"The manual partition assignment includes broker {broker}, but no such broker is registered."
+            elif position and ordered[position - 1] == broker:
+                problem = f"The manual partition assignment includes the broker {broker} more than once."
+            if problem is not None:
+                break
+        if problem is None and factor is not None and len(ordered) != factor:
+            problem = (
+                f"The manual partition assignment includes a partition with {len(ordered)} replica(s), but this is not "
+                f"consistent with previous partitions, which have {factor} replica(s)."
+            )
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+    def _check_alive(self, ids: Sequence[int], partition: int) -> None:
+        if not any(broker in self.cluster.brokers for broker in ids):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"All brokers specified in the manual partition assignment for partition {partition} are fenced or in "
+                "controlled shutdown.",
+            )
+
+    def _new_partition(self, ids: Sequence[int]) -> PartitionState:
+        isr = tuple(broker for broker in ids if broker in self.cluster.brokers)
+        return PartitionState(leader=isr[0], leader_epoch=0, replicas=tuple(ids), isr=isr)
+
+    # ------------------------------------------------------------------ deletion
+
+    def plan_deletion(self, name: str) -> TopicPlan:
+        """The removal of a topic that exists."""
+        topic = self.cluster.topics[name]
+        partitions = range(len(topic.partitions))
+        operations: list[Operation] = [self._fence()]
+        for partition in partitions:
+            operations.append(Delete(znodes.state_path(name, partition)))
+            operations.append(Delete(znodes.partition_path(name, partition)))
+        operations.append(Delete(znodes.partitions_path(name)))
+        operations.append(Delete(znodes.topic_path(name)))
+        operations.append(Delete(znodes.topic_config_path(name)))
+        return TopicPlan(before=topic, after=None, multis=[operations])
+
+    # ------------------------------------------------------------------ from plan to fact
+
+    def begin(self, plan: TopicPlan) -> None:
+        """Take the topic's name until `finish` or `abandon`."""
+        assert plan.name not in self._planned
+        self._planned[plan.name] = plan
+        self._note_name(plan.name)
+
+    def is_planned(self, name: str) -> bool:
+        return name in self._planned
+
+    def finish(self, plan: TopicPlan) -> None:
+        """The plan's writes are durable: its topic is now as planned."""
+        del self._planned[plan.name]
+        if plan.after is not None:
+            self.cluster.put_topic(plan.after)
+        else:
+            self.cluster.remove_topic(plan.name)
+            self._forget_name(plan.name)
+
+    def abandon(self, plan: TopicPlan) -> None:
+        """The plan's writes did not happen."""
+        del self._planned[plan.name]
+        if plan.before is None:
+            self._forget_name(plan.name)
+
+    # ------------------------------------------------------------------ start
+
+    def adopt(self, topic: TopicState) -> None:
+        """Take a topic over from the coordination tree."""
+        self.cluster.put_topic(topic)
+        self._note_name(topic.name)
+
+    def elect(self, assignment: Sequence[int], known: LeaderAndIsr | None, partition_epoch: int) -> PartitionState:
+        """The state of a partition when this controller takes over: a new epoch of a live leader, or none.
+
+        A new leader epoch at every start lets clients notice that records the leader never acknowledged to them, but
+        showed them, may be gone after a crash.
+        """
+        if known is None:
+            return self._new_partition(assignment)
+        isr = tuple(broker for broker in known.isr if broker in self.cluster.brokers) or tuple(known.isr)
+        leader = next((broker for broker in assignment if broker in isr and broker in self.cluster.brokers), NO_LEADER)
+        return PartitionState(leader, known.leader_epoch + 1, tuple(assignment), isr, partition_epoch + 1)
+
+    def state_operation(self, topic: str, partition: int, state: PartitionState, *, exists: bool) -> list[Operation]:
+        """Write a partition's state, making its nodes if they are missing."""
+        data = self._state_data(state)
+        path = znodes.state_path(topic, partition)
+        if exists:
+            return [SetData(path, data, state.partition_epoch - 1)]
+        return [Create(znodes.partition_path(topic, partition)), Create(path, data)]
+
+    # ------------------------------------------------------------------ writes
+
+    def _fence(self) -> Check:
+        return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
+
+    def _with_states(self, first: list[Operation], topic: TopicState, start: int) -> list[list[Operation]]:
+        """`first` and then the nodes of the partitions from `start` on, as many in each multi as it may hold."""
+        multis = [first]
+        for partition in range(start, len(topic.partitions)):
+            if partition > start and (partition - start) % PARTITIONS_PER_MULTI == 0:
+                multis.append([self._fence()])
+            state = topic.partitions[partition]
+            multis[-1] += self.state_operation(topic.name, partition, state, exists=False)
+        return multis
+
+    def _state_data(self, state: PartitionState) -> bytes:
+        return znodes.encode_state(LeaderAndIsr(state.leader, state.leader_epoch, list(state.isr), self.epoch))
+
+    # ------------------------------------------------------------------ names
+
+    def _note_name(self, name: str) -> None:
+        if "." in name or "_" in name:
+            self._colliding.setdefault(_unified(name), set()).add(name)
+
+    def _forget_name(self, name: str) -> None:
+        names = self._colliding.get(_unified(name))
+        if names is not None:
+            names.discard(name)
+            if not names:
+                del self._colliding[_unified(name)]
+
+
+def _unified(name: str) -> str:
+    """Names that metrics cannot tell apart become equal."""
+    return name.replace(".", "_")
+
+
+def _assignment(topic: TopicState) -> TopicAssignment:
+    replicas = {index: list(partition.replicas) for index, partition in enumerate(topic.partitions)}
+    return TopicAssignment(topic.topic_id, replicas)
+
+
+def _check_increase(name: str, present: int, count: int) -> None:
+    if count == present:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if count < present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {name} currently has {present} partition(s); {count} would not be an increase.",
+        )
