@@ -207,7 +207,7 @@ class FetchSessionCache:
 
 
 def _topic_name(cluster: ClusterState, topic_id: bytes) -> str | None:
-    topic = cluster.topic_by_id(topic_id)
+    topic = cluster.topic_by_id.get(topic_id)
     return None if topic is None else topic.name
 
 

@@ -1,0 +1,174 @@
+"""A connection answers in order, in one piece, and ends the way Kafka ends it."""
+
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from ottla.server.connection import Calls, Connection
+from ottla.server.dispatch import CloseConnection, Route
+from ottla.server.inbox import ReceiveBuffers
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.metadata import MetadataRequest
+
+Exchange = Callable[[bytes], "Peer"]
+
+
+class Peer:
+    """The client's end: sends raw bytes, reads frames."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.received = b""
+
+    async def send(self, data: bytes) -> None:
+        await self.stream.send_all(data)
+
+    async def frame(self) -> bytes | None:
+        """The next answer without its size, None at the end of the stream."""
+        while len(self.received) < 4 or len(self.received) < 4 + struct.unpack(">i", self.received[:4])[0]:
+            try:
+                data = await self.stream.receive_some(65536)
+            except trio.BrokenResourceError:
+                return None
+            if not data:
+                return None
+            self.received += data
+        size = struct.unpack(">i", self.received[:4])[0]
+        frame, self.received = self.received[4 : 4 + size], self.received[4 + size :]
+        return frame
+
+
+def request(key: int, version: int, correlation_id: int, body: bytes, *, flexible: bool = False) -> bytes:
+    header = struct.pack(">hhih", key, version, correlation_id, 4) + b"test" + (b"\0" if flexible else b"")
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def heartbeat(correlation_id: int, generation_id: int, version: int = 1) -> bytes:
+    body = HeartbeatRequest(group_id="g", generation_id=generation_id, member_id="m").encode(version)
+    return request(12, version, correlation_id, body, flexible=version >= 4)
+
+
+class Scripted:
+    """Handlers that the tests steer by the generation id of a heartbeat."""
+
+    def __init__(self) -> None:
+        self.gate = trio.Event()
+        self.contexts: list[tuple[str, int]] = []
+
+    def heartbeat(self, request, context):
+        self.contexts.append((context.client_id, context.api_version))
+        if request.generation_id == 100:
+            return self._parked()
+        if request.generation_id == 101:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "elsewhere")
+        if request.generation_id == 102:
+            raise CloseConnection("acks=0")
+        if request.generation_id == 103:
+            return None
+        if request.generation_id == 104:
+            raise ZeroDivisionError("a bug")
+        return HeartbeatResponse(error_code=request.generation_id)
+
+    async def _parked(self):
+        await self.gate.wait()
+        return HeartbeatResponse(error_code=100)
+
+    def api_versions(self, request, context):
+        return ApiVersionsResponse(error_code=0 if context.api_version in ApiVersionsRequest.versions else 35, api_keys=[])
+
+
+@pytest.fixture
+def scripted() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+async def peer(scripted: Scripted, nursery: trio.Nursery) -> AsyncIterator[Peer]:
+    routes = {
+        12: Route(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, abandonable=True),
+        18: Route(ApiVersionsRequest, ApiVersionsRequest.versions, scripted.api_versions, abandonable=False),
+    }
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    listener = SimpleNamespace(
+        name="PLAINTEXT", broker=None, calls=Calls(routes), buffers=ReceiveBuffers(), frame_bytes_max=1 << 20
+    )
+    connection = Connection(ours, "127.0.0.1", listener)
+    nursery.start_soon(connection.run)
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
+    yield Peer(stream)
+    await stream.aclose()
+
+
+async def test_pipelined_requests_are_answered_in_order(peer: Peer):
+    await peer.send(b"".join(heartbeat(index, index % 50) for index in range(1000)))
+    for index in range(1000):
+        answer = await peer.frame()
+        assert struct.unpack(">iih", answer) == (index, 0, index % 50)
+
+
+async def test_a_flexible_version_has_tagged_headers(peer: Peer, scripted: Scripted):
+    await peer.send(heartbeat(5, 7, version=4))
+    assert await peer.frame() == struct.pack(">ixihx", 5, 0, 7)
+    assert scripted.contexts == [("test", 4)]
+
+
+async def test_answers_behind_a_waiting_request_wait_and_those_before_do_not(peer: Peer, scripted: Scripted):
+    await peer.send(heartbeat(1, 1) + heartbeat(2, 100) + heartbeat(3, 3))
+    assert (await peer.frame())[:4] == b"\0\0\0\1"
+    with trio.move_on_after(0.02) as early:
+        await peer.frame()
+    assert early.cancelled_caught
+    scripted.gate.set()
+    assert (await peer.frame())[:4] == b"\0\0\0\2"
+    assert (await peer.frame())[:4] == b"\0\0\0\3"
+
+
+async def test_an_error_raised_by_a_handler_is_answered(peer: Peer):
+    await peer.send(heartbeat(9, 101))
+    assert struct.unpack(">iih", await peer.frame()) == (9, 0, ErrorCode.NOT_COORDINATOR)
+
+
+async def test_no_answer_is_sent_for_none(peer: Peer):
+    await peer.send(heartbeat(1, 103) + heartbeat(2, 2))
+    assert (await peer.frame())[:4] == b"\0\0\0\2"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        heartbeat(2, 102),
+        heartbeat(2, 104),
+        struct.pack(">i", -1),
+        struct.pack(">i", (1 << 20) + 1),
+        struct.pack(">i", 0),
+        request(12, 99, 2, b""),
+        request(99, 0, 2, b""),
+        request(12, 1, 2, b"\0"),
+        request(MetadataRequest.api_key, 0, 2, b""),
+        struct.pack(">ihhih", 10, 12, 1, 2, -2),
+        struct.pack(">ihhih", 10, 12, 1, 2, 5000),
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_what_cannot_be_answered_closes_the_connection_after_earlier_answers(peer: Peer, bad: bytes):
+    await peer.send(heartbeat(1, 1) + bad)
+    assert (await peer.frame())[:4] == b"\0\0\0\1"
+    assert await peer.frame() is None
+
+
+async def test_an_unknown_version_of_api_versions_is_answered_in_format_0(peer: Peer):
+    await peer.send(request(18, 99, 3, b"anything", flexible=True))
+    assert await peer.frame() == struct.pack(">ihi", 3, 35, 0)
+
+
+async def test_bytes_that_arrive_one_by_one_make_a_request(peer: Peer):
+    for byte in heartbeat(4, 4):
+        await peer.send(bytes([byte]))
+    assert (await peer.frame())[:4] == b"\0\0\0\4"
