@@ -1,0 +1,150 @@
+"""Incremental fetch sessions: what a request opens, and what its answer tells."""
+
+import itertools
+
+import pytest
+from ottla.replication.cluster_state import ClusterState, PartitionState, TopicState
+from ottla.replication.fetch_session import EVICTION_MS, FetchContext, FetchSessionCache
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+
+ID = b"i" * 16
+
+
+@pytest.fixture
+def cluster() -> ClusterState:
+    state = ClusterState()
+    partition = PartitionState(leader=1, leader_epoch=0, replicas=(1,), isr=(1,))
+    state.put_topic(TopicState("t", ID, (partition,) * 4))
+    return state
+
+
+def cache_of(slots: int) -> FetchSessionCache:
+    return FetchSessionCache(slots, itertools.count(10).__next__)
+
+
+def request(session_id: int, epoch: int, partitions=(), forgotten=(), *, offset: int = 0) -> FetchRequest:
+    wanted = [FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=100) for index in partitions]
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[FetchTopic(topic="t", topic_id=ID, partitions=wanted)] if wanted else [],
+        forgotten_topics_data=[ForgottenTopic(topic="t", topic_id=ID, partitions=list(forgotten))],
+    )
+
+
+def answer(context: FetchContext, *, records: bytes = b"", high_watermark: int = 5, error: int = 0) -> list[int]:
+    """Answer all targets alike; the partitions that the response would mention."""
+    answers = [
+        (
+            target,
+            PartitionData(
+                partition_index=target.asked.partition,
+                error_code=error,
+                high_watermark=high_watermark,
+                log_start_offset=0,
+                records=records,
+            ),
+        )
+        for target in context.targets
+    ]
+    return [target.asked.partition for target, _ in context.select(answers)]
+
+
+def asked(context: FetchContext) -> list[int]:
+    return [target.asked.partition for target in context.targets]
+
+
+def test_a_sessionless_fetch_is_answered_in_full_every_time(cluster):
+    context = cache_of(5).open(request(0, -1, [0, 1]), 13, cluster, 0)
+    assert (context.session_id, answer(context), answer(context)) == (0, [0, 1], [0, 1])
+
+
+def test_an_incremental_answer_tells_only_what_is_new(cluster):
+    cache = cache_of(5)
+    first = cache.open(request(0, 0, [0, 1]), 13, cluster, 0)
+    assert (first.session_id, answer(first)) == (10, [0, 1])
+    second = cache.open(request(10, 1), 13, cluster, 1)
+    assert (asked(second), answer(second)) == ([0, 1], [])
+    third = cache.open(request(10, 2), 13, cluster, 2)
+    assert answer(third, high_watermark=6) == [0, 1]
+    fourth = cache.open(request(10, 3), 13, cluster, 3)
+    assert answer(fourth, high_watermark=6, records=b"r") == [0, 1]
+
+
+def test_an_error_is_told_each_time_and_so_is_its_end(cluster):
+    cache = cache_of(5)
+    answer(cache.open(request(0, 0, [0]), 13, cluster, 0))
+    assert answer(cache.open(request(10, 1), 13, cluster, 0), error=3, high_watermark=-1) == [0]
+    assert answer(cache.open(request(10, 2), 13, cluster, 0), error=3, high_watermark=-1) == [0]
+    assert answer(cache.open(request(10, 3), 13, cluster, 0)) == [0]
+    assert answer(cache.open(request(10, 4), 13, cluster, 0)) == []
+
+
+def test_partitions_are_added_changed_and_forgotten(cluster):
+    cache = cache_of(5)
+    answer(cache.open(request(0, 0, [0, 1]), 13, cluster, 0))
+    context = cache.open(request(10, 1, [1, 2], forgotten=[0], offset=7), 13, cluster, 0)
+    assert [(target.asked.partition, target.asked.fetch_offset) for target in context.targets] == [(1, 7), (2, 7)]
+
+
+def test_partitions_that_returned_records_go_to_the_end(cluster):
+    cache = cache_of(5)
+    answer(cache.open(request(0, 0, [0, 1, 2]), 13, cluster, 0))
+    context = cache.open(request(10, 1), 13, cluster, 0)
+    data = PartitionData(partition_index=0, error_code=0, high_watermark=5, log_start_offset=0, records=b"r")
+    context.select([(context.targets[0], data)])
+    assert asked(cache.open(request(10, 2), 13, cluster, 0)) == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("session_id", "epoch", "version", "error"),
+    [
+        (99, 1, 13, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (10, 2, 13, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (10, 1, 12, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_a_wrong_incremental_request_is_refused(cluster, session_id, epoch, version, error):
+    cache = cache_of(5)
+    cache.open(request(0, 0, [0]), 13, cluster, 0)
+    context = cache.open(request(session_id, epoch), version, cluster, 0)
+    assert (context.error, context.session_id, context.targets) == (error, 0, [])
+
+
+def test_a_session_ends_when_asked_or_when_nothing_is_left_in_it(cluster):
+    cache = cache_of(5)
+    cache.open(request(0, 0, [0]), 13, cluster, 0)
+    assert cache.open(request(10, -1), 13, cluster, 0).session_id == 0
+    assert len(cache) == 0
+    cache.open(request(0, 0, [0]), 13, cluster, 0)
+    assert cache.open(request(11, 1, forgotten=[0]), 13, cluster, 0).session_id == 0
+    assert len(cache) == 0
+
+
+def test_epochs_wrap_around(cluster):
+    cache = cache_of(5)
+    context = cache.open(request(0, 0, [0]), 13, cluster, 0)
+    context.session.epoch = 2**31 - 1
+    assert cache.open(request(10, 2**31 - 1), 13, cluster, 0).error == ErrorCode.NONE
+    assert cache.open(request(10, 1), 13, cluster, 0).error == ErrorCode.NONE
+
+
+def test_a_full_cache_gives_no_session_until_one_is_stale_or_smaller_and_old(cluster):
+    cache = cache_of(1)
+    cache.open(request(0, 0, [0]), 13, cluster, 0)
+    assert cache.open(request(0, 0, [0, 1]), 13, cluster, 5).session_id == 0
+    assert cache.open(request(0, 0, [0]), 13, cluster, EVICTION_MS + 1).session_id == 11
+    cache.open(request(11, 1), 13, cluster, 2 * EVICTION_MS + 2)
+    assert cache.open(request(0, 0, [0]), 13, cluster, 2 * EVICTION_MS + 3).session_id == 0
+    assert cache.open(request(0, 0, [0, 1]), 13, cluster, 2 * EVICTION_MS + 3).session_id == 12
+
+
+def test_a_topic_id_that_becomes_known_later_is_resolved(cluster):
+    cache = cache_of(5)
+    empty = ClusterState()
+    context = cache.open(request(0, 0, [0]), 13, empty, 0)
+    assert context.targets[0].topic is None
+    assert cache.open(request(10, 1), 13, cluster, 0).targets[0].topic == "t"
