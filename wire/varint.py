@@ -1,0 +1,65 @@
+"""Unsigned varints as Kafka reads and writes them, and the section of tagged fields that is made of them.
+
+A varint has seven bits a byte, lowest first, and at most five bytes. What does not fit into Java's int wraps as it does
+there, so a length can turn out negative; only 2^31 stays positive, as it can but be the length 2^31 - 1 plus one.
+
+The readers take no end of input: reading beyond a frame that ends inside a longer buffer moves the position beyond the
+frame's end, which the caller checks, and reading beyond the buffer raises IndexError.
+"""
+
+from __future__ import annotations
+
+from ottla.wire.errors import ProtocolViolation
+
+VARINT_BYTES_MAX = 5
+
+
+def read_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
+    """The varint at `position` and the position behind it."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = byte & 0x7F
+    for index in range(1, VARINT_BYTES_MAX):
+        byte = buffer[position + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            value &= 0xFFFFFFFF
+            return value - (1 << 32) if value > 1 << 31 else value, position + index + 1
+    raise ProtocolViolation("a varint of more than five bytes")
+
+
+def encode_varint(value: int) -> bytes:
+    """The shortest encoding of a number from 0 to 2^32 - 1."""
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def skip_tagged_field(position: int, end: int, size: int) -> int:
+    """The position behind a tagged field of `size` bytes that nobody knows."""
+    if not 0 <= size <= end - position:
+        raise ProtocolViolation(f"a tagged field of {size} bytes goes beyond the end")
+    return position + size
+
+
+def skip_tagged_fields(buffer: bytes | bytearray, position: int, end: int) -> int:
+    """The position behind a section of tagged fields of which none is wanted."""
+    try:
+        count, position = read_varint(buffer, position)
+        for _ in range(count):
+            _tag, position = read_varint(buffer, position)
+            size, position = read_varint(buffer, position)
+            position = skip_tagged_field(position, end, size)
+    except IndexError:
+        position = end + 1
+    if position > end:
+        raise ProtocolViolation("tagged fields go beyond the end")
+    return position
