@@ -1,0 +1,164 @@
+"""The small text files beside the logs, to the byte as Kafka writes them.
+
+Checkpoints are `version`, `count`, then one entry a line: leader epochs per partition, offsets per log directory. The
+functions here turn values into bytes and back; who writes them, when, and what an unreadable one means is for the caller.
+Foreign or damaged contents raise `CorruptCheckpoint`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+_VERSION = "0"
+_ENTRY_COUNT_MAX = 10_000_000
+
+
+class CorruptCheckpoint(Exception):
+    """A file that is not what its name says."""
+
+
+class MetaProperties(NamedTuple):
+    """`meta.properties`: whose log directory this is. Version 0 calls the node id `broker.id`."""
+
+    version: int
+    node_id: int | None
+    cluster_id: str | None
+    directory_id: bytes | None
+
+
+def encode_uuid(uuid: bytes) -> str:
+    """Kafka's text form: 22 characters of base64url, unpadded."""
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> bytes:
+    """Sixteen bytes from Kafka's text form."""
+    try:
+        uuid = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise CorruptCheckpoint(f"{text!r} is no uuid") from error
+    if len(uuid) != 16:
+        raise CorruptCheckpoint(f"{text!r} is no uuid")
+    return uuid
+
+
+def _encode(lines: list[str]) -> bytes:
+    return "\n".join((_VERSION, str(len(lines)), *lines, "")).encode()
+
+
+def _decode(data: bytes) -> list[list[str]]:
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint("not text") from error
+    if len(lines) < 2 or not lines[0]:
+        return []  # Kafka makes the file before it has anything to write
+    if lines[0] != _VERSION:
+        raise CorruptCheckpoint(f"unknown version {lines[0]!r}")
+    entries = [line.split() for line in lines[2:] if line]
+    if _number(lines[1]) != len(entries):
+        raise CorruptCheckpoint(f"{lines[1]} entries expected, {len(entries)} found")
+    return entries
+
+
+def _number(text: str) -> int:
+    if not text.lstrip("-").isdecimal() or len(text) > 20:
+        raise CorruptCheckpoint(f"{text!r} is no number")
+    return int(text)
+
+
+def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """An offset checkpoint: {(topic, partition): offset}."""
+    return _encode([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
+
+
+def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
+    """Read an offset checkpoint."""
+    offsets = {}
+    for entry in _decode(data):
+        if len(entry) != 3:
+            raise CorruptCheckpoint(f"malformed line {' '.join(entry)!r}")
+        offsets[entry[0], _number(entry[1])] = _number(entry[2])
+    return offsets
+
+
+def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """A leader-epoch-checkpoint: (epoch, start offset) in order."""
+    return _encode([f"{epoch} {start_offset}" for epoch, start_offset in entries])
+
+
+def decode_epochs(data: bytes) -> list[tuple[int, int]]:
+    """Read a leader-epoch-checkpoint."""
+    epochs = []
+    for entry in _decode(data):
+        if len(entry) != 2 or _number(entry[0]) < 0 or _number(entry[1]) < 0:
+            raise CorruptCheckpoint(f"malformed line {' '.join(entry)!r}")
+        epochs.append((_number(entry[0]), _number(entry[1])))
+    return epochs
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    """`partition.metadata`; without a line end, as Kafka writes it."""
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+
+
+def decode_partition_metadata(data: bytes) -> bytes:
+    """Topic id from a `partition.metadata`."""
+    fields = _pairs(data, ":")
+    if fields.get("version") != "0":
+        raise CorruptCheckpoint(f"unknown version {fields.get('version')!r}")
+    return decode_uuid(fields.get("topic_id", ""))
+
+
+def encode_meta_properties(properties: MetaProperties) -> bytes:
+    """`meta.properties`."""
+    lines = ["#"]
+    if properties.cluster_id is not None:
+        lines.append(f"cluster.id={properties.cluster_id}")
+    if properties.directory_id is not None:
+        lines.append(f"directory.id={encode_uuid(properties.directory_id)}")
+    if properties.node_id is not None:
+        lines.append(f"{'broker.id' if properties.version == 0 else 'node.id'}={properties.node_id}")
+    return "\n".join((*lines, f"version={properties.version}", "")).encode()
+
+
+def decode_meta_properties(data: bytes) -> MetaProperties:
+    """Read `meta.properties` of a ZooKeeper-mode (version 0) or KRaft (version 1) broker."""
+    fields = _pairs(data, "=")
+    version = _number(fields.get("version", "0"))
+    if version not in (0, 1):
+        raise CorruptCheckpoint(f"unknown version {version}")
+    node_id = fields.get("broker.id" if version == 0 else "node.id")
+    cluster_id, directory_id = fields.get("cluster.id"), fields.get("directory.id")
+    if version == 1 and (node_id is None or cluster_id is None):
+        raise CorruptCheckpoint("node.id or cluster.id is missing")
+    return MetaProperties(
+        version,
+        None if node_id is None else _number(node_id),
+        cluster_id,
+        None if directory_id is None else decode_uuid(directory_id),
+    )
+
+
+def _pairs(data: bytes, separator: str) -> dict[str, str]:
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint("not text") from error
+    pairs = {}
+    for line in lines:
+        if line.strip() and line.lstrip()[0] not in "#!":
+            name, found, value = line.partition(separator)
+            if not found:
+                raise CorruptCheckpoint(f"malformed line {line!r}")
+            pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    """`.kafka_cleanshutdown`: its existence is the message."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()

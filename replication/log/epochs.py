@@ -1,0 +1,90 @@
+"""Leader epochs of one log: which leader's records begin at which offset (`leader-epoch-checkpoint`).
+
+The list is what makes truncation safe: a follower asks the leader where an epoch ended and cuts its own log there, instead
+of trusting high watermarks. Epochs and start offsets both rise strictly. An entry may begin at the log end offset, when
+a leader has been elected but has not written yet.
+
+The list changes in memory first. Whoever moves the recovery point past an epoch's start must have written the file before
+(`is_dirty`), because above the recovery point the epochs are found again in the batches themselves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_EPOCH_OFFSET = -1
+
+
+class LeaderEpochs:
+    """Epochs and their start offsets, as two parallel sorted lists."""
+
+    __slots__ = ("_epochs", "_start_offsets", "is_dirty")
+
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self._epochs: list[int] = []
+        self._start_offsets: list[int] = []
+        self.is_dirty = False
+        for epoch, start_offset in entries or ():
+            self.assign(epoch, start_offset)
+        self.is_dirty = False
+
+    @property
+    def latest_epoch(self) -> int:
+        """The last epoch, or -1."""
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) in order."""
+        return list(zip(self._epochs, self._start_offsets, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` began at `start_offset`; later entries that contradict this go."""
+        assert epoch >= 0 and start_offset >= 0, f"leader epoch {epoch} at offset {start_offset}"
+        if self._epochs and epoch == self._epochs[-1] and start_offset >= self._start_offsets[-1]:
+            return
+        keep = min(bisect_left(self._epochs, epoch), bisect_left(self._start_offsets, start_offset))
+        self._truncate(keep)
+        self._epochs.append(epoch)
+        self._start_offsets.append(start_offset)
+        self.is_dirty = True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch at or below `epoch`, and where it ended; (-1, -1) if that cannot be said."""
+        if epoch == UNDEFINED_EPOCH or not self._epochs:
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        higher = bisect_right(self._epochs, epoch)
+        if higher == len(self._epochs):
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        found = self._epochs[higher - 1] if higher else epoch
+        return found, self._start_offsets[higher]
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch of the record at `offset`, or None."""
+        slot = bisect_right(self._start_offsets, offset) - 1
+        return self._epochs[slot] if slot >= 0 else None
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that begin at or above `end_offset`."""
+        self._truncate(bisect_left(self._start_offsets, end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended at or below `start_offset`; the one in force there begins there now."""
+        below = bisect_right(self._start_offsets, start_offset)
+        if below == 0 or (below == 1 and self._start_offsets[0] == start_offset):
+            return
+        del self._epochs[: below - 1], self._start_offsets[: below - 1]
+        self._start_offsets[0] = start_offset
+        self.is_dirty = True
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._truncate(0)
+
+    def _truncate(self, count: int) -> None:
+        if count < len(self._epochs):
+            del self._epochs[count:], self._start_offsets[count:]
+            self.is_dirty = True

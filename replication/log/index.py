@@ -1,0 +1,232 @@
+"""The sparse indexes beside a segment: `.index` (offset -> file position) and `.timeindex` (timestamp -> offset).
+
+An entry is written whenever more than `index.interval.bytes` have been appended since the last one, so a lookup gives a
+place to start reading headers from, not the answer. Offsets are stored relative to the segment's base offset.
+
+    .index       8 bytes   int32 last offset of a batch, int32 position of that batch
+    .timeindex  12 bytes   int64 largest timestamp so far, int32 last offset of the batch that brought it
+
+Both are append-only sorted arrays. The end of the array lives in memory and is written out every `SPILL_ENTRIES` entries,
+on roll and on close; the rest is only in the file. That keeps an append at one system call and a busy partition at a few
+kilobytes. It is safe because a segment that was open in a crash has its indexes rebuilt in any case. Lookups bisect the
+part in memory first (where nearly all of them end) and otherwise read the file a page at a time: a gigabyte of small
+batches costs about ten reads of the page cache.
+
+Unlike Kafka the file is not preallocated to its largest size and trimmed later; to every reader a file that was never
+preallocated is a trimmed one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from bisect import bisect_right
+from struct import Struct
+from typing import ClassVar
+
+from ottla.replication.log.storage import FileCache, LazyFile
+
+SPILL_ENTRIES = 512
+PAGE_ENTRIES = 512
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class CorruptIndex(Exception):
+    """An index that contradicts itself or its log; it is rebuilt from the log."""
+
+
+class SparseIndex:
+    """A sorted array of fixed-size entries, mostly in a file."""
+
+    ENTRY: ClassVar[Struct]
+    __slots__ = ("_file", "_saved", "_tail", "base_offset")
+
+    def __init__(self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0) -> None:
+        self._file = LazyFile(files, path)
+        self._saved, rest = divmod(size_bytes, self.ENTRY.size)
+        self._tail = bytearray()
+        self.base_offset = base_offset
+        if rest:
+            raise CorruptIndex(f"{path} has {size_bytes} bytes, which is no multiple of {self.ENTRY.size}")
+
+    @property
+    def path(self) -> str:
+        """Where the saved part is."""
+        return self._file.path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._file.path = path
+
+    @property
+    def entries(self) -> int:
+        """How many entries there are."""
+        return self._saved + len(self._tail) // self.ENTRY.size
+
+    def _append(self, first: int, second: int) -> None:
+        tail = self._tail
+        tail += self.ENTRY.pack(first, second)
+        if len(tail) >= SPILL_ENTRIES * self.ENTRY.size:
+            # The batch is in the log already; a full disk must not make its append fail now.
+            with contextlib.suppress(OSError):
+                self.save()
+
+    def save(self) -> None:
+        """Write what is only in memory to the file."""
+        tail = self._tail
+        if not tail:
+            return
+        file = self._file.open()
+        saved_bytes = self._saved * self.ENTRY.size
+        if file.size() != saved_bytes:  # what an earlier, torn save left
+            file.truncate(saved_bytes)
+        file.append(tail)
+        self._saved += len(tail) // self.ENTRY.size
+        self._tail = bytearray()
+
+    def file_to_sync(self) -> LazyFile:
+        """The file, everything saved, for whoever makes it durable."""
+        self.save()
+        return self._file
+
+    def forget(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def entry(self, slot: int) -> tuple[int, int]:
+        """The raw entry number `slot`, counted from 0."""
+        size = self.ENTRY.size
+        if slot >= self._saved:
+            first, second = self.ENTRY.unpack_from(self._tail, (slot - self._saved) * size)
+        else:
+            first, second = self.ENTRY.unpack(self._read(slot, 1))
+        return first, second
+
+    def _read(self, slot: int, count: int) -> bytes:
+        size = self.ENTRY.size
+        data = self._file.open().read_at(slot * size, count * size)
+        if len(data) != count * size:
+            raise OSError(errno.EIO, "index file is shorter than it was", self._file.path)
+        return data
+
+    def _floor_slot(self, field: int, target: int) -> int:
+        """The last slot whose `field` is at most `target`, or -1."""
+        unpack_from, size, saved = self.ENTRY.unpack_from, self.ENTRY.size, self._saved
+        tail = self._tail
+        if tail and unpack_from(tail, 0)[field] <= target:
+            slots = range(1, len(tail) // size)
+            return saved + bisect_right(slots, target, key=lambda slot: unpack_from(tail, slot * size)[field])
+        if not saved:
+            return -1
+        pages = range((saved + PAGE_ENTRIES - 1) // PAGE_ENTRIES)
+        page = bisect_right(pages, target, key=lambda page: self.entry(page * PAGE_ENTRIES)[field]) - 1
+        if page < 0:
+            return -1
+        start = page * PAGE_ENTRIES
+        count = min(PAGE_ENTRIES, saved - start)
+        data = self._read(start, count)
+        return start + bisect_right(range(1, count), target, key=lambda slot: unpack_from(data, slot * size)[field])
+
+    def _truncate_entries(self, count: int) -> None:
+        if count <= self._saved:
+            self._tail.clear()
+            if count < self._saved:
+                self._file.open().truncate(count * self.ENTRY.size)
+                self._saved = count
+        else:
+            del self._tail[(count - self._saved) * self.ENTRY.size :]
+
+
+class OffsetIndex(SparseIndex):
+    """`.index`: where to start reading for an offset."""
+
+    ENTRY = Struct(">ii")
+    __slots__ = ("last_offset",)
+
+    def __init__(self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0) -> None:
+        super().__init__(files, path, base_offset, size_bytes=size_bytes)
+        self.last_offset = base_offset
+        self._load_last()
+
+    def _load_last(self) -> None:
+        self.last_offset = self.last_entry()[0]
+
+    def last_entry(self) -> tuple[int, int]:
+        """The last (offset, position); (base offset, 0) when there is none."""
+        count = self.entries
+        if not count:
+            return self.base_offset, 0
+        relative_offset, position = self.entry(count - 1)
+        return self.base_offset + relative_offset, position
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry; offsets must rise."""
+        if offset <= self.last_offset and self.entries:
+            raise CorruptIndex(f"offset {offset} after {self.last_offset} in {self.path}")
+        self._append(offset - self.base_offset, position)
+        self.last_offset = offset
+
+    def floor(self, offset: int) -> int:
+        """Position of the last indexed batch that ends at or before `offset`; 0 when none does."""
+        slot = self._floor_slot(0, offset - self.base_offset)
+        return self.entry(slot)[1] if slot >= 0 else 0
+
+    def floor_position(self, position: int) -> int:
+        """The last indexed batch position at or before `position`; 0 when there is none."""
+        slot = self._floor_slot(1, position)
+        return self.entry(slot)[1] if slot >= 0 else 0
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at or above `offset`."""
+        self._truncate_entries(self._floor_slot(0, offset - self.base_offset - 1) + 1)
+        self._load_last()
+
+    def clear(self) -> None:
+        """Drop all entries, readable or not."""
+        self._truncate_entries(0)
+        self._load_last()
+
+
+class TimeIndex(SparseIndex):
+    """`.timeindex`: which offset to start from for a timestamp."""
+
+    ENTRY = Struct(">qi")
+    __slots__ = ("last_offset", "last_timestamp")
+
+    def __init__(self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0) -> None:
+        super().__init__(files, path, base_offset, size_bytes=size_bytes)
+        self.last_timestamp = -1
+        self.last_offset = base_offset
+        self._load_last()
+
+    def _load_last(self) -> None:
+        count = self.entries
+        if count:
+            self.last_timestamp, relative_offset = self.entry(count - 1)
+            self.last_offset = self.base_offset + relative_offset
+        else:
+            self.last_timestamp, self.last_offset = -1, self.base_offset
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry if it says anything new."""
+        if timestamp > self.last_timestamp:
+            if offset < self.last_offset and self.entries:
+                raise CorruptIndex(f"offset {offset} after {self.last_offset} in {self.path}")
+            self._append(timestamp, offset - self.base_offset)
+            self.last_timestamp, self.last_offset = timestamp, offset
+
+    def floor(self, timestamp: int) -> int:
+        """Offset before which everything is older than `timestamp`, as far as the index knows."""
+        slot = self._floor_slot(0, timestamp)
+        return self.base_offset + self.entry(slot)[1] if slot >= 0 else self.base_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at or above `offset`."""
+        self._truncate_entries(self._floor_slot(1, offset - self.base_offset - 1) + 1)
+        self._load_last()
+
+    def clear(self) -> None:
+        """Drop all entries, readable or not."""
+        self._truncate_entries(0)
+        self._load_last()

@@ -1,0 +1,759 @@
+"""The log of one replica: segments in order, and what is known about the records in them.
+
+Theory
+    Offsets rise without end; the log holds [log_start_offset, log_end_offset) in segments of which only the last is
+    written to. Everything below `recovery_point` is on the disk for certain. An append is one write to the last segment;
+    indexes, leader epochs and producer state follow in memory, so a write that fails leaves the log as it was (what it
+    left in the file is cut off; if even that fails, or if the disk is broken rather than full, the whole log directory
+    goes offline and every call answers KAFKA_STORAGE_ERROR).
+
+Who may call what, where
+    One task owns a log and calls it without awaiting in between: the event loop. Nothing here waits for the disk to have
+    written. What does is split in three, so that a thread never touches the log itself:
+
+        job = log.prepare_flush()      on the loop: which open files, up to which offset
+        job.run()                      in a thread: syncs those files, and nothing else
+        log.finish_flush(job)          on the loop: the recovery point moves
+
+    Segments below the last one do not change, so a thread may read their files too (the cleaner does). Loading happens
+    in a thread because nobody else knows the log yet. `flush()` and `close()` do all of it at once, for shutdown and tests.
+
+Public API
+    PartitionLog.create(log_directory, topic, partition, config, *, topic_id, now_ms, log_start_offset=0) -> PartitionLog
+    PartitionLog.load(log_directory, name, config, options: LoadOptions) -> PartitionLog
+    topic, partition, directory, config (settable), topic_id, log_directory
+    log_start_offset, log_end_offset, recovery_point, size_in_bytes, latest_leader_epoch (-1: none), is_flush_required
+    first_unstable_offset -> int | None
+
+    append_as_leader(records, *, leader_epoch, now_ms, origin=CLIENT, transaction_version=0) -> AppendInfo    KafkaError
+    append_as_follower(records, *, now_ms) -> AppendInfo
+    read(start_offset, max_bytes, *, upper_bound, at_least_one_batch=False) -> LogRead(region, end_offset)
+    aborted_transactions(start_offset, end_offset) -> list[AbortedTransaction]
+    find_offset_by_timestamp(timestamp) / max_timestamp_offset() -> TimestampedOffset | None
+    end_offset_for_epoch(epoch) -> (epoch, end_offset)          epoch_for_offset(offset) -> int | None
+    assign_epoch(epoch, start_offset)                           on_high_watermark(high_watermark)
+    active_producers() -> list[ProducerEntry]                   remove_expired_producers(now_ms, expiration_ms) -> int
+    increase_log_start_offset(offset) -> bool
+    truncate_to(offset, *, now_ms) -> bool                      truncate_fully_and_start_at(offset, *, now_ms)
+    roll(now_ms)                delete_old_segments(now_ms, high_watermark) -> count of segments
+    prepare_flush(), finish_flush(job), flush(), close(), rename_directory(name)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.checkpoints import encode_epochs, encode_partition_metadata
+from ottla.replication.log.epochs import LeaderEpochs
+from ottla.replication.log.names import (
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    parse_partition_directory,
+    partition_directory_name,
+)
+from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
+from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of, producers_at
+from ottla.replication.log.scan import CorruptSegment
+from ottla.replication.log.segment import Segment, TimestampedOffset
+from ottla.replication.log.snapshots import ProducerSnapshots
+from ottla.replication.log.storage import FileRegion, LogDirectory, Storage, StorageFile
+from ottla.replication.log.validator import AppendOrigin, ValidatedBatches, ValidationRules, validate_produced
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.records import BatchHeader, crc_is_valid, iter_batches
+from ottla.wire.settings import LONG_MAX
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+
+EMPTY = b""
+DAY_MS = 86_400_000
+
+# The disk is full, not broken: what was written is undone and the log stays in service.
+_SURVIVABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EMFILE, errno.ENFILE))
+
+
+class AppendInfo(NamedTuple):
+    """What became of an append. `flush_due`: acknowledge only when the partition says it is on disk."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+    flush_due: bool
+    rolled: bool
+
+
+class LogRead(NamedTuple):
+    """A slice of the log. Everything in `region` is below `end_offset`."""
+
+    region: FileRegion | bytes
+    end_offset: int
+
+
+class FlushJob:
+    """Files to sync so that the log is durable up to `offset`."""
+
+    __slots__ = ("_directories", "_epochs", "_files", "_storage", "offset")
+
+    def __init__(
+        self,
+        storage: Storage,
+        offset: int,
+        files: list[StorageFile],
+        directories: Sequence[str],
+        epochs: tuple[str, bytes] | None,
+    ) -> None:
+        self._storage = storage
+        self.offset = offset
+        self._files = files
+        self._directories = directories
+        self._epochs = epochs
+
+    def run(self) -> None:
+        """Wait for the disk. OSError: nothing is certain, and the log directory must go offline."""
+        # A directory that is gone was deleted with its topic meanwhile.
+        if self._epochs is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._storage.replace(*self._epochs)
+        for file in self._files:
+            file.sync()
+        for directory in self._directories:
+            with contextlib.suppress(FileNotFoundError):
+                self._storage.sync_directory(directory)
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _guarded(method: Method) -> Method:
+    # What the disk does to a caller outside the hot path: the directory goes offline unless it was only full.
+    @wraps(method)
+    def call(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+        self.log_directory.check_online()
+        try:
+            return method(self, *args, **kwargs)
+        except OSError as error:
+            raise self.storage_error(error) from error
+        except CorruptSegment as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.name}: {error}") from error
+
+    return call  # type: ignore[return-value]
+
+
+class PartitionLog:
+    """One replica's log. The module docstring says what may be called where."""
+
+    __slots__ = (
+        "_config",
+        "_epochs",
+        "_producers",
+        "_rules",
+        "_segments",
+        "_snapshots",
+        "directory",
+        "is_flush_required",
+        "log_directory",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "recovery_point",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        log_directory: LogDirectory,
+        directory: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        parts: LoadedLog,
+    ) -> None:
+        self.log_directory = log_directory
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = parts.topic_id
+        self.log_start_offset = parts.log_start_offset
+        self.log_end_offset = parts.log_end_offset
+        self.recovery_point = parts.recovery_point
+        self._segments = parts.segments
+        self._epochs = parts.epochs
+        self._producers = parts.producers
+        self._snapshots = parts.snapshots
+        self.config = config
+
+    @classmethod
+    def create(
+        cls,
+        log_directory: LogDirectory,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        topic_id: bytes | None,
+        now_ms: int,
+        log_start_offset: int = 0,
+    ) -> PartitionLog:
+        """Make the directory of a new, empty log. OSError if the disk will not have it."""
+        storage = log_directory.storage
+        directory = f"{log_directory.path}/{partition_directory_name(topic, partition)}"
+        storage.make_directory(directory)
+        try:
+            segment = Segment.create(log_directory.files, directory, log_start_offset, created_ms=now_ms)
+            storage.write(f"{directory}/{LEADER_EPOCH_CHECKPOINT}", EMPTY)
+            if topic_id is not None:
+                storage.write(f"{directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        except OSError:
+            storage.remove_tree(directory)
+            raise
+        snapshots = ProducerSnapshots(storage, directory)
+        parts = LoadedLog(
+            [segment], log_start_offset, log_start_offset, log_start_offset, LeaderEpochs(), None, snapshots, topic_id
+        )
+        return cls(log_directory, directory, topic, partition, config, parts)
+
+    @classmethod
+    def load(cls, log_directory: LogDirectory, name: str, config: LogConfig, options: LoadOptions) -> PartitionLog:
+        """Bring back the log in directory `name`, repairing what needs it. OSError if the disk fails."""
+        parsed = parse_partition_directory(name)
+        assert parsed is not None, name
+        directory = f"{log_directory.path}/{name}"
+        parts = load_log(log_directory, directory, config, options)
+        return cls(log_directory, directory, parsed.topic, parsed.partition, config, parts)
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.directory}, [{self.log_start_offset}, {self.log_end_offset}))"
+
+    @property
+    def name(self) -> str:
+        """`topic-partition`, for messages."""
+        return partition_directory_name(self.topic, self.partition)
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings; may be replaced at any time."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._rules: dict[AppendOrigin, ValidationRules] | None = None
+        self.is_flush_required = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes in all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first; the last is being written to."""
+        return self._segments
+
+    @property
+    def latest_leader_epoch(self) -> int:
+        """The epoch of the last record, or of the leader elected since; -1 before the first."""
+        return self._epochs.latest_epoch
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Start of the oldest transaction that is undecided or whose marker is above the high watermark."""
+        producers = self._producers
+        if producers is None:
+            return None
+        offset = producers.first_unstable_offset
+        return None if offset is None else max(offset, self.log_start_offset)
+
+    def storage_error(self, error: OSError) -> KafkaError:
+        """What to raise for `error`; takes the directory offline unless the disk is merely full."""
+        if error.errno in _SURVIVABLE:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
+        return self.log_directory.fail(error)
+
+    # --- appending ----------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
+        """Check batches, give them offsets and write them. KafkaError: nothing was appended."""
+        if self.log_directory.failure is not None:
+            raise self.log_directory.error()
+        validated = validate_produced(
+            records,
+            self._rules_for(origin),
+            next_offset=self.log_end_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+        )
+        batches = validated.batches
+        if batches[0].producer_id < 0 and len(batches) == 1:
+            rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
+        else:
+            appended = self._append_with_producers(validated, origin, transaction_version, now_ms)
+            if isinstance(appended, BatchMetadata):
+                return AppendInfo(
+                    appended.first_offset,
+                    appended.last_offset,
+                    appended.timestamp,
+                    self.log_start_offset,
+                    True,
+                    self.is_flush_required,
+                    False,
+                )
+            rolled = appended
+        epochs = self._epochs
+        if leader_epoch != epochs.latest_epoch:
+            epochs.assign(leader_epoch, validated.first_offset)
+        return AppendInfo(
+            validated.first_offset,
+            validated.last_offset,
+            validated.log_append_time_ms,
+            self.log_start_offset,
+            False,
+            self.is_flush_required,
+            rolled,
+        )
+
+    def _rules_for(self, origin: AppendOrigin) -> ValidationRules:
+        rules = self._rules
+        if rules is None:
+            rules = self._rules = {}
+        found = rules.get(origin)
+        if found is None:
+            found = rules[origin] = ValidationRules.from_config(self._config, origin)
+        return found
+
+    def _append_with_producers(
+        self, validated: ValidatedBatches, origin: AppendOrigin, transaction_version: int, now_ms: int
+    ) -> BatchMetadata | bool:
+        batches = validated.batches
+        producers = self._known_producers()
+        is_client = origin is AppendOrigin.CLIENT
+        if is_client and (duplicate := producers.duplicate(batches)) is not None:
+            return duplicate
+        first = batches[0]
+        marker = marker_of(first, validated.buffer) if first.is_control else None
+        if marker is not None:
+            assert len(batches) == 1, "a marker comes alone"
+            update = producers.check_marker(first, marker, MarkerVersion(min(transaction_version, 2)))
+        else:
+            update = producers.check(batches, is_client=is_client)
+        rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
+        self._note_aborted(producers.apply(update))
+        producers.map_end_offset = self.log_end_offset
+        return rolled
+
+    def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendInfo:
+        """Write what the leader sent. KafkaError: nothing was appended."""
+        self.log_directory.check_online()
+        batches = []
+        epochs = []
+        markers = []
+        next_offset = self.log_end_offset
+        size = 0
+        for header, start, end in iter_batches(records):
+            if not crc_is_valid(records, start, end):
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Batch at offset {header.base_offset} fails its checksum")
+            if header.base_offset < next_offset or header.last_offset < header.base_offset:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR,
+                    f"Unexpected offset in append to {self.name}: {header.base_offset} is below {next_offset}",
+                )
+            next_offset = header.next_offset
+            size = end
+            batches.append(header)
+            markers.append(marker_of(header, records[start:end]))
+            epochs.append((header.partition_leader_epoch, header.base_offset))
+        if not batches:
+            return AppendInfo(-1, self.log_end_offset - 1, -1, self.log_start_offset, False, False, False)
+        max_timestamp = max(batch.max_timestamp for batch in batches)
+        rolled = self._write(records[:size], batches, max_timestamp, now_ms)
+        for epoch, base_offset in epochs:
+            if epoch >= 0:
+                self._epochs.assign(epoch, base_offset)
+        for batch, marker in zip(batches, markers, strict=True):
+            if batch.producer_id >= 0:
+                producers = self._known_producers()
+                self._note_aborted(producers.apply(producers.note(batch, marker)))
+        if self._producers is not None:
+            self._producers.map_end_offset = self.log_end_offset
+        first_offset, last_offset = batches[0].base_offset, next_offset - 1
+        return AppendInfo(
+            first_offset, last_offset, -1, self.log_start_offset, False, self.is_flush_required, rolled
+        )
+
+    def _write(
+        self, buffer: memoryview | bytes | bytearray, batches: Sequence[BatchHeader], max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Write to the last segment, or to a new one; returns whether it is new."""
+        config = self._config
+        size_bytes = len(buffer)
+        if size_bytes > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size_bytes} bytes in append to partition {self.name},"
+                f" which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
+        segment = self._segments[-1]
+        last = batches[-1]
+        last_offset = last.base_offset + last.last_offset_delta
+        rolled = False
+        try:
+            if segment.should_roll(
+                config, size_bytes=size_bytes, max_timestamp=max_timestamp, last_offset=last_offset, now_ms=now_ms
+            ):
+                rolled = self._roll(now_ms, batches[0].base_offset)
+                segment = self._segments[-1]
+            segment.append(buffer, batches, config)
+        except OSError as error:
+            raise self._append_failed(segment, error) from error
+        self.log_end_offset = last_offset + 1
+        return rolled
+
+    def _append_failed(self, segment: Segment, error: OSError) -> KafkaError:
+        try:
+            segment.undo_append()
+        except OSError as second_error:
+            return self.log_directory.fail(second_error)
+        return self.storage_error(error)
+
+    def _known_producers(self) -> ProducerStateManager:
+        producers = self._producers
+        if producers is None:
+            producers = self._producers = ProducerStateManager()
+            producers.map_end_offset = self.log_end_offset
+        return producers
+
+    def _note_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
+        for transaction in aborted:
+            try:
+                self._segments[-1].append_aborted(transaction)
+            except OSError as error:
+                # The marker is in the log but not in the index, which would show aborted records to consumers.
+                raise self.log_directory.fail(error) from error
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False
+    ) -> LogRead:
+        """Whole batches from the one that holds `start_offset` on, all below `upper_bound`, `max_bytes` at most.
+
+        The first batch may begin below `start_offset`. With `at_least_one_batch` it comes even if it is larger than
+        `max_bytes`. OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset].
+        """
+        if start_offset < self.log_start_offset or start_offset > self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {start_offset} for partition {self.name},"
+                f" but we only have [{self.log_start_offset}, {self.log_end_offset}]",
+            )
+        if start_offset >= upper_bound or (max_bytes <= 0 and not at_least_one_batch):
+            return LogRead(EMPTY, start_offset)
+        return self._read(start_offset, max_bytes, upper_bound, at_least_one_batch)
+
+    @_guarded
+    def _read(self, start_offset: int, max_bytes: int, upper_bound: int, at_least_one_batch: bool) -> LogRead:
+        segments = self._segments
+        index = bisect_right(segments, start_offset, key=_base_offset) - 1 if len(segments) > 1 else 0
+        while index < len(segments):
+            segment = segments[index]
+            index += 1
+            segment_end = segments[index].base_offset if index < len(segments) else self.log_end_offset
+            if segment.base_offset >= upper_bound:
+                break
+            position = segment.locate(start_offset)
+            if position is None:
+                continue  # compaction left a gap at the segment's end
+            end = segment.size if upper_bound >= segment_end else segment.locate(upper_bound)
+            region, end_offset = segment.read(
+                position, max_bytes, segment.size if end is None else end, at_least_one_batch=at_least_one_batch
+            )
+            bound = min(upper_bound, segment_end)
+            return LogRead(region or EMPTY, bound if end_offset is None else min(end_offset, bound))
+        return LogRead(EMPTY, start_offset)
+
+    @_guarded
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions that have records in [start_offset, end_offset)."""
+        found: list[AbortedTransaction] = []
+        index = max(0, bisect_right(self._segments, start_offset, key=_base_offset) - 1)
+        for segment in self._segments[index:]:
+            if segment.txn_index is not None:
+                transactions, is_complete = segment.txn_index.collect(start_offset, end_offset)
+                found += transactions
+                if is_complete:
+                    break
+        return found
+
+    @_guarded
+    def find_offset_by_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record whose timestamp is at least `timestamp`."""
+        for segment in self._segments:
+            if segment.size and segment.largest_timestamp() >= timestamp:
+                found = segment.find_offset_by_timestamp(timestamp, self.log_start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    @_guarded
+    def max_timestamp_offset(self) -> TimestampedOffset | None:
+        """The first record that has the largest timestamp of all."""
+        segment = max(self._segments, key=lambda segment: segment.max_timestamp)
+        return segment.find_max_timestamp()
+
+    # --- epochs, producers --------------------------------------------------------------------------------------------
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest known epoch at or below `epoch` and its end offset; (-1, -1) if that cannot be said."""
+        return self._epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The leader epoch of the record at `offset`."""
+        return self._epochs.epoch_for_offset(offset)
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """A leader of this epoch begins to write at `start_offset`."""
+        self._epochs.assign(epoch, start_offset)
+
+    @property
+    def epochs_are_dirty(self) -> bool:
+        """Whether the leader-epoch-checkpoint is older than what is known."""
+        return self._epochs.is_dirty
+
+    def epochs_to_write(self) -> tuple[str, bytes]:
+        """Path and contents of the leader-epoch-checkpoint, which counts as written from now on."""
+        self._epochs.is_dirty = False
+        return f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}", encode_epochs(self._epochs.entries)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Everything below `high_watermark` is on all in-sync replicas."""
+        if self._producers is not None:
+            self._producers.on_high_watermark(high_watermark)
+
+    def active_producers(self) -> list[ProducerEntry]:
+        """State of every producer id that is remembered."""
+        return [] if self._producers is None else list(self._producers.producers.values())
+
+    def remove_expired_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget idle producers; returns how many."""
+        return 0 if self._producers is None else self._producers.remove_expired(now_ms, expiration_ms)
+
+    # --- the ends of the log ------------------------------------------------------------------------------------------
+
+    def increase_log_start_offset(self, offset: int) -> bool:
+        """Records below `offset` are not to be read any more; returns whether that is news."""
+        if offset <= self.log_start_offset:
+            return False
+        assert offset <= self.log_end_offset, f"log start offset {offset} beyond {self.log_end_offset}"
+        self.log_start_offset = offset
+        self._epochs.truncate_from_start(offset)
+        if self._producers is not None:
+            self._producers.on_log_start_offset(offset)
+        return True
+
+    @_guarded
+    def roll(self, now_ms: int) -> bool:
+        """Begin a new segment, unless the last one is empty."""
+        return self._roll(now_ms, self.log_end_offset)
+
+    def _roll(self, now_ms: int, base_offset: int) -> bool:
+        active = self._segments[-1]
+        if base_offset == active.base_offset:
+            return False
+        assert base_offset > active.base_offset, f"roll at {base_offset} below {active.base_offset}"
+        active.seal()
+        self._snapshots.take(base_offset, self._producers)
+        self._segments.append(
+            Segment.create(self.log_directory.files, self.directory, base_offset, created_ms=now_ms)
+        )
+        return True
+
+    @_guarded
+    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+        """Drop all records from `offset` on; returns whether there were any."""
+        assert offset >= 0
+        self._epochs.truncate_from_end(min(offset, self.log_end_offset))
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
+        keep = bisect_right(self._segments, offset, key=_base_offset)
+        self._give_up(self._segments[keep:], now_ms)
+        del self._segments[keep:]
+        self._segments[-1].truncate_to(offset, now_ms)
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self._reload_producers(now_ms)
+        return True
+
+    @_guarded
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
+        """Drop everything and go on as an empty log that begins at `offset`."""
+        self._give_up(self._segments, now_ms)
+        self._snapshots.remove_outside(1, 0)
+        self._segments = [
+            Segment.create(self.log_directory.files, self.directory, offset, created_ms=now_ms)
+        ]
+        self.log_start_offset = self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self._epochs.clear()
+        self._producers = None
+
+    def _reload_producers(self, now_ms: int) -> None:
+        self._snapshots.remove_outside(self.log_start_offset, self.log_end_offset)
+        if self._producers is not None:
+            self._producers = producers_at(
+                self.log_end_offset,
+                self._segments,
+                self._snapshots,
+                log_start_offset=self.log_start_offset,
+                now_ms=now_ms,
+                expiration_ms=DAY_MS,
+            )
+
+    # --- retention ----------------------------------------------------------------------------------------------------
+
+    @_guarded
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Give up segments that retention does not cover any more; returns how many."""
+        config = self._config
+        start_offset = self.log_start_offset
+        deleted = self._delete_while(high_watermark, now_ms, lambda segment, end: end <= start_offset, keep_last=True)
+        if not config.is_deleting:
+            return deleted
+        excess = self.size_in_bytes - config.retention_bytes
+        if config.retention_bytes >= 0 and excess > 0:
+            count = 0
+            for segment in self._segments:
+                excess -= segment.size
+                if excess < 0:
+                    break
+                count += 1
+            surplus = set(map(_base_offset, self._segments[:count]))
+            deleted += self._delete_while(high_watermark, now_ms, lambda segment, end: segment.base_offset in surplus)
+        if config.retention_ms >= 0:
+            oldest_ms = now_ms - config.retention_ms
+            deleted += self._delete_while(
+                high_watermark, now_ms, lambda segment, end: segment.largest_timestamp() < oldest_ms
+            )
+        return deleted
+
+    def _delete_while(
+        self,
+        high_watermark: int,
+        now_ms: int,
+        is_expired: Callable[[Segment, int], bool],
+        *,
+        keep_last: bool = False,
+    ) -> int:
+        segments = self._segments
+        count = 0
+        for index, segment in enumerate(segments):
+            is_last = index + 1 == len(segments)
+            end = self.log_end_offset if is_last else segments[index + 1].base_offset
+            if end > high_watermark or (is_last and (keep_last or not segment.size)) or not is_expired(segment, end):
+                break
+            count += 1
+        if not count:
+            return 0
+        if count == len(segments):
+            self._roll(now_ms, self.log_end_offset)
+        expired = segments[:count]
+        self.increase_log_start_offset(segments[count].base_offset)
+        self._give_up(expired, now_ms)
+        del segments[:count]
+        return count
+
+    def _give_up(self, segments: Sequence[Segment], now_ms: int) -> None:
+        due_ms = now_ms + self._config.file_delete_delay_ms
+        for segment in segments:
+            segment.release_files()
+            segment.change_suffix(DELETED_SUFFIX)
+            paths = segment.paths()
+            snapshot = self._snapshots.mark_deleted(segment.base_offset)
+            for path in paths if snapshot is None else (*paths, snapshot):
+                self.log_directory.remove_later(path, due_ms)
+
+    # --- durability ---------------------------------------------------------------------------------------------------
+
+    @_guarded
+    def prepare_flush(self, *, include_active: bool = True) -> FlushJob | None:
+        """What a thread has to sync for the log to be durable to its end, or to the start of the last segment."""
+        active = self._segments[-1]
+        offset = self.log_end_offset if include_active else active.base_offset
+        if offset <= self.recovery_point:
+            return None
+        first = max(0, bisect_right(self._segments, self.recovery_point, key=_base_offset) - 1)
+        files = [lazy.open() for segment in self._segments[first:-1] for lazy in segment.files_to_sync()]
+        if include_active:
+            files.append(active.log_file.open())  # its indexes are made anew after a crash in any case
+        has_new_files = self._segments[-1].base_offset >= self.recovery_point
+        epochs = self.epochs_to_write() if self._epochs.is_dirty else None
+        return FlushJob(
+            self.log_directory.storage, offset, files, (self.directory,) if has_new_files else (), epochs
+        )
+
+    def finish_flush(self, job: FlushJob) -> None:
+        """`job` has run: what it covers is durable."""
+        self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))
+
+    @_guarded
+    def flush(self) -> None:
+        """Make the log durable to its end, here and now."""
+        job = self.prepare_flush()
+        if job is not None:
+            job.run()
+            self.finish_flush(job)
+
+    @_guarded
+    def close(self) -> None:
+        """Leave the directory as an orderly shutdown does. Call `flush` first; the log stays readable."""
+        for segment in self._segments:
+            segment.close()
+        if self._producers is not None or self._snapshots.offsets:
+            self._snapshots.take(self.log_end_offset, self._producers)
+        if self._epochs.is_dirty:
+            self.log_directory.storage.replace(*self.epochs_to_write())
+
+    def save_indexes(self) -> None:
+        """Write out what the active indexes hold in memory, for a log that has gone quiet."""
+        self._segments[-1].save_indexes()
+
+    @_guarded
+    def rename_directory(self, name: str) -> None:
+        """Move the whole log to another name in the same log directory."""
+        directory = f"{self.log_directory.path}/{name}"
+        self.log_directory.storage.rename(self.directory, directory)
+        self.directory = directory
+        self._snapshots.directory = directory
+        for segment in self._segments:
+            segment.move_to(directory)
+
+    @_guarded
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Write the topic's id down, where it is not known yet."""
+        self.log_directory.storage.write(f"{self.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        self.topic_id = topic_id
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

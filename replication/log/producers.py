@@ -1,0 +1,433 @@
+"""What one partition knows of its producers: duplicate detection, sequence checks and open transactions.
+
+Theory
+    A producer id writes with an epoch and numbers its records per partition. For each id the partition keeps the epoch and
+    the last five batches written with it (`WINDOW`, the most an idempotent producer keeps in flight).
+
+    A client's batch, against what is known of its id:
+
+    | epoch of the batch | sequence                              | result                                       |
+    |--------------------|---------------------------------------|----------------------------------------------|
+    | same               | exactly one of the batches in window  | duplicate: answered as then, nothing written |
+    | same               | last sequence + 1 (2^31-1 wraps to 0) | appended                                     |
+    | same               | anything else                         | OUT_OF_ORDER_SEQUENCE_NUMBER                 |
+    | higher             | 0                                     | appended; window begins anew                 |
+    | higher             | not 0                                 | OUT_OF_ORDER_SEQUENCE_NUMBER                 |
+    | lower              | any                                   | INVALID_PRODUCER_EPOCH                       |
+    | id unknown         | any                                   | appended                                     |
+
+    A transactional batch opens a transaction unless one is open; a batch that is not transactional while one is open is
+    INVALID_TXN_STATE. A marker closes it: it may raise the epoch (then sequences begin at 0 again) and remembers the
+    coordinator's epoch, below which later markers are fenced. An aborted transaction goes to the segment's .txnindex.
+
+    Transactions stay *unreplicated* between their marker's append and the high watermark passing it, because the last
+    stable offset must not move before the marker is safe. `first_unstable_offset` is the start of the oldest transaction
+    that is open or unreplicated.
+
+    `check` never changes anything: the append may still fail. It returns what `apply` puts in force after the write.
+    Batches that were replicated or are read again after a restart have been checked before and are only noted.
+
+Invariants
+    ongoing transactions = entries with `current_txn_first_offset`; `map_end_offset` = state includes all below it.
+
+State is rebuilt from the latest `.snapshot` file plus the log after it (`recovery.py`). Only the newest batch of each
+window survives a snapshot, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from struct import Struct
+from struct import error as struct_error
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.records import ControlType, EndTxnMarker
+
+if TYPE_CHECKING:
+    from ottla.wire.records import BatchHeader
+
+WINDOW = 5
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+SEQUENCE_MAX = 2**31 - 1
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = Struct(">hIi")
+_SNAPSHOT_CRC_END = 6
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+
+
+class CorruptSnapshot(Exception):
+    """A producer snapshot that cannot be believed; an older one and the log replace it."""
+
+
+class BatchMetadata(NamedTuple):
+    """What is remembered of a batch in the window."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of the batch's first record."""
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the batch's first record."""
+        return self.last_offset - self.offset_delta
+
+
+class MarkerVersion(IntEnum):
+    """How strictly a marker's epoch is checked: from transaction version 2 on it must have been raised."""
+
+    TV_0 = 0
+    TV_2 = 2
+
+
+class ProducerEntry:
+    """State of one producer id."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_EPOCH
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.current_txn_first_offset = NO_OFFSET
+        self.batches: list[BatchMetadata] = []
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, or -1."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, batch: BatchHeader) -> BatchMetadata | None:
+        """The batch in the window that has the same epoch and sequences."""
+        if batch.producer_epoch == self.epoch:
+            first_sequence = batch.base_sequence
+            last_sequence = (first_sequence + batch.last_offset_delta) & SEQUENCE_MAX
+            for known in self.batches:
+                if known.last_sequence == last_sequence and known.first_sequence == first_sequence:
+                    return known
+        return None
+
+    def copy(self) -> ProducerEntry:
+        """An independent copy, for changes that may not come about."""
+        entry = ProducerEntry(self.producer_id)
+        entry.epoch = self.epoch
+        entry.coordinator_epoch = self.coordinator_epoch
+        entry.last_timestamp = self.last_timestamp
+        entry.current_txn_first_offset = self.current_txn_first_offset
+        entry.batches = self.batches[:]
+        return entry
+
+    def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
+        """Note a batch that was written."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+        elif len(self.batches) == WINDOW:
+            del self.batches[0]
+        self.batches.append(batch)
+        self.last_timestamp = batch.timestamp
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker is part of an append."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerUpdate:
+    """What an append will change, kept aside until it has happened."""
+
+    __slots__ = ("completed", "entries", "started")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        self.started: list[tuple[int, int]] = []
+        self.completed: list[CompletedTransaction] = []
+
+
+class ProducerStateManager:
+    """Producers of one partition. Methods take batches whose offsets are assigned."""
+
+    __slots__ = ("_ongoing", "_unreplicated", "map_end_offset", "producers")
+
+    def __init__(self) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        self.map_end_offset = 0
+        # First offset -> producer id, and first offset -> marker offset; few at a time.
+        self._ongoing: dict[int, int] = {}
+        self._unreplicated: dict[int, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known."""
+        return not self.producers and not self._unreplicated
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Start of the oldest transaction that is open or whose marker is not replicated."""
+        if not self._ongoing and not self._unreplicated:
+            return None
+        return min((*self._ongoing, *self._unreplicated))
+
+    def duplicate(self, batches: Iterable[BatchHeader]) -> BatchMetadata | None:
+        """What was answered before, if a client sends one of `batches` again."""
+        for batch in batches:
+            entry = self.producers.get(batch.producer_id)
+            if entry is not None:
+                known = entry.duplicate_of(batch)
+                if known is not None:
+                    return known
+        return None
+
+    def check(self, batches: Iterable[BatchHeader], *, is_client: bool) -> ProducerUpdate:
+        """Check data batches, in order; raises KafkaError. Control batches are left out by the caller."""
+        update = ProducerUpdate()
+        for batch in batches:
+            if batch.producer_id >= 0:
+                entry = self._staged(update, batch.producer_id)
+                _check_epoch(entry, batch)
+                if is_client:
+                    _check_sequence(entry, batch)
+                self._note_data(update, entry, batch)
+        return update
+
+    def check_marker(
+        self,
+        batch: BatchHeader,
+        marker: EndTxnMarker,
+        version: MarkerVersion = MarkerVersion.TV_0,
+    ) -> ProducerUpdate:
+        """Check the marker a transaction coordinator sends; raises KafkaError."""
+        update = ProducerUpdate()
+        entry = self._staged(update, batch.producer_id)
+        _check_marker_epoch(entry, batch, version)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Coordinator epoch {marker.coordinator_epoch} of producer {batch.producer_id} is below"
+                f" {entry.coordinator_epoch}",
+            )
+        _note_marker(update, entry, batch, marker)
+        return update
+
+    def note(self, batch: BatchHeader, marker: EndTxnMarker | None = None) -> ProducerUpdate:
+        """A batch from the leader or from the log itself, checked when it was first written."""
+        update = ProducerUpdate()
+        if batch.producer_id >= 0:
+            entry = self._staged(update, batch.producer_id)
+            if marker is not None:
+                _note_marker(update, entry, batch, marker)
+            elif not batch.is_control:
+                self._note_data(update, entry, batch, strict=False)
+        return update
+
+    def apply(self, update: ProducerUpdate) -> list[AbortedTransaction]:
+        """Put an append into force that has been written; returns what belongs into the transaction index."""
+        self.producers.update(update.entries)
+        for first_offset, producer_id in update.started:
+            self._ongoing[first_offset] = producer_id
+        aborted = []
+        for done in update.completed:
+            self._ongoing.pop(done.first_offset, None)
+            self._unreplicated[done.first_offset] = done.last_offset
+            if done.is_aborted:
+                last_stable_offset = min(self._ongoing, default=done.last_offset + 1)
+                aborted.append(
+                    AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, last_stable_offset)
+                )
+        return aborted
+
+    def _staged(self, update: ProducerUpdate, producer_id: int) -> ProducerEntry:
+        entry = update.entries.get(producer_id)
+        if entry is None:
+            known = self.producers.get(producer_id)
+            entry = update.entries[producer_id] = ProducerEntry(producer_id) if known is None else known.copy()
+        return entry
+
+    def _note_data(
+        self, update: ProducerUpdate, entry: ProducerEntry, batch: BatchHeader, *, strict: bool = True
+    ) -> None:
+        delta = batch.last_offset_delta
+        entry.add_batch(
+            batch.producer_epoch, BatchMetadata(batch.last_sequence, batch.last_offset, delta, batch.max_timestamp)
+        )
+        if entry.current_txn_first_offset >= 0:
+            if strict and not batch.is_transactional:
+                raise KafkaError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"Producer {entry.producer_id} wrote outside its transaction, which is open",
+                )
+        elif batch.is_transactional:
+            entry.current_txn_first_offset = batch.base_offset
+            update.started.append((batch.base_offset, entry.producer_id))
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Transactions whose marker is below the high watermark are stable now."""
+        if self._unreplicated:
+            for first_offset, last_offset in list(self._unreplicated.items()):
+                if last_offset < high_watermark:
+                    del self._unreplicated[first_offset]
+
+    def on_log_start_offset(self, log_start_offset: int) -> None:
+        """The log begins at `log_start_offset` now."""
+        self.on_high_watermark(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that have not written for `expiration_ms` and have no open transaction."""
+        expired = [entry.producer_id for entry in self.producers.values() if _is_expired(entry, now_ms, expiration_ms)]
+        for producer_id in expired:
+            del self.producers[producer_id]
+        return len(expired)
+
+    def clear(self, map_end_offset: int) -> None:
+        """Forget everything; the state is that of a log that is empty up to `map_end_offset`."""
+        self.producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self.map_end_offset = map_end_offset
+
+    def load(self, entries: Sequence[ProducerEntry], map_end_offset: int) -> None:
+        """Begin from a snapshot."""
+        self.clear(map_end_offset)
+        for entry in entries:
+            self.producers[entry.producer_id] = entry
+            if entry.current_txn_first_offset >= 0:
+                self._ongoing[entry.current_txn_first_offset] = entry.producer_id
+
+    def encode_snapshot(self) -> bytes:
+        """The state as a `.snapshot` file."""
+        body = bytearray()
+        for entry in self.producers.values():
+            last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, -1)
+            body += _SNAPSHOT_ENTRY.pack(
+                entry.producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.current_txn_first_offset,
+            )
+        counted = len(self.producers).to_bytes(4, "big") + body
+        return _SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(counted).to_bytes(4, "big") + counted
+
+
+def decode_snapshot(data: bytes, *, now_ms: int, expiration_ms: int) -> list[ProducerEntry]:
+    """Read a `.snapshot` file, leaving out producers that have expired meanwhile."""
+    try:
+        version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+        if version != _SNAPSHOT_VERSION or crc != crc32c(memoryview(data)[_SNAPSHOT_CRC_END:]):
+            raise CorruptSnapshot("wrong version or checksum")
+        rows = list(_SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEAD.size :]))
+    except struct_error as error:
+        raise CorruptSnapshot(str(error)) from error
+    if len(rows) != count:
+        raise CorruptSnapshot(f"{count} producers expected, {len(rows)} found")
+    entries = [_entry(*row) for row in rows]
+    return [entry for entry in entries if not _is_expired(entry, now_ms, expiration_ms)]
+
+
+def _entry(
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    current_txn_first_offset: int,
+) -> ProducerEntry:
+    entry = ProducerEntry(producer_id)
+    entry.epoch = epoch
+    entry.last_timestamp = timestamp
+    entry.coordinator_epoch = coordinator_epoch
+    entry.current_txn_first_offset = max(current_txn_first_offset, NO_OFFSET)
+    if last_offset >= 0:
+        entry.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp))
+    return entry
+
+
+def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    return entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
+
+
+def _check_epoch(entry: ProducerEntry, batch: BatchHeader) -> None:
+    if batch.producer_epoch < entry.epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Epoch of producer {entry.producer_id} is {batch.producer_epoch},"
+            f" which is smaller than the last seen epoch {entry.epoch}",
+        )
+
+
+def _check_sequence(entry: ProducerEntry, batch: BatchHeader) -> None:
+    if entry.epoch == NO_EPOCH:
+        return  # nothing known: its records may all have been deleted
+    sequence = batch.base_sequence
+    if batch.producer_epoch != entry.epoch:
+        if sequence == 0:
+            return
+    elif sequence == (entry.last_sequence + 1) & SEQUENCE_MAX:
+        return
+    raise KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"Out of order sequence number for producer {entry.producer_id} at offset {batch.base_offset}: {sequence}"
+        f" (incoming), {entry.last_sequence} (last), epoch {batch.producer_epoch} (incoming), {entry.epoch} (last)",
+    )
+
+
+def _check_marker_epoch(entry: ProducerEntry, batch: BatchHeader, version: MarkerVersion) -> None:
+    epoch = batch.producer_epoch
+    if version < MarkerVersion.TV_2 or epoch > entry.epoch:
+        _check_epoch(entry, batch)
+        return
+    is_retry = epoch == entry.epoch and (entry.current_txn_first_offset < 0 or epoch == 2**15 - 1)
+    if not is_retry:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Marker of producer {entry.producer_id} has epoch {epoch}, which is not above {entry.epoch}",
+        )
+
+
+def _note_marker(
+    update: ProducerUpdate, entry: ProducerEntry, batch: BatchHeader, marker: EndTxnMarker
+) -> None:
+    if entry.current_txn_first_offset >= 0:
+        # A transaction without data here leaves no trace in the index.
+        update.completed.append(
+            CompletedTransaction(
+                entry.producer_id, entry.current_txn_first_offset, batch.base_offset, marker.control_type == ControlType.ABORT
+            )
+        )
+        entry.current_txn_first_offset = NO_OFFSET
+    if entry.epoch != batch.producer_epoch:
+        entry.epoch = batch.producer_epoch
+        entry.batches.clear()
+    entry.coordinator_epoch = marker.coordinator_epoch
+    entry.last_timestamp = batch.max_timestamp

@@ -1,0 +1,398 @@
+"""Bringing a log back from its directory, after an orderly shutdown or after anything else.
+
+What a crash can leave, and what is done about it, in this order:
+
+1. `.deleted` files were on their way out: removed. `.cleaned` files are unfinished work of the cleaner: removed. `.swap`
+   files are finished work that was about to take its place: segments they cover are removed, then they are renamed.
+2. Index files without their `.log` are removed. A `.log` without `.index` is read through and gets new indexes.
+3. Without the mark of an orderly shutdown nothing from the recovery point on is believed. Every batch of those segments
+   is read and checked (size, checksum, offsets in order), and indexes, leader epochs and producer state are built anew on
+   the way. At the first bad byte the segment is cut and later segments are given up.
+4. Segments that end below the log start offset mean that files were lost: the log begins empty at that offset.
+5. Producer state is the newest good snapshot plus the batches after it.
+
+Other indexes are opened when they are first used and rebuilt then if they contradict the log (`segment.py`).
+Recovery may take long and runs in a thread; nobody else knows the log yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.replication.log.checkpoints import (
+    CorruptCheckpoint,
+    decode_epochs,
+    decode_partition_metadata,
+)
+from ottla.replication.log.epochs import LeaderEpochs
+from ottla.replication.log.index import RELATIVE_OFFSET_MAX, CorruptIndex
+from ottla.replication.log.names import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    SegmentFile,
+    parse_segment_file,
+)
+from ottla.replication.log.producers import ProducerStateManager
+from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
+from ottla.replication.log.segment import Segment
+from ottla.replication.log.snapshots import ProducerSnapshots
+from ottla.replication.log.storage import LogDirectory, StorageFile
+from ottla.wire.errors import KafkaError
+from ottla.wire.records import (
+    BatchHeader,
+    EndTxnMarker,
+    crc_is_valid,
+    decode_end_txn_marker,
+    decode_records,
+    iter_batches,
+)
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 4 * 1024 * 1024
+
+
+class LoadedLog(NamedTuple):
+    """The parts of a log as they were found, repaired where need be."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: ProducerStateManager | None
+    snapshots: ProducerSnapshots
+    topic_id: bytes | None
+
+
+class LoadOptions(NamedTuple):
+    """What the checkpoints and the shutdown mark say about a log, and the time."""
+
+    log_start_offset: int = 0
+    recovery_point: int = 0
+    had_clean_shutdown: bool = False
+    now_ms: int = 0
+    producer_id_expiration_ms: int = 86_400_000
+
+
+def load_log(log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions) -> LoadedLog:
+    """Read what is in a partition's directory. OSError if the disk fails."""
+    return _Loader(log_directory, directory, config, options).load()
+
+
+class _Loader:
+    def __init__(
+        self, log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions
+    ) -> None:
+        self._files = log_directory.files
+        self._storage = log_directory.storage
+        self._directory = directory
+        self._config = config
+        self._options = options
+        self._names: set[str] = set()
+        self._segments: list[Segment] = []
+        self._epochs = LeaderEpochs()
+        self._snapshots = ProducerSnapshots(self._storage, directory)
+
+    def load(self) -> LoadedLog:
+        options = self._options
+        self._names = set(self._storage.names(self._directory))
+        self._finish_interrupted_work()
+        self._epochs = self._read_epochs()
+        self._open_segments()
+        if not options.had_clean_shutdown:
+            self._recover_from(options.recovery_point)
+        log_end_offset = self._end_or_begin_anew()
+        log_start_offset = max(options.log_start_offset, self._segments[0].base_offset)
+        self._epochs.truncate_from_end(log_end_offset)
+        self._epochs.truncate_from_start(log_start_offset)
+        self._snapshots.remove_strays(segment.base_offset for segment in self._segments)
+        return LoadedLog(
+            self._segments,
+            log_start_offset,
+            log_end_offset,
+            log_end_offset if options.had_clean_shutdown else min(options.recovery_point, log_end_offset),
+            self._epochs,
+            self._load_producers(log_start_offset, log_end_offset),
+            self._snapshots,
+            self._read_topic_id(),
+        )
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _remove(self, name: str) -> None:
+        self._storage.remove(self._path(name))
+        self._names.discard(name)
+
+    # --- 1: files on their way in or out ------------------------------------------------------------------------------
+
+    def _segment_files(self) -> list[tuple[SegmentFile, str]]:
+        return [(file, name) for name in sorted(self._names) if (file := parse_segment_file(name)) is not None]
+
+    def _finish_interrupted_work(self) -> None:
+        files = [(file, name) for file, name in self._segment_files() if file.suffix]
+        if not files:
+            return
+        first_cleaned = min((file.offset for file, _ in files if file.suffix == CLEANED_SUFFIX), default=None)
+        swaps = []
+        for file, name in files:
+            # A swap file at or above an unfinished cleaned one is half of a split that did not get far enough.
+            if file.suffix == SWAP_SUFFIX and (first_cleaned is None or file.offset < first_cleaned):
+                swaps.append((file, name))
+            else:
+                self._remove(name)
+        self._swap_in(swaps)
+
+    def _swap_in(self, swaps: list[tuple[SegmentFile, str]]) -> None:
+        start, end = 2**63, -1
+        for file, name in swaps:
+            if file.kind == LOG_SUFFIX:
+                size = self._storage.size(self._path(name))
+                segment = Segment(self._files, self._directory, file.offset, size=size, created_ms=0, suffix=SWAP_SUFFIX)
+                start, end = min(start, file.offset), max(end, segment.read_next_offset())
+                segment.release_files()
+        for file, name in self._segment_files():
+            if not file.suffix and start <= file.offset < end:
+                self._remove(name)
+        for _, name in swaps:
+            plain = name.removesuffix(SWAP_SUFFIX)
+            self._storage.rename(self._path(name), self._path(plain))
+            self._names.discard(name)
+            self._names.add(plain)
+
+    # --- 2: segments as they are --------------------------------------------------------------------------------------
+
+    def _open_segments(self) -> None:
+        names = self._names
+        damaged = []
+        for file, name in self._segment_files():
+            stem = name.removesuffix(file.kind)
+            if file.kind == SNAPSHOT_SUFFIX:
+                self._snapshots.offsets.append(file.offset)
+            elif file.kind == LOG_SUFFIX:
+                segment = self._open_segment(file.offset, name)
+                self._segments.append(segment)
+                if stem + INDEX_SUFFIX not in names or not self._open_txn_index(segment, stem):
+                    damaged.append(segment)
+            elif stem + LOG_SUFFIX not in names:
+                self._remove(name)
+        self._snapshots.offsets.sort()
+        for segment in damaged:
+            logger.warning("Making the indexes of %r anew", segment)
+            self._recover_segment(segment, self._producers_at(segment.base_offset))
+
+    def _open_segment(self, base_offset: int, name: str) -> Segment:
+        size = self._storage.size(self._path(name))
+        return Segment(self._files, self._directory, base_offset, size=size, created_ms=self._options.now_ms)
+
+    def _open_txn_index(self, segment: Segment, stem: str) -> bool:
+        if stem + TXN_INDEX_SUFFIX not in self._names:
+            return True
+        segment.open_txn_index()
+        try:
+            if segment.txn_index is not None:
+                segment.txn_index.sanity_check(segment.base_offset)
+        except CorruptIndex:
+            return False
+        return True
+
+    # --- 3: what was written since the recovery point -----------------------------------------------------------------
+
+    def _recover_from(self, recovery_point: int) -> None:
+        first = max(0, self._index_of_floor(recovery_point))
+        if first == len(self._segments):
+            return
+        producers = self._producers_at(self._segments[first].base_offset)
+        for index in range(first, len(self._segments)):
+            segment = self._segments[index]
+            truncated = self._recover_segment(segment, producers)
+            if truncated:
+                logger.warning("Cut %d bytes off %r and gave up later segments", truncated, segment)
+                self._give_up(self._segments[index + 1 :])
+                del self._segments[index + 1 :]
+                return
+
+    def _index_of_floor(self, offset: int) -> int:
+        return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+
+    def _recover_segment(self, segment: Segment, producers: ProducerStateManager) -> int:
+        """Believe nothing but the batches themselves; returns how many bytes had to go."""
+        file = segment.log_file.open()
+        size = file.size()
+        segment.size = size
+        segment.reset_indexes()
+        position = 0
+        interval = self._config.index_interval_bytes
+        for header, batch, position in valid_batches(file, segment.base_offset, size):
+            segment.index_batch(header, position, interval)
+            epoch = header.partition_leader_epoch
+            if epoch > self._epochs.latest_epoch:
+                self._epochs.assign(epoch, header.base_offset)
+            for aborted in producers.apply(producers.note(header, marker_of(header, batch))):
+                segment.append_aborted(aborted)
+            producers.map_end_offset = header.next_offset
+            position += len(batch)
+        if position < size:
+            file.truncate(position)
+        segment.size = position
+        segment.seal()
+        return size - position
+
+    def _give_up(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            segment.release_files()
+            for path in segment.paths():
+                self._storage.remove(path)
+            self._snapshots.remove(segment.base_offset)
+
+    # --- 4: the bounds ------------------------------------------------------------------------------------------------
+
+    def _end_or_begin_anew(self) -> int:
+        start = self._options.log_start_offset
+        if self._segments:
+            try:
+                log_end_offset = self._segments[-1].read_next_offset()
+            except CorruptSegment as error:
+                logger.warning("Recovering %r after all: %s", self._segments[-1], error)
+                self._recover_from(self._segments[-1].base_offset)
+                log_end_offset = self._segments[-1].read_next_offset()
+            if log_end_offset >= start:
+                return log_end_offset
+            logger.warning("The log in %s ends at %d, below its start %d", self._directory, log_end_offset, start)
+            self._give_up(self._segments)
+            self._segments.clear()
+            self._epochs.clear()
+        created_ms = self._options.now_ms
+        self._segments.append(Segment.create(self._files, self._directory, start, created_ms=created_ms))
+        return start
+
+    # --- 5: producers -------------------------------------------------------------------------------------------------
+
+    def _load_producers(self, log_start_offset: int, log_end_offset: int) -> ProducerStateManager | None:
+        if not self._snapshots.offsets and self._options.had_clean_shutdown:
+            return None  # an orderly shutdown leaves a snapshot if there is anything to say
+        self._snapshots.remove_outside(log_start_offset, log_end_offset)
+        producers = self._producers_at(log_end_offset, log_start_offset)
+        return None if producers.is_empty else producers
+
+    def _producers_at(self, offset: int, log_start_offset: int | None = None) -> ProducerStateManager:
+        options = self._options
+        return producers_at(
+            offset,
+            self._segments,
+            self._snapshots,
+            log_start_offset=options.log_start_offset if log_start_offset is None else log_start_offset,
+            now_ms=options.now_ms,
+            expiration_ms=options.producer_id_expiration_ms,
+        )
+
+    # --- small files --------------------------------------------------------------------------------------------------
+
+    def _read_epochs(self) -> LeaderEpochs:
+        if LEADER_EPOCH_CHECKPOINT not in self._names:
+            return LeaderEpochs()
+        try:
+            return LeaderEpochs(decode_epochs(self._storage.read(self._path(LEADER_EPOCH_CHECKPOINT))))
+        except CorruptCheckpoint as error:
+            logger.warning("Forgetting %s in %s: %s", LEADER_EPOCH_CHECKPOINT, self._directory, error)
+            return LeaderEpochs()
+
+    def _read_topic_id(self) -> bytes | None:
+        if PARTITION_METADATA not in self._names:
+            return None
+        try:
+            return decode_partition_metadata(self._storage.read(self._path(PARTITION_METADATA)))
+        except CorruptCheckpoint as error:
+            logger.warning("Forgetting %s in %s: %s", PARTITION_METADATA, self._directory, error)
+            return None
+
+
+def valid_batches(
+    file: StorageFile, next_offset: int, size: int, read_bytes: int = READ_BYTES
+) -> Iterator[tuple[BatchHeader, memoryview, int]]:
+    """(header, bytes, position) of the batches at the beginning of a file, up to the first that is not as it should be."""
+    base_offset = next_offset
+    position = 0
+    wanted = read_bytes
+    while position < size:
+        data = memoryview(file.read_at(position, min(wanted, size - position)))
+        consumed = 0
+        try:
+            for header, start, end in iter_batches(data):
+                if header.last_offset - base_offset > RELATIVE_OFFSET_MAX or not crc_is_valid(data, start, end):
+                    return
+                if header.base_offset < next_offset or header.last_offset < header.base_offset:
+                    return
+                yield header, data[start:end], position + start
+                next_offset = header.next_offset
+                consumed = end
+        except KafkaError:
+            return
+        if consumed:
+            position += consumed
+            wanted = read_bytes
+        elif len(data) < 12 or (wanted := int.from_bytes(data[8:12], "big") + 12) > size - position or len(data) >= wanted:
+            return
+
+
+def marker_of(header: BatchHeader, batch: memoryview | bytes) -> EndTxnMarker | None:
+    """The transaction marker in a batch; None for data, for other control records, and for what compaction emptied."""
+    if not header.is_control or header.producer_id < 0:
+        return None
+    for record in decode_records(batch):
+        try:
+            return decode_end_txn_marker(record)
+        except KafkaError:
+            return None
+    return None
+
+
+def producers_at(
+    offset: int,
+    segments: Sequence[Segment],
+    snapshots: ProducerSnapshots,
+    *,
+    log_start_offset: int,
+    now_ms: int,
+    expiration_ms: int,
+) -> ProducerStateManager:
+    """Producer state of the log as it ends (or would end) at `offset`."""
+    producers = ProducerStateManager()
+    usable = ProducerSnapshots(snapshots._storage, snapshots.directory, (o for o in snapshots.offsets if o <= offset))
+    loaded = usable.load_latest(now_ms=now_ms, expiration_ms=expiration_ms)
+    if loaded is None:
+        producers.map_end_offset = log_start_offset
+    else:
+        producers.load(loaded[1], loaded[0])
+    start = max(producers.map_end_offset, log_start_offset)
+    for segment, end in zip(segments, [*(s.base_offset for s in segments[1:]), 2**63], strict=True):
+        if end > start and segment.base_offset < offset and segment.size:
+            _replay(producers, segment, start, offset)
+    producers.map_end_offset = offset
+    return producers
+
+
+def _replay(producers: ProducerStateManager, segment: Segment, start: int, end: int) -> None:
+    position = segment.locate(max(start, segment.base_offset))
+    if position is None:
+        return
+    file = segment.log_file.open()
+    for header, at in scan_batches(file, position, segment.size, LARGE_SCAN_BYTES):
+        if header.base_offset >= end:
+            return
+        if header.producer_id >= 0 and header.base_offset >= start:
+            marker = marker_of(header, file.read_at(at, header.size_in_bytes)) if header.is_control else None
+            producers.apply(producers.note(header, marker))

@@ -1,0 +1,505 @@
+"""One segment of a log: a `.log` file of batches back to back, and its indexes.
+
+Only the last segment of a log is appended to. Batches are written exactly as they go over the wire, so a read is a slice
+of the file (`FileRegion`) and never looks at records.
+
+Finding a place in the file takes one of three ways, cheapest first: a *cursor* left by an earlier read that ended there
+(a consumer that reads on), the *recent* list of the last batches appended (consumers and watermarks at the tail), or the
+offset index and then the headers of the few batches between two index entries, read in one piece.
+
+An append goes to the file first and to the indexes after, so a failed write leaves everything as it was, except perhaps
+bytes beyond `size`, which `undo_append` cuts off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
+from ottla.replication.log.index import RELATIVE_OFFSET_MAX, CorruptIndex, OffsetIndex, TimeIndex
+from ottla.replication.log.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, segment_path
+from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
+from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile
+from ottla.wire.records import BatchHeader, decode_records
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+
+logger = logging.getLogger(__name__)
+
+RECENT_MAX = 128
+CURSORS_MAX = 16
+REPAIR_INTERVAL_BYTES = 4096
+KINDS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+
+class TimestampedOffset(NamedTuple):
+    """A record's place, as ListOffsets reports it."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Segment:
+    """Batches from `base_offset` on; `size` bytes of the file are valid."""
+
+    __slots__ = (
+        "_cursors",
+        "_directory",
+        "_files",
+        "_first_batch_timestamp",
+        "_log",
+        "_max_timestamp",
+        "_offset_index",
+        "_offset_of_max_timestamp",
+        "_recent_last_offsets",
+        "_recent_positions",
+        "_suffix",
+        "_time_index",
+        "base_offset",
+        "bytes_since_last_index_entry",
+        "created_ms",
+        "indexes_are_full",
+        "size",
+        "txn_index",
+    )
+
+    def __init__(
+        self, files: FileCache, directory: str, base_offset: int, *, size: int, created_ms: int, suffix: str = ""
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._suffix = suffix
+        self._log = LazyFile(files, segment_path(directory, base_offset, LOG_SUFFIX, suffix))
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = created_ms
+        self.bytes_since_last_index_entry = 0
+        self.indexes_are_full = False
+        self.txn_index: TransactionIndex | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._forget_contents()
+
+    def _forget_contents(self) -> None:
+        self._max_timestamp: int | None = None
+        self._offset_of_max_timestamp = self.base_offset
+        self._first_batch_timestamp: int | None = None
+        self._recent_last_offsets: array[int] | None = None
+        self._recent_positions: array[int] | None = None
+        self._cursors: dict[int, int] | None = None
+
+    @classmethod
+    def create(
+        cls, files: FileCache, directory: str, base_offset: int, *, created_ms: int, suffix: str = ""
+    ) -> Segment:
+        """A new, empty segment. Files of these names left from before are emptied."""
+        segment = cls(files, directory, base_offset, size=0, created_ms=created_ms, suffix=suffix)
+        storage, path = files.storage, segment._log.path
+        file = storage.open(path, create=True)
+        if file.size():
+            file.truncate(0)
+        segment._log = LazyFile(files, path, file)
+        storage.write(segment.path(INDEX_SUFFIX), b"")
+        storage.write(segment.path(TIME_INDEX_SUFFIX), b"")
+        storage.remove(segment.path(TXN_INDEX_SUFFIX))
+        segment._max_timestamp = -1
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment({self._log.path}, size={self.size})"
+
+    def path(self, kind: str) -> str:
+        """Path of one of this segment's files."""
+        return segment_path(self._directory, self.base_offset, kind, self._suffix)
+
+    # --- indexes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The `.index`, opened on first use."""
+        index = self._offset_index
+        return self._open_indexes()[0] if index is None else index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The `.timeindex`, opened on first use."""
+        index = self._time_index
+        return self._open_indexes()[1] if index is None else index
+
+    def _open_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        size_of = self._files.storage.size
+        try:
+            indexes = self._new_indexes(size_of(self.path(INDEX_SUFFIX)), size_of(self.path(TIME_INDEX_SUFFIX)))
+            self._check_last_entry(indexes[0])
+        except (CorruptIndex, CorruptSegment, FileNotFoundError) as error:
+            logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
+            return self.rebuild_indexes()
+        return indexes
+
+    def _new_indexes(self, offset_bytes: int = 0, time_bytes: int = 0) -> tuple[OffsetIndex, TimeIndex]:
+        files, base_offset = self._files, self.base_offset
+        offset_index = OffsetIndex(files, self.path(INDEX_SUFFIX), base_offset, size_bytes=offset_bytes)
+        time_index = TimeIndex(files, self.path(TIME_INDEX_SUFFIX), base_offset, size_bytes=time_bytes)
+        self._offset_index, self._time_index = offset_index, time_index
+        return offset_index, time_index
+
+    def _check_last_entry(self, index: OffsetIndex) -> None:
+        # Zeros at the end, an index of another log, one that is ahead of its log: all show at the last entry.
+        offset, position = index.last_entry()
+        if not index.entries:
+            return
+        header = next(scan_batches(self._log.open(), position, self.size), None)
+        if offset < self.base_offset or header is None or not self.base_offset <= header[0].base_offset <= offset:
+            raise CorruptIndex(f"{index.path} ends with offset {offset} at {position}")
+
+    def open_txn_index(self) -> None:
+        """Take note of a `.txnindex` that exists."""
+        path = self.path(TXN_INDEX_SUFFIX)
+        self.txn_index = TransactionIndex(self._files, path, size_bytes=self._files.storage.size(path))
+
+    def append_aborted(self, transaction: AbortedTransaction) -> None:
+        """Note a transaction whose abort marker is in this segment."""
+        if self.txn_index is None:
+            self.txn_index = TransactionIndex(self._files, self.path(TXN_INDEX_SUFFIX))
+        self.txn_index.append(transaction)
+
+    def reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Empty all indexes, whatever state their files are in."""
+        storage = self._files.storage
+        storage.write(self.path(INDEX_SUFFIX), b"")
+        storage.write(self.path(TIME_INDEX_SUFFIX), b"")
+        if self.txn_index is not None:
+            storage.remove(self.txn_index.path)
+            self.txn_index = None
+        self.bytes_since_last_index_entry = 0
+        self.indexes_are_full = False
+        self._forget_contents()
+        self._max_timestamp = -1
+        return self._new_indexes()
+
+    def rebuild_indexes(self, index_interval_bytes: int = REPAIR_INTERVAL_BYTES) -> tuple[OffsetIndex, TimeIndex]:
+        """Make the offset and time index anew from the batches."""
+        txn_index, self.txn_index = self.txn_index, None
+        indexes = self.reset_indexes()
+        self.txn_index = txn_index
+        for header, position in scan_batches(self._log.open(), 0, self.size, LARGE_SCAN_BYTES):
+            self.index_batch(header, position, index_interval_bytes)
+        self.seal()
+        return indexes
+
+    def seal(self) -> None:
+        """Complete the indexes on disk: the segment is to be read only, or closed."""
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+        self.save_indexes()
+
+    def save_indexes(self) -> None:
+        """Write what the indexes hold in memory only."""
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.save()
+
+    # --- appending ----------------------------------------------------------------------------------------------------
+
+    def should_roll(
+        self, config: LogConfig, *, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
+    ) -> bool:
+        """Whether an append of this kind belongs into a new segment."""
+        size = self.size
+        return (
+            size > config.segment_bytes - size_bytes
+            or (size > 0 and self._time_waited_ms(now_ms, max_timestamp) > config.segment_ms - self._jitter_ms(config))
+            or self.indexes_are_full
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    def _time_waited_ms(self, now_ms: int, max_timestamp: int) -> int:
+        # Measured in the records' own time where they have one, so that replicas roll alike.
+        first = self._first_batch_timestamp
+        if first is None:
+            first = self.first_batch_timestamp
+        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    def _jitter_ms(self, config: LogConfig) -> int:
+        if not config.segment_jitter_ms:
+            return 0
+        return crc32c(self._log.path.encode()) % min(config.segment_jitter_ms, config.segment_ms)
+
+    @property
+    def first_batch_timestamp(self) -> int:
+        """Largest timestamp of the first batch, or -1; the age of the segment is counted from it."""
+        if self._first_batch_timestamp is None:
+            header = next(scan_batches(self._log.open(), 0, self.size), None)
+            if header is None:
+                return -1
+            self._first_batch_timestamp = header[0].max_timestamp
+        return self._first_batch_timestamp
+
+    def append(self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig) -> None:
+        """Write batches. OSError: nothing was appended, but `undo_append` has to clean up."""
+        log = self._log
+        log.used = True
+        (log.file or log.open()).append(buffer)
+        position = self.size
+        self.size = position + len(buffer)
+        for batch in batches:
+            self.index_batch(batch, position, config.index_interval_bytes)
+            self._note_recent(batch.last_offset, position)
+            position += batch.size_in_bytes
+        if self.bytes_since_last_index_entry <= batches[-1].size_in_bytes:
+            self._check_full(config)
+
+    def undo_append(self) -> None:
+        """Cut off what a failed append left behind."""
+        self._log.open().truncate(self.size)
+
+    def _check_full(self, config: LogConfig) -> None:
+        size = config.segment_index_bytes
+        self.indexes_are_full = (
+            self.offset_index.entries >= size // OffsetIndex.ENTRY.size
+            or self.time_index.entries >= size // TimeIndex.ENTRY.size - 1
+        )
+
+    def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> None:
+        """Note a batch in the indexes, which happens to some of them."""
+        max_timestamp = self._max_timestamp
+        if max_timestamp is None:
+            max_timestamp = self.max_timestamp
+        if batch.max_timestamp > max_timestamp:
+            self._max_timestamp = max_timestamp = batch.max_timestamp
+            self._offset_of_max_timestamp = batch.last_offset
+        if self.bytes_since_last_index_entry > index_interval_bytes:
+            self.offset_index.append(batch.last_offset, position)
+            if max_timestamp >= 0:
+                self.time_index.maybe_append(max_timestamp, self._offset_of_max_timestamp)
+            self.bytes_since_last_index_entry = 0
+        self.bytes_since_last_index_entry += batch.size_in_bytes
+
+    def _note_recent(self, last_offset: int, position: int) -> None:
+        last_offsets, positions = self._recent_last_offsets, self._recent_positions
+        if last_offsets is None or positions is None:
+            self._recent_last_offsets, self._recent_positions = array("q", (last_offset,)), array("q", (position,))
+            return
+        if len(positions) >= RECENT_MAX:
+            del last_offsets[: RECENT_MAX // 2], positions[: RECENT_MAX // 2]
+        last_offsets.append(last_offset)
+        positions.append(position)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def locate(self, offset: int) -> int | None:
+        """Position of the first batch that ends at or after `offset`; None if there is none."""
+        if self._cursors is not None:
+            position = self._cursors.get(offset)
+            if position is not None:
+                return position if position < self.size else None
+        recent = self._recent_last_offsets
+        if recent is not None and self._recent_positions is not None:
+            slot = bisect_left(recent, offset)
+            if slot == len(recent):
+                return None
+            if slot > 0:  # before the first of the list there may be another batch that holds the offset
+                return self._recent_positions[slot]
+        try:
+            return self._locate_on_disk(offset)
+        except (CorruptIndex, CorruptSegment) as error:
+            logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
+            self.rebuild_indexes()
+            return self._locate_on_disk(offset)
+
+    def _locate_on_disk(self, offset: int) -> int | None:
+        start = self.offset_index.floor(offset)
+        for header, position in scan_batches(self._log.open(), start, self.size):
+            if header.base_offset < self.base_offset:
+                raise CorruptSegment(position, f"offset {header.base_offset} is below the segment's")
+            if header.last_offset >= offset:
+                return position
+        return None
+
+    def read(
+        self, position: int, max_bytes: int, end: int, *, at_least_one_batch: bool
+    ) -> tuple[FileRegion | None, int | None]:
+        """Whole batches from `position` on, at most up to `end` (a batch border); None if not even one fits.
+
+        With them comes the offset of the batch beyond, where `max_bytes` and not `end` was what stopped the read.
+        """
+        next_offset = None
+        if end - position > max_bytes:
+            end, next_offset = self._border(position, position + max_bytes, at_least_one_batch)
+        if end <= position:
+            return None, next_offset
+        log = self._log
+        log.used = True
+        return FileRegion(log.file or log.open(), position, end - position), next_offset
+
+    def _border(self, start: int, limit: int, at_least_one_batch: bool) -> tuple[int, int | None]:
+        # The last batch border in [start, limit], or the end of the first batch. The batch beyond it is where a reader
+        # that goes on will ask next, so its place is kept.
+        border = max(start, self._floor_position(limit))
+        for header, position in scan_batches(self._log.open(), border, self.size):
+            end = position + header.size_in_bytes
+            if end <= limit:
+                continue
+            if position == start and at_least_one_batch:
+                return end, header.next_offset
+            self._note_cursor(header.base_offset, position)
+            return position, header.base_offset
+        return self.size, None
+
+    def _floor_position(self, limit: int) -> int:
+        positions = self._recent_positions
+        if positions and positions[0] <= limit:
+            return positions[bisect_right(positions, limit) - 1]
+        return self.offset_index.floor_position(limit)
+
+    def _note_cursor(self, offset: int, position: int) -> None:
+        cursors = self._cursors
+        if cursors is None:
+            cursors = self._cursors = {}
+        elif len(cursors) >= CURSORS_MAX:
+            del cursors[next(iter(cursors))]
+        cursors[offset] = position
+
+    def read_next_offset(self) -> int:
+        """The offset after the last batch, found from the last index entry on."""
+        next_offset = self.base_offset
+        if not self.size:
+            return next_offset
+        _, start = self.offset_index.last_entry()
+        for header, _ in scan_batches(self._log.open(), start, self.size):
+            next_offset = header.next_offset
+        return next_offset
+
+    # --- timestamps ---------------------------------------------------------------------------------------------------
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp in the segment, or -1."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+            assert self._max_timestamp is not None
+        return self._max_timestamp
+
+    def _load_max_timestamp(self) -> None:
+        # A segment that was closed in order has its maximum as last entry; one that was cut may have had it after that.
+        index = self.time_index
+        if self._max_timestamp is not None:  # opening the index found it broken and made it anew
+            return
+        timestamp, offset = index.last_timestamp, index.last_offset
+        for header, _ in scan_batches(self._log.open(), self.offset_index.floor(offset), self.size, LARGE_SCAN_BYTES):
+            if header.max_timestamp > timestamp:
+                timestamp, offset = header.max_timestamp, header.last_offset
+        self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
+
+    def largest_timestamp(self) -> int:
+        """What retention goes by: the largest timestamp, or when the file was last written if records have none."""
+        timestamp = self.max_timestamp
+        return timestamp if timestamp >= 0 else self._files.storage.modified_ms(self._log.path)
+
+    def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
+        """The first record at or after `start_offset` that is not older than `timestamp`."""
+        start = self.offset_index.floor(max(self.time_index.floor(timestamp), start_offset))
+        for header, position in scan_batches(self._log.open(), start, self.size, LARGE_SCAN_BYTES):
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                for record in decode_records(self._log.open().read_at(position, header.size_in_bytes)):
+                    if record.timestamp >= timestamp and record.offset >= start_offset:
+                        return TimestampedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+        return None
+
+    def find_max_timestamp(self) -> TimestampedOffset | None:
+        """The first record that has the segment's largest timestamp."""
+        timestamp = self.max_timestamp
+        start = self.offset_index.floor(self._offset_of_max_timestamp)
+        for header, position in scan_batches(self._log.open(), start, self.size, LARGE_SCAN_BYTES):
+            if header.max_timestamp == timestamp >= 0:
+                for record in decode_records(self._log.open().read_at(position, header.size_in_bytes)):
+                    if record.timestamp == timestamp:
+                        return TimestampedOffset(timestamp, record.offset, header.partition_leader_epoch)
+        return None
+
+    # --- cutting, renaming, closing -----------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Drop the batch that holds `offset` and everything after it."""
+        position = self.locate(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        if self.txn_index is not None:
+            self.txn_index.truncate_to(offset)
+        if position is not None:
+            self._log.open().truncate(position)
+            self.size = position
+        if not self.size:
+            self.created_ms = now_ms
+        self.bytes_since_last_index_entry = 0
+        self.indexes_are_full = False
+        self._forget_contents()
+
+    def truncate_file(self, size: int) -> None:
+        """Cut the file itself; the caller is about to make new indexes."""
+        if size < self.size or self._log.open().size() > size:
+            self._log.open().truncate(size)
+        self.size = size
+
+    @property
+    def log_file(self) -> LazyFile:
+        """The `.log` file."""
+        return self._log
+
+    def files_to_sync(self) -> list[LazyFile]:
+        """Everything that must be durable for the segment to be, in-memory parts written out."""
+        files = [self._log]
+        for index in (self._offset_index, self._time_index, self.txn_index):
+            lazy = index.file_to_sync() if index is not None else None
+            if lazy is not None:
+                files.append(lazy)
+        return files
+
+    def change_suffix(self, suffix: str) -> None:
+        """Rename all files, from the present suffix to another."""
+        old_paths = [self.path(kind) for kind in KINDS]
+        self._suffix = suffix
+        for kind, old_path in zip(KINDS, old_paths, strict=True):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.storage.rename(old_path, self.path(kind))
+        self._set_paths()
+
+    def move_to(self, directory: str) -> None:
+        """The directory has been renamed."""
+        self._directory = directory
+        self._set_paths()
+
+    def _set_paths(self) -> None:
+        self._log.path = self.path(LOG_SUFFIX)
+        if self._offset_index is not None:
+            self._offset_index.path = self.path(INDEX_SUFFIX)
+        if self._time_index is not None:
+            self._time_index.path = self.path(TIME_INDEX_SUFFIX)
+        if self.txn_index is not None:
+            self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
+
+    def paths(self) -> list[str]:
+        """Paths of all files, existing or not."""
+        return [self.path(kind) for kind in KINDS]
+
+    def close(self) -> None:
+        """Seal and let go of all files. The segment stays usable."""
+        if self._max_timestamp is not None:
+            self.seal()
+        self.release_files()
+
+    def release_files(self) -> None:
+        """Let go of all files without writing anything."""
+        self._log.close()
+        for index in (self._offset_index, self._time_index, self.txn_index):
+            if index is not None:
+                index.forget()

@@ -1,0 +1,387 @@
+"""The port for files: what a log needs of a file system, and the adapter for the real one.
+
+Everything under `replication/log` reaches the disk through a `Storage`, so that the same code runs on `OsStorage` (real
+files) and on `memory_storage.MemoryStorage` (a twin that tears writes, fails syncs and loses power on demand). A storage
+raises `OSError` and nothing else.
+
+Two kinds of object stand between a log and its files. A `StorageFile` is one open file; it closes when nobody refers to
+it any more, so a `FileRegion` on its way into a socket keeps its descriptor alive even when the segment has been deleted
+or its descriptor has been given to somebody else meanwhile. A `LazyFile` is a name that opens on first use: a broker with
+ten thousand partitions holds ten thousand of those but only a bounded number of open files. `FileCache` bounds them with
+the clock algorithm (a file used since the hand last passed gets a second chance), because that costs the append path one
+attribute write where an LRU list would cost a dictionary move.
+
+`LogDirectory` is one entry of `log.dirs` as the logs inside it see it: its storage, its cache of open files, and whether
+it is still online. The first I/O error nobody can undo takes the directory offline; from then on everything in it answers
+KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from threading import Lock
+from typing import Protocol
+
+from ottla.wire.errors import ErrorCode, KafkaError
+
+Buffer = bytes | bytearray | memoryview
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+class StorageFile(Protocol):
+    """An open file. Dropping the last reference closes it."""
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile."""
+
+    def size(self) -> int:
+        """Current length in bytes."""
+
+    def append(self, buffer: Buffer) -> None:
+        """Write the whole buffer at the end, or raise OSError with any part of it written."""
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def sync(self) -> None:
+        """Wait until the contents are on the disk."""
+
+
+class DirectoryLock(Protocol):
+    """An exclusive lock between processes; dropping it without `release` releases it too."""
+
+    def release(self) -> None:
+        """Let others have it."""
+
+
+class Storage(Protocol):
+    """A file system, reduced to what a log needs. Paths are absolute strings."""
+
+    def open(self, path: str, *, create: bool = False) -> StorageFile:
+        """Open for reading and appending."""
+
+    def names(self, directory: str) -> list[str]:
+        """Names in a directory, in no particular order."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether `path` is an existing directory."""
+
+    def exists(self, path: str) -> bool:
+        """Whether anything has this name."""
+
+    def size(self, path: str) -> int:
+        """Length of a file."""
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, in milliseconds since the epoch."""
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory; its parent exists."""
+
+    def read(self, path: str) -> bytes:
+        """The whole of a small file."""
+
+    def write(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Write a file anew, in place."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file so that a crash leaves either the old contents or the new, and the new once this returns."""
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file or directory another name, replacing a file of that name."""
+
+    def remove(self, path: str) -> None:
+        """Delete a file; no error if it is gone."""
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a directory and everything in it; no error if it is gone."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make creations, renames and removals in a directory durable."""
+
+    def lock(self, path: str) -> DirectoryLock | None:
+        """Take the lock file `path`, creating it; None if another holder has it."""
+
+
+class OsFile:
+    """A real file, opened for reading and appending."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str, *, create: bool = False) -> None:
+        self._fd = -1
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._fd = os.open(path, flags, 0o644)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def append(self, buffer: Buffer) -> None:
+        written = os.write(self._fd, buffer)
+        if written != len(buffer):
+            self._append_rest(memoryview(buffer), written)
+
+    def _append_rest(self, buffer: memoryview, written: int) -> None:
+        # A short write to a regular file means a full disk or a write above 2 GiB; asking again tells which.
+        while written < len(buffer):
+            count = os.write(self._fd, buffer[written:])
+            if count == 0:
+                raise OSError(errno.EIO, "write made no progress")
+            written += count
+
+    def read_at(self, position: int, length: int) -> bytes:
+        return os.pread(self._fd, length, position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+
+class _OsLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class OsStorage:
+    """The operating system's files."""
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        return OsFile(path, create=create)
+
+    def names(self, directory: str) -> list[str]:
+        return os.listdir(directory)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def make_directory(self, path: str) -> None:
+        os.mkdir(path)
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _write_all(fd, data)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.write(path + TEMPORARY_SUFFIX, data, sync=True)
+        os.replace(path + TEMPORARY_SUFFIX, path)
+        self.sync_directory(os.path.dirname(path))
+
+    def rename(self, path: str, new_path: str) -> None:
+        os.replace(path, new_path)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        self.remove_tree(entry.path)
+                    else:
+                        self.remove(entry.path)
+            os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> _OsLock | None:
+        # The JVM takes POSIX record locks, so this must be lockf and not flock for a broker of either kind to be kept out.
+        # A record lock belongs to the process and goes when any descriptor of the file is closed: open it nowhere else.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return None
+            raise
+        return _OsLock(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+class FileCache:
+    """Bounds how many `LazyFile`s are open at a time."""
+
+    def __init__(self, storage: Storage, open_files_max: int = 512) -> None:
+        self.storage = storage
+        self._open_files_max = max(1, open_files_max)
+        self._ring: deque[LazyFile] = deque()
+        self._lock = Lock()  # logs are loaded in threads
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def admit(self, lazy: LazyFile) -> None:
+        """Note that `lazy` is open now, closing another that has not been used for a while."""
+        ring = self._ring
+        with self._lock:
+            while len(ring) >= self._open_files_max:
+                candidate = ring.popleft()
+                if candidate.used and candidate.file is not None:
+                    candidate.used = False
+                    ring.append(candidate)
+                else:
+                    candidate.file = None
+            ring.append(lazy)
+
+
+class LazyFile:
+    """A file by name, open only while it is in use.
+
+    `file` is None or the open file; the hot path reads it directly (`lazy.file or lazy.open()`) and sets `used`.
+    """
+
+    __slots__ = ("_cache", "file", "path", "used")
+
+    def __init__(self, cache: FileCache, path: str, file: StorageFile | None = None) -> None:
+        self._cache = cache
+        self.path = path
+        self.file: StorageFile | None = None
+        self.used = False
+        if file is not None:
+            self._admit(file)
+
+    def open(self) -> StorageFile:
+        """The open file, opened now if need be."""
+        self.used = True
+        file = self.file
+        if file is None:
+            file = self._admit(self._cache.storage.open(self.path))
+        return file
+
+    def _admit(self, file: StorageFile) -> StorageFile:
+        self._cache.admit(self)
+        self.file = file
+        return file
+
+    def close(self) -> None:
+        """Drop the open file; the next use opens it again."""
+        self.file = None
+        self.used = False
+
+
+class FileRegion:
+    """A slice of a file on its way to a socket. Its length is its `len`."""
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: StorageFile, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"FileRegion(position={self.position}, length={self.length})"
+
+    def read(self) -> bytes:
+        """The bytes themselves, where sendfile cannot be used."""
+        return self.file.read_at(self.position, self.length)
+
+
+class LogDirectory:
+    """One entry of `log.dirs`, shared by every log in it."""
+
+    def __init__(self, path: str, storage: Storage, *, open_files_max: int = 512) -> None:
+        self.path = path
+        self.storage = storage
+        self.files = FileCache(storage, open_files_max)
+        self.failure: OSError | None = None
+        self.on_failure: Callable[[LogDirectory, OSError], None] | None = None
+        self._removals: list[tuple[int, str]] = []
+
+    @property
+    def is_online(self) -> bool:
+        """False after the first I/O error that could not be undone."""
+        return self.failure is None
+
+    def fail(self, error: OSError) -> KafkaError:
+        """Take the directory offline because of `error`; returns what the caller should raise."""
+        if self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure(self, error)
+        return self.error()
+
+    def error(self) -> KafkaError:
+        """What a request to a log in an offline directory is answered."""
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline")
+
+    def check_online(self) -> None:
+        """Raise KAFKA_STORAGE_ERROR once the directory is offline."""
+        if self.failure is not None:
+            raise self.error()
+
+    def remove_later(self, path: str, due_ms: int) -> None:
+        """Note that a file or directory given up is to be removed at `due_ms`."""
+        heappush(self._removals, (due_ms, path))
+
+    def removals_due(self, now_ms: int) -> list[str]:
+        """Paths whose time has come; they are the caller's to remove now."""
+        due = []
+        while self._removals and self._removals[0][0] <= now_ms:
+            due.append(heappop(self._removals)[1])
+        return due
+
+    @property
+    def next_removal_ms(self) -> int | None:
+        """When the next path is due."""
+        return self._removals[0][0] if self._removals else None
