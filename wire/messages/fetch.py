@@ -50,7 +50,7 @@ class FetchRequest(Message, key=1, versions="0-18", flexible="12+"):
     replica_state: ReplicaState = field(ReplicaState, versions="15+", tag=1, default=ReplicaState())
     max_wait_ms: int = field(Int32)
     min_bytes: int = field(Int32)
-    max_bytes: int = field(Int32, versions="3+", default=0x7fffffff)
+    max_bytes: int = field(Int32, versions="3+", default=0x7FFFFFFF)
     isolation_level: int = field(Int8, versions="4+", default=0)
     session_id: int = field(Int32, versions="7+", default=0)
     session_epoch: int = field(Int32, versions="7+", default=-1)
