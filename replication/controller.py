@@ -1,16 +1,17 @@
 """The controller's decisions on topics: what a request comes to, as writes to the coordination tree.
 
 Sans-IO. A `plan_*` method looks at the cluster and either raises `KafkaError` (with Kafka's code and words, in Kafka's
-order of checks) or returns a `TopicPlan`: the multis to write and the topic as it will be. The shell writes them, makes
-or removes the partitions, and then calls `finish`; if the writes fail it calls `abandon`. Between plan and finish the
-topic's name is taken: the shell plans no second change of the same topic, and the name collides with others.
+order of checks) or returns a `TopicPlan`: the topic as it is and as it will be. The shell takes the plan's `writes`, makes
+or removes the partitions, and then calls `finish`; if the writes fail it calls `abandon`. Between `begin` and `finish`
+the topic's name is taken: the shell plans no second change of the same topic, and the name collides with others.
 
-Writes of a plan: the first multi decides (it creates or removes the topic's node and checks that this controller is
-still the controller); later ones, of topics too large for one multi, add partition states that `missing_states` would
-restore after a crash in between.
+Writes are multis, and each checks that this controller is still the controller. Most topics need one. A topic with very
+many partitions needs more, so a crash can come in between: a creation has happened with its first multi, and the next
+controller adds the states that are missing; a deletion has happened with its first multi, which marks the topic as to be
+deleted, and the next controller goes on with it (`deletion_rest`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ottla.replication import znodes
@@ -29,7 +30,7 @@ from ottla.replication.znodes import LeaderAndIsr, TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-PARTITIONS_PER_MULTI = 2_000
+PARTITIONS_PER_MULTI = 500
 
 Assignments = Mapping[int, Sequence[int]]
 
@@ -51,7 +52,6 @@ class TopicPlan:
 
     before: TopicState | None
     after: TopicState | None
-    multis: list[list[Operation]]
     first_new: int = 0
     configs: Mapping[str, str] | None = None
 
@@ -113,14 +113,7 @@ class Controller:
             partitions=tuple(self._new_partition(ids) for ids in replicas),
             is_internal=is_internal_topic(topic.name),
         )
-        configs = dict(topic.configs or {})
-        first: list[Operation] = [
-            self._fence(),
-            Create(znodes.topic_config_path(topic.name), znodes.encode_config(configs)),
-            Create(znodes.topic_path(topic.name), znodes.encode_topic(_assignment(state))),
-            Create(znodes.partitions_path(topic.name)),
-        ]
-        return TopicPlan(before=None, after=state, multis=self._with_states(first, state, 0), configs=configs)
+        return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
 
     def plan_partitions(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None) -> TopicPlan:
         """More partitions for a topic."""
@@ -139,11 +132,7 @@ class Controller:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         replicas = self._added_replicas(topic, count - present, assignments)
         state = replace(topic, partitions=topic.partitions + tuple(self._new_partition(ids) for ids in replicas))
-        first: list[Operation] = [
-            self._fence(),
-            SetData(znodes.topic_path(name), znodes.encode_topic(_assignment(state))),
-        ]
-        return TopicPlan(before=topic, after=state, multis=self._with_states(first, state, present), first_new=present)
+        return TopicPlan(before=topic, after=state, first_new=present)
 
     def _added_replicas(
         self, topic: TopicState, additional: int, assignments: Sequence[Sequence[int]] | None
@@ -241,16 +230,7 @@ class Controller:
 
     def plan_deletion(self, name: str) -> TopicPlan:
         """The removal of a topic that exists."""
-        topic = self.cluster.topics[name]
-        partitions = range(len(topic.partitions))
-        operations: list[Operation] = [self._fence()]
-        for partition in partitions:
-            operations.append(Delete(znodes.state_path(name, partition)))
-            operations.append(Delete(znodes.partition_path(name, partition)))
-        operations.append(Delete(znodes.partitions_path(name)))
-        operations.append(Delete(znodes.topic_path(name)))
-        operations.append(Delete(znodes.topic_config_path(name)))
-        return TopicPlan(before=topic, after=None, multis=[operations])
+        return TopicPlan(before=self.cluster.topics[name], after=None)
 
     # ------------------------------------------------------------------ from plan to fact
 
@@ -310,15 +290,49 @@ class Controller:
     def _fence(self) -> Check:
         return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
 
-    def _with_states(self, first: list[Operation], topic: TopicState, start: int) -> list[list[Operation]]:
-        """`first` and then the nodes of the partitions from `start` on, as many in each multi as it may hold."""
-        multis = [first]
+    def writes(self, plan: TopicPlan) -> Iterator[list[Operation]]:
+        """The multis that make a plan last, in order."""
+        if plan.after is None:
+            assert plan.before is not None
+            return self._deletion(plan.name, len(plan.before.partitions))
+        first: list[Operation] = [self._fence()]
+        data = znodes.encode_topic(_assignment(plan.after))
+        if plan.before is None:
+            first.append(Create(znodes.topic_config_path(plan.name), znodes.encode_config(plan.configs or {})))
+            first.append(Create(znodes.topic_path(plan.name), data))
+            first.append(Create(znodes.partitions_path(plan.name)))
+        else:
+            first.append(SetData(znodes.topic_path(plan.name), data))
+        return self._with_states(first, plan.after, plan.first_new)
+
+    def _with_states(self, first: list[Operation], topic: TopicState, start: int) -> Iterator[list[Operation]]:
+        """`first` and the nodes of the partitions from `start` on, as many in each multi as it may hold."""
+        operations = first
         for partition in range(start, len(topic.partitions)):
             if partition > start and (partition - start) % PARTITIONS_PER_MULTI == 0:
-                multis.append([self._fence()])
-            state = topic.partitions[partition]
-            multis[-1] += self.state_operation(topic.name, partition, state, exists=False)
-        return multis
+                yield operations
+                operations = [self._fence()]
+            operations += self.state_operation(topic.name, partition, topic.partitions[partition], exists=False)
+        yield operations
+
+    def _deletion(self, name: str, partition_count: int) -> Iterator[list[Operation]]:
+        paths = [
+            path
+            for partition in range(partition_count)
+            for path in (znodes.state_path(name, partition), znodes.partition_path(name, partition))
+        ]
+        paths += (znodes.partitions_path(name), znodes.topic_path(name), znodes.topic_config_path(name))
+        if partition_count <= PARTITIONS_PER_MULTI:
+            yield [self._fence(), *map(Delete, paths)]
+            return
+        yield [self._fence(), Create(znodes.deleted_topic_path(name))]
+        yield from self.deletion_rest(name, paths)
+
+    def deletion_rest(self, name: str, paths: Sequence[str]) -> Iterator[list[Operation]]:
+        """Remove the nodes of a topic that is marked as to be deleted, children first, and the mark at the end."""
+        left = [*paths, znodes.deleted_topic_path(name)]
+        for start in range(0, len(left), 2 * PARTITIONS_PER_MULTI):
+            yield [self._fence(), *map(Delete, left[start : start + 2 * PARTITIONS_PER_MULTI])]
 
     def _state_data(self, state: PartitionState) -> bytes:
         return znodes.encode_state(LeaderAndIsr(state.leader, state.leader_epoch, list(state.isr), self.epoch))

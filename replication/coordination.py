@@ -106,10 +106,13 @@ class Coordination(Protocol):
 
     async def get(self, path: str) -> Node: ...
 
+    async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """Many nodes in one call, None for those that do not exist; an adapter may ask for all of them at a time."""
+
     async def children(self, path: str) -> list[str]: ...
 
     async def children_data(self, path: str) -> Mapping[str, Node]:
-        """All children of a node with what they hold; one call, so that an adapter can ask for many at a time."""
+        """All children of a node with what they hold."""
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
         """Do all or nothing; answers the path of each created node and the new version of each set one."""

@@ -86,6 +86,10 @@ def state_path(topic: str, partition: int) -> str:
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
 
 
+def deleted_topic_path(topic: str) -> str:
+    return f"{DELETED_TOPICS}/{topic}"
+
+
 def topic_config_path(topic: str) -> str:
     return f"{TOPIC_CONFIGS}/{quote(topic, safe='')}"
 

@@ -36,7 +36,16 @@ ConfigT = TypeVar("ConfigT")
 
 _ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Za-z:%.]*)\]|([^/:\[\]]*)):(-?[0-9]+)")
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
+BROKEN_RULE = "requirement failed"
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def _per_ip_overrides(text: str) -> str | None:
+    for pair in filter(None, text.split(",")):
+        host, separator, limit = pair.rpartition(":")
+        if not separator or not host.strip() or not limit.strip().isdecimal():
+            return f"{pair.strip()!r} is not address:count"
+    return None
 
 
 class ConfigError(Exception):
@@ -86,7 +95,10 @@ class ServerConfig:
         INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections open at a time from one address."
     )
     max_connections_per_ip_overrides: str = setting(
-        "", dynamic="cluster-wide", doc="Limits for single addresses, as address:count, separated by commas."
+        "",
+        check=_per_ip_overrides,
+        dynamic="cluster-wide",
+        doc="Limits for single addresses, as address:count, separated by commas.",
     )
     max_connection_creation_rate: int = setting(
         INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections accepted per second.", effective=False
@@ -167,6 +179,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     _refuse_unserved(server, static)
     try:
         log = log_config_from(static)
+        log.check_consistency()
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
@@ -199,7 +212,6 @@ def log_config_from(texts: Mapping[str, str]) -> LogConfig:
         values["retention_ms"] = -1
     log = LogConfig(**values)
     _check_durations(log)
-    log.check_consistency()
     return log
 
 
@@ -260,12 +272,13 @@ def _read(config_class: type[ConfigT], static: Mapping[str, str]) -> ConfigT:
 
 
 def _check_durations(log: LogConfig) -> None:
-    if log.segment_ms < 1:
-        raise InvalidSetting("log.roll.ms", log.segment_ms, "must be greater than or equal to 1")
-    if log.segment_jitter_ms < 0:
-        raise InvalidSetting("log.roll.jitter.ms", log.segment_jitter_ms, "must be greater than or equal to 0")
-    if log.retention_ms == 0:
-        raise InvalidSetting("log.retention.ms", 0, "must be unlimited (-1) or, greater than or equal to 1")
+    for name, value, is_met, rule in (
+        ("log.roll.ms", log.segment_ms, log.segment_ms >= 1, "greater than or equal to 1"),
+        ("log.roll.jitter.ms", log.segment_jitter_ms, log.segment_jitter_ms >= 0, "greater than or equal to 0"),
+        ("log.retention.ms", 0, log.retention_ms != 0, "unlimited (-1) or, greater than or equal to 1"),
+    ):
+        if not is_met:
+            raise InvalidSetting(name, value, BROKEN_RULE, message=f"{name} must be {rule}")
 
 
 def _refuse_unserved(server: ServerConfig, static: Mapping[str, str]) -> None:

@@ -103,6 +103,10 @@ class EmbeddedCoordination:
         node = self._node(path)
         return Node(node.data, node.version, node.creation_id)
 
+    async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        found = (self._nodes.get(path) for path in paths)
+        return [None if each is None else Node(each.data, each.version, each.creation_id) for each in found]
+
     async def children(self, path: str) -> list[str]:
         return list(self._node(path).children)
 

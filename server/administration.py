@@ -1,0 +1,348 @@
+"""Changing topics and settings: the shell around the controller's decisions.
+
+The way of a change: wait for the topic's turn -> let the controller plan -> write to the coordination tree, which makes
+it last -> make or remove the partitions on disk -> let everybody see it. An answer goes out only after all of that. A
+crash between the write and the disk is healed at start, when the partitions on disk are brought in line with the tree.
+
+Changes of one topic take turns; changes of different topics run side by side and share the journal's syncs.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from ottla.replication import znodes
+from ottla.replication.cluster_state import PartitionState, topic_name_problem
+from ottla.replication.config import LogConfig
+from ottla.replication.controller import Controller, NewTopic, TopicPlan
+from ottla.replication.coordination import (
+    BadVersion,
+    Coordination,
+    CoordinationError,
+    Create,
+    NodeExists,
+    NoNode,
+    Operation,
+    SessionExpired,
+    SetData,
+)
+from ottla.server.config import BrokerConfig
+from ottla.server.config_changes import check_broker, check_topic
+from ottla.server.configs import ConfigRepository, Overrides, Texts
+from ottla.server.internal_topics import new_topic
+from ottla.wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("ottla.administration")
+
+AUTO_CREATIONS_MAX = 10_000
+TOPICS_PER_TURN = 100  # changed before others get a turn on the event loop
+RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
+
+Change = Callable[[Texts], Texts]
+Outcome = TopicPlan | KafkaError
+
+
+@dataclass(frozen=True, slots=True)
+class HostedPartition:
+    """A partition that this broker holds a replica of, with all that is needed to open or make it."""
+
+    topic: str
+    index: int
+    topic_id: bytes
+    state: PartitionState
+    config: LogConfig
+
+
+class PartitionHost(Protocol):
+    """What keeps partitions on disk; the replica manager."""
+
+    async def create_partitions(self, partitions: Sequence[HostedPartition]) -> None: ...
+
+    async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None: ...
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None: ...
+
+
+def random_topic_id() -> bytes:
+    """A topic id that is neither of the two that Kafka reserves."""
+    while (topic_id := uuid.uuid4().bytes) in RESERVED_IDS:
+        pass
+    return topic_id
+
+
+class TopicAdministration:
+    """Creates, changes and deletes topics, and changes settings of topics and of this broker."""
+
+    def __init__(
+        self,
+        *,
+        coordination: Coordination,
+        controller: Controller,
+        configs: ConfigRepository,
+        partitions: PartitionHost,
+        on_topics_deleted: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+        make_topic_id: Callable[[], bytes] = random_topic_id,
+        replicas_max: int | None = 1,
+    ) -> None:
+        self.controller = controller
+        self.configs = configs
+        self._cluster = controller.cluster
+        self._coordination = coordination
+        self._partitions = partitions
+        self._on_topics_deleted = on_topics_deleted
+        self._make_topic_id = make_topic_id
+        self._replicas_max = replicas_max
+        self._node_id = configs.started_with.node_id
+        self._turns: dict[str, trio.Lock] = {}
+        self._wanted: dict[str, None] = {}
+        self._in_creation: set[str] = set()
+        self._wakeup = trio.Event()
+        configs.on_change(self._spread_defaults)
+
+    # ------------------------------------------------------------------ topics
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, is_internal: bool = False
+    ) -> list[Outcome]:
+        """Create what can be created; the outcome of each topic is its plan or the error that kept it from being."""
+        self.controller.check_partition_total(topics)
+        async with self._turn_of(topic.name for topic in topics):
+            outcomes = []
+            for number, topic in enumerate(topics):
+                if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+                    await trio.lowlevel.checkpoint()
+                outcomes.append(self._planned(topic, validate_only, is_internal))
+            if not validate_only:
+                await self._carry_out([each for each in outcomes if isinstance(each, TopicPlan)], outcomes)
+        return outcomes
+
+    async def create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+    ) -> None:
+        """Raise a topic's number of partitions to `count`."""
+        async with self._turn_of([name]):
+            plan = self.controller.plan_partitions(name, count, assignments)
+            if validate_only:
+                return
+            self.controller.begin(plan)
+            outcomes: list[Outcome] = [plan]
+            await self._carry_out([plan], outcomes)
+            if isinstance(outcomes[0], KafkaError):
+                raise outcomes[0]
+
+    async def delete_topics(self, names: Sequence[str]) -> list[KafkaError | None]:
+        """Delete topics; None for each that is gone now."""
+        async with self._turn_of(names):
+            plans = [self._deletion(name) for name in names]
+            outcomes: list[Outcome] = list(plans)
+            await self._write_all([plan for plan in plans if isinstance(plan, TopicPlan)], outcomes)
+            gone = [plan for plan in outcomes if isinstance(plan, TopicPlan)]
+            for plan in gone:
+                self.controller.finish(plan)
+                self.configs.remove_topic(plan.name)
+            await self._forget([plan.name for plan in gone], [each for plan in gone for each in _hosted_before(plan)])
+        return [each if isinstance(each, KafkaError) else None for each in outcomes]
+
+    def hosted_partitions(self) -> list[HostedPartition]:
+        """Every partition that should be on this broker's disks."""
+        return [
+            HostedPartition(topic.name, index, topic.topic_id, state, self.configs.log_config(topic.name))
+            for topic in self._cluster.topics.values()
+            for index, state in enumerate(topic.partitions)
+            if self._node_id in state.replicas
+        ]
+
+    def _planned(self, topic: NewTopic, validate_only: bool, is_internal: bool) -> Outcome:
+        try:
+            self.controller.check_name(topic.name)
+            if not is_internal:
+                check_topic(self.configs, topic.configs or {})
+            plan = self.controller.plan_creation(topic, self._make_topic_id())
+        except KafkaError as error:
+            return error
+        if not validate_only:
+            self.controller.begin(plan)
+        return plan
+
+    def _deletion(self, name: str) -> Outcome:
+        if name not in self._cluster.topics:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message)
+        plan = self.controller.plan_deletion(name)
+        self.controller.begin(plan)
+        return plan
+
+    async def _carry_out(self, plans: Sequence[TopicPlan], outcomes: list[Outcome]) -> None:
+        """Write plans that add partitions, make the partitions, and let them be seen."""
+        await self._write_all(plans, outcomes)
+        written = [plan for plan in outcomes if isinstance(plan, TopicPlan)]
+        for plan in written:
+            if plan.configs is not None:
+                self.configs.put_topic(plan.name, Overrides(plan.configs, 0))
+        try:
+            await self._partitions.create_partitions([each for plan in written for each in self._hosted_after(plan)])
+        except OSError as error:
+            logger.error("partitions of %s cannot be made: %s", ", ".join(plan.name for plan in written), error)
+            failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            outcomes[:] = [failure if isinstance(each, TopicPlan) else each for each in outcomes]
+        finally:
+            for plan in written:
+                self.controller.finish(plan)
+
+    def _hosted_after(self, plan: TopicPlan) -> list[HostedPartition]:
+        assert plan.after is not None
+        config = self.configs.log_config(plan.name)
+        return [
+            HostedPartition(plan.name, index, plan.after.topic_id, state, config)
+            for index, state in enumerate(plan.after.partitions)
+            if index >= plan.first_new and self._node_id in state.replicas
+        ]
+
+    async def _forget(self, names: Sequence[str], partitions: Sequence[tuple[str, int]]) -> None:
+        if not names:
+            return
+        await self._partitions.delete_partitions(partitions)
+        if self._on_topics_deleted is not None:
+            await self._on_topics_deleted(names)
+
+    # ------------------------------------------------------------------ writes
+
+    async def _write_all(self, plans: Sequence[TopicPlan], outcomes: list[Outcome]) -> None:
+        """Write plans side by side; a plan that cannot be written is replaced by its error in `outcomes`."""
+        for start in range(0, len(plans), TOPICS_PER_TURN):
+            async with trio.open_nursery() as nursery:
+                for plan in plans[start : start + TOPICS_PER_TURN]:
+                    nursery.start_soon(self._write, plan, outcomes)
+
+    async def _write(self, plan: TopicPlan, outcomes: list[Outcome]) -> None:
+        try:
+            for operations in self.controller.writes(plan):
+                await self._coordination.multi(operations)
+        except CoordinationError as error:
+            logger.error("the change of topic %s cannot be written: %r", plan.name, error)
+            self.controller.abandon(plan)
+            outcomes[outcomes.index(plan)] = _as_kafka_error(error)
+
+    @asynccontextmanager
+    async def _turn_of(self, names: Iterable[str]) -> AsyncIterator[None]:
+        """Hold the turn of each name; taken in order, so that two requests cannot wait for each other."""
+        taken: list[tuple[str, trio.Lock]] = []
+        try:
+            for name in sorted(set(names)):
+                turn = self._turns.setdefault(name, trio.Lock())
+                await turn.acquire()
+                taken.append((name, turn))
+            yield
+        finally:
+            for name, turn in taken:
+                turn.release()
+                if not turn.locked():
+                    del self._turns[name]
+
+    # ------------------------------------------------------------------ settings
+
+    async def alter_topic(self, name: str, change: Change, *, validate_only: bool = False) -> None:
+        """Change a topic's settings."""
+        async with self._turn_of([name]):
+            known = self.configs.topic_overrides(name)
+            texts = change(known.texts)
+            check_topic(self.configs, texts)
+            if name not in self._cluster.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            if validate_only or texts == known.texts:
+                return
+            written = await self._write_settings(znodes.topic_config_path(name), known, texts)
+            self.configs.put_topic(name, written)
+            self._partitions.update_topic_config(name, self.configs.log_config(name))
+
+    async def alter_broker(self, change: Change, *, for_all: bool, validate_only: bool = False) -> None:
+        """Change settings of this broker, or those of all brokers."""
+        path = znodes.broker_config_path(None if for_all else self._node_id)
+        async with self._turn_of([path]):
+            known = self.configs.broker_overrides(for_all=for_all)
+            texts = change(known.texts)
+            check_broker(self.configs, texts, for_all=for_all)
+            if validate_only or texts == known.texts:
+                return
+            self.configs.put_broker(await self._write_settings(path, known, texts), for_all=for_all)
+
+    async def _write_settings(self, path: str, known: Overrides, texts: Texts) -> Overrides:
+        data = znodes.encode_config(texts)
+        write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
+        try:
+            await self._coordination.multi([write])
+        except CoordinationError as error:
+            logger.error("the settings in %s cannot be written: %r", path, error)
+            raise _as_kafka_error(error) from None
+        return Overrides(dict(texts), 0 if known.version is None else known.version + 1)
+
+    def _spread_defaults(self, _changed: BrokerConfig) -> None:
+        for name in self._cluster.topics:
+            self._partitions.update_topic_config(name, self.configs.log_config(name))
+
+    # ------------------------------------------------------------------ topics that are created by asking for them
+
+    def request_creation(self, names: Iterable[str]) -> None:
+        """Have missing topics created soon; names that are wanted already, or cannot be, are passed over."""
+        for name in names:
+            if len(self._wanted) >= AUTO_CREATIONS_MAX:
+                return
+            if name not in self._in_creation and topic_name_problem(name) is None:
+                self._wanted[name] = None
+        if self._wanted:
+            self._wakeup.set()
+
+    async def ensure_topic(self, name: str) -> None:
+        """Return once `name` exists, created by the rules for internal topics if need be; raises KafkaError."""
+        if name in self._cluster.topics:
+            return
+        (outcome,) = await self.create_topics([self._to_create(name)], is_internal=True)
+        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise outcome
+
+    async def run(self) -> None:
+        """Create what `request_creation` was asked for, until cancelled."""
+        while True:
+            await self._wakeup.wait()
+            self._wakeup = trio.Event()
+            names = [name for name in self._wanted if name not in self._cluster.topics]
+            self._wanted.clear()
+            self._in_creation.update(names)
+            try:
+                for start in range(0, len(names), TOPICS_PER_TURN):
+                    await self._create_wanted(names[start : start + TOPICS_PER_TURN])
+            finally:
+                self._in_creation.difference_update(names)
+
+    async def _create_wanted(self, names: Sequence[str]) -> None:
+        try:
+            outcomes = await self.create_topics([self._to_create(name) for name in names], is_internal=True)
+        except KafkaError as error:
+            outcomes = [error] * len(names)
+        for name, outcome in zip(names, outcomes, strict=True):
+            if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                logger.warning("topic %s cannot be created by asking for it: %s", name, outcome)
+
+    def _to_create(self, name: str) -> NewTopic:
+        return new_topic(name, self.configs.current, replicas_max=self._replicas_max)
+
+
+def _hosted_before(plan: TopicPlan) -> list[tuple[str, int]]:
+    assert plan.before is not None
+    return [(plan.name, index) for index in range(len(plan.before.partitions))]
+
+
+def _as_kafka_error(error: CoordinationError) -> KafkaError:
+    if isinstance(error, (BadVersion, SessionExpired)) and error.path in ("", znodes.CONTROLLER_EPOCH):
+        return KafkaError(ErrorCode.NOT_CONTROLLER)
+    if isinstance(error, NodeExists):
+        return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
+    if isinstance(error, (NoNode, BadVersion)):
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change cannot be stored.")
