@@ -45,7 +45,7 @@ import contextlib
 import errno
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
@@ -155,7 +155,7 @@ class PartitionLog:
         "_config",
         "_epochs",
         "_producers",
-        "_rules",
+        "_client_rules",
         "_segments",
         "_snapshots",
         "directory",
@@ -247,7 +247,7 @@ class PartitionLog:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._rules: dict[AppendOrigin, ValidationRules] | None = None
+        self._client_rules: ValidationRules | None = None
         self.is_flush_required = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
 
     @property
@@ -331,13 +331,12 @@ class PartitionLog:
         )
 
     def _rules_for(self, origin: AppendOrigin) -> ValidationRules:
-        rules = self._rules
+        if origin is not AppendOrigin.CLIENT:
+            return _validation_rules(self._config, origin)
+        rules = self._client_rules
         if rules is None:
-            rules = self._rules = {}
-        found = rules.get(origin)
-        if found is None:
-            found = rules[origin] = ValidationRules.from_config(self._config, origin)
-        return found
+            rules = self._client_rules = _validation_rules(self._config, origin)
+        return rules
 
     def _append_with_producers(
         self, validated: ValidatedBatches, origin: AppendOrigin, transaction_version: int, now_ms: int
@@ -708,9 +707,8 @@ class PartitionLog:
             files.append(active.log_file.open())  # its indexes are made anew after a crash in any case
         has_new_files = self._segments[-1].base_offset >= self.recovery_point
         epochs = self.epochs_to_write() if self._epochs.is_dirty else None
-        return FlushJob(
-            self.log_directory.storage, offset, files, (self.directory,) if has_new_files else (), epochs
-        )
+        directories = (self.directory, self.log_directory.path) if has_new_files else ()
+        return FlushJob(self.log_directory.storage, offset, files, directories, epochs)
 
     def finish_flush(self, job: FlushJob) -> None:
         """`job` has run: what it covers is durable."""
@@ -734,9 +732,15 @@ class PartitionLog:
         if self._epochs.is_dirty:
             self.log_directory.storage.replace(*self.epochs_to_write())
 
+    def release_files(self) -> None:
+        """Let go of all files; they open again when they are needed."""
+        for segment in self._segments:
+            segment.release_files()
+
     def save_indexes(self) -> None:
         """Write out what the active indexes hold in memory, for a log that has gone quiet."""
-        self._segments[-1].save_indexes()
+        with contextlib.suppress(OSError):  # not needed before the segment is finished
+            self._segments[-1].save_indexes()
 
     @_guarded
     def rename_directory(self, name: str) -> None:
@@ -753,6 +757,12 @@ class PartitionLog:
         """Write the topic's id down, where it is not known yet."""
         self.log_directory.storage.write(f"{self.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
         self.topic_id = topic_id
+
+
+@lru_cache(maxsize=256)
+def _validation_rules(config: LogConfig, origin: AppendOrigin) -> ValidationRules:
+    # One object for all the logs that share a configuration.
+    return ValidationRules.from_config(config, origin)
 
 
 def _base_offset(segment: Segment) -> int:

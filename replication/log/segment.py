@@ -252,11 +252,10 @@ class Segment:
         position = self.size
         self.size = position + len(buffer)
         for batch in batches:
-            self.index_batch(batch, position, config.index_interval_bytes)
+            if self.index_batch(batch, position, config.index_interval_bytes):
+                self._check_full(config)
             self._note_recent(batch.last_offset, position)
             position += batch.size_in_bytes
-        if self.bytes_since_last_index_entry <= batches[-1].size_in_bytes:
-            self._check_full(config)
 
     def undo_append(self) -> None:
         """Cut off what a failed append left behind."""
@@ -269,8 +268,8 @@ class Segment:
             or self.time_index.entries >= size // TimeIndex.ENTRY.size - 1
         )
 
-    def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> None:
-        """Note a batch in the indexes, which happens to some of them."""
+    def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> bool:
+        """Note a batch, which becomes an index entry now and then; returns whether it did."""
         max_timestamp = self._max_timestamp
         if max_timestamp is None:
             max_timestamp = self.max_timestamp
@@ -281,8 +280,10 @@ class Segment:
             self.offset_index.append(batch.last_offset, position)
             if max_timestamp >= 0:
                 self.time_index.maybe_append(max_timestamp, self._offset_of_max_timestamp)
-            self.bytes_since_last_index_entry = 0
+            self.bytes_since_last_index_entry = batch.size_in_bytes
+            return True
         self.bytes_since_last_index_entry += batch.size_in_bytes
+        return False
 
     def _note_recent(self, last_offset: int, position: int) -> None:
         last_offsets, positions = self._recent_last_offsets, self._recent_positions

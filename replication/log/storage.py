@@ -109,6 +109,9 @@ class Storage(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals in a directory durable."""
 
+    def space(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the file system that holds `path`."""
+
     def lock(self, path: str) -> DirectoryLock | None:
         """Take the lock file `path`, creating it; None if another holder has it."""
 
@@ -234,6 +237,10 @@ class OsStorage:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def space(self, path: str) -> tuple[int, int]:
+        usage = os.statvfs(path)
+        return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
 
     def lock(self, path: str) -> _OsLock | None:
         # The JVM takes POSIX record locks, so this must be lockf and not flock for a broker of either kind to be kept out.

@@ -1,0 +1,192 @@
+"""The log directories of a broker as a whole: whose they are, what is in them, and their checkpoints.
+
+A directory belongs to one broker of one cluster (`meta.properties`) and to one process at a time (`.lock`). It holds one
+subdirectory per partition and three checkpoints of all of them: up to where each log is known to be on disk, where it
+begins, and its high watermark. `.kafka_cleanshutdown` is there exactly while nobody has the directory open and the last one
+left it in order; it goes before anything else is done.
+
+Everything in this module waits for the disk and is called in a thread, or before there is anybody to wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePath
+from typing import NamedTuple
+
+from ottla.replication.log.checkpoints import (
+    CorruptCheckpoint,
+    MetaProperties,
+    decode_meta_properties,
+    decode_offsets,
+    decode_partition_metadata,
+    encode_clean_shutdown,
+    encode_meta_properties,
+    encode_offsets,
+)
+from ottla.replication.log.names import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOCK,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    PartitionDirectory,
+    parse_partition_directory,
+)
+from ottla.replication.log.storage import DirectoryLock, LogDirectory, Storage
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+NOT_OURS = frozenset(("__cluster_metadata",))  # KRaft's own log; it is no topic
+
+
+class LogDirectoryProblem(Exception):
+    """Why a broker cannot start on its log directories; one sentence for the operator."""
+
+
+class FoundPartition(NamedTuple):
+    """A partition's directory as it was found. `topic_id` is None where it is not written down."""
+
+    name: str
+    parsed: PartitionDirectory
+    topic_id: bytes | None
+
+
+class OffsetCheckpoints(NamedTuple):
+    """What the three checkpoints say, by (topic, partition)."""
+
+    recovery_points: Mapping[tuple[str, int], int]
+    log_start_offsets: Mapping[tuple[str, int], int]
+    high_watermarks: Mapping[tuple[str, int], int]
+
+
+class HeldDirectory:
+    """A log directory this process has the lock of."""
+
+    def __init__(self, log_directory: LogDirectory, lock: DirectoryLock, meta: MetaProperties | None) -> None:
+        self.log_directory = log_directory
+        self.meta = meta
+        self._lock = lock
+        self._storage = log_directory.storage
+        self._written: dict[str, bytes] = {}
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.log_directory.path
+
+    def _in(self, name: str) -> str:
+        return f"{self.log_directory.path}/{name}"
+
+    def settle(self, *, node_id: int, cluster_id: str, new_directory_id: Callable[[], bytes]) -> None:
+        """Make the directory this broker's, if it is nobody's yet."""
+        if self.meta is None:
+            self.meta = MetaProperties(1, node_id, cluster_id, new_directory_id())
+            self._storage.replace(self._in(META_PROPERTIES), encode_meta_properties(self.meta))
+        elif self.meta.cluster_id not in (None, cluster_id):
+            raise LogDirectoryProblem(
+                f"{self.path} belongs to cluster {self.meta.cluster_id}, but this broker is in cluster {cluster_id}"
+            )
+
+    def found_partitions(self) -> list[FoundPartition]:
+        """Every partition directory, those on their way out too."""
+        found = []
+        for name in self._storage.names(self.path):
+            parsed = parse_partition_directory(name)
+            if parsed is not None and parsed.topic not in NOT_OURS and self._storage.is_directory(self._in(name)):
+                found.append(FoundPartition(name, parsed, self._topic_id(name)))
+        return found
+
+    def _topic_id(self, name: str) -> bytes | None:
+        try:
+            return decode_partition_metadata(self._storage.read(self._in(f"{name}/{PARTITION_METADATA}")))
+        except (FileNotFoundError, CorruptCheckpoint):
+            return None
+
+    def take_clean_shutdown_mark(self) -> bool:
+        """Whether the last broker left in order. The mark is gone for good after this."""
+        if not self._storage.exists(self._in(CLEAN_SHUTDOWN)):
+            return False
+        self._storage.remove(self._in(CLEAN_SHUTDOWN))
+        self._storage.sync_directory(self.path)
+        return True
+
+    def leave_clean_shutdown_mark(self, broker_epoch: int) -> None:
+        """Everything is on disk and in order."""
+        self._storage.replace(self._in(CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch))
+
+    def read_checkpoints(self) -> OffsetCheckpoints:
+        """The checkpoints; an unreadable one counts as empty, which costs time but no records."""
+        return OffsetCheckpoints(*(self._read_checkpoint(name) for name in CHECKPOINTS))
+
+    def _read_checkpoint(self, name: str) -> Mapping[tuple[str, int], int]:
+        try:
+            return decode_offsets(self._storage.read(self._in(name)))
+        except FileNotFoundError:
+            return {}
+        except CorruptCheckpoint as error:
+            logger.warning("Ignoring %s: %s", self._in(name), error)
+            return {}
+
+    def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Write one of the checkpoints, if it would say anything new."""
+        data = encode_offsets(offsets)
+        if self._written.get(name) != data:
+            self._storage.replace(self._in(name), data)
+            self._written[name] = data
+
+    def release(self) -> None:
+        """Let others have the directory."""
+        self._lock.release()
+
+
+def hold_directories(
+    paths: Iterable[str], storage: Storage, *, node_id: int, open_files_max: int = 512
+) -> list[HeldDirectory]:
+    """Lock log directories, making them where they are missing. LogDirectoryProblem if that cannot be."""
+    held: list[HeldDirectory] = []
+    try:
+        for path in paths:
+            held.append(_hold(path, storage, node_id, open_files_max))
+        clusters = {each.meta.cluster_id for each in held if each.meta is not None and each.meta.cluster_id}
+        if len(clusters) > 1:
+            raise LogDirectoryProblem(f"The log directories belong to different clusters: {', '.join(sorted(clusters))}")
+    except BaseException:
+        for each in held:
+            each.release()
+        raise
+    return held
+
+
+def _hold(path: str, storage: Storage, node_id: int, open_files_max: int) -> HeldDirectory:
+    try:
+        for parent in (*reversed(PurePath(path).parents), PurePath(path)):
+            if not storage.is_directory(str(parent)):
+                storage.make_directory(str(parent))
+        lock = storage.lock(f"{path}/{LOCK}")
+        if lock is None:
+            raise LogDirectoryProblem(
+                f"Failed to acquire lock on file {LOCK} in {path}. A broker in another process is using this directory."
+            )
+        meta = _read_meta(path, storage)
+    except OSError as error:
+        raise LogDirectoryProblem(f"Log directory {path} cannot be used: {error}") from error
+    except CorruptCheckpoint as error:
+        raise LogDirectoryProblem(f"{path}/{META_PROPERTIES} cannot be read: {error}") from error
+    if meta is not None and meta.node_id not in (None, node_id):
+        lock.release()
+        raise LogDirectoryProblem(
+            f"Configured node id {node_id} does not match the stored one {meta.node_id} in {path}/{META_PROPERTIES}"
+        )
+    return HeldDirectory(LogDirectory(path, storage, open_files_max=open_files_max), lock, meta)
+
+
+def _read_meta(path: str, storage: Storage) -> MetaProperties | None:
+    try:
+        return decode_meta_properties(storage.read(f"{path}/{META_PROPERTIES}"))
+    except FileNotFoundError:
+        return None

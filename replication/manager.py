@@ -1,0 +1,605 @@
+"""The partitions of this broker and the work behind them: the trio shell around `Partition` and `PartitionLog`.
+
+Who owns what
+    The event loop owns every partition and log; handlers call them directly and never await in between. Threads get work
+    that is cut off from them: syncing files that are open already (`FlushJob`), loading logs nobody knows yet, making the
+    files of new partitions, removing files that have been given up, writing checkpoints whose contents were taken on the
+    loop. So there are no locks. The loops below give way after a few milliseconds, so that ten thousand partitions
+    can be looked after without a request noticing.
+
+Forced flushes
+    A partition whose topic sets flush.messages or flush.ms asks for a flush with every append, and its high watermark waits
+    for it. The flusher takes all partitions that have asked since it last looked and syncs them side by side in threads:
+    appends that arrive meanwhile share the next sync, which is group commit. Either setting means that acknowledged
+    records are on disk; a flush starts at once instead of after so many records or milliseconds, because waiting would
+    only delay acknowledgements. Partitions also ask when they roll: then the finished segment is synced, so that the
+    recovery point moves on and a restart after a crash has less to read.
+
+Failing disks
+    The first I/O error that cannot be undone takes a log directory offline (`on_directory_failure`). Its partitions answer
+    KAFKA_STORAGE_ERROR, everybody waiting for one is told, and nothing is written there any more, not even the mark of an
+    orderly shutdown. `all_directories_failed` is set when none is left.
+
+Public API
+    ReplicaManager(log_dirs, *, node_id, config, storage=..., clock_ms=..., run_in_thread=..., default_log_config=...)
+    await open()                       lock the directories; then `cluster_id` is what they say, or None
+    found_partitions()                 what is on disk, before load: for a broker that finds logs it knows nothing of
+    await load(hosted, cluster_id=...) bring back every log, make what is missing, take up the roles in `hosted`
+    partition(topic, index) -> Partition | None      partitions() -> iterator      partitions_of(topic) -> list
+    await create_partitions(hosted)    OSError; those that exist only take up their new state
+    await delete_partitions([(topic, index)])
+    update_topic_config(topic, config)
+    await wait_committed(partition, next_offset, *, timeout_s=None, required_acks=-1) -> ErrorCode
+    await run(task_status=...)         the background loops, until cancelled
+    await shutdown(broker_epoch=-1)    everything to disk, in order
+    log_directories -> [LogDirectory]  path, is_online, storage.space(path); partitions_in(log_directory)
+    `hosted` is a sequence of objects with topic, index, topic_id, state (a PartitionState) and config (a LogConfig).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from ottla.replication.config import LogConfig, ReplicationConfig
+from ottla.replication.directories import (
+    CHECKPOINTS,
+    FoundPartition,
+    HeldDirectory,
+    LogDirectoryProblem,
+    OffsetCheckpoints,
+    hold_directories,
+)
+from ottla.replication.log.names import (
+    DELETE_MARK,
+    HIGH_WATERMARK_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    STRAY_MARK,
+    marked_directory_name,
+)
+from ottla.replication.log.partition_log import FlushJob, PartitionLog
+from ottla.replication.log.recovery import LoadOptions
+from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
+from ottla.replication.partition import Partition
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster_state import PartitionState
+
+logger = logging.getLogger("ottla.replication")
+
+RunInThread = Callable[..., Awaitable[Any]]
+
+SLICE_S = 0.002  # how long background work holds the event loop at a time
+CREATIONS_PER_THREAD_CALL = 32
+SYNC_THREADS = 4
+INITIAL_DELAY_S = 30
+REMOVAL_INTERVAL_S = 1
+PRODUCER_EXPIRY_INTERVAL_S = 600
+
+
+class HostedPartition(Protocol):
+    """A partition that belongs on this broker's disks, and what it is to be."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def state(self) -> PartitionState: ...
+    @property
+    def config(self) -> LogConfig: ...
+
+
+def system_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Slices:
+    """Lets a long loop give way: `await slices.give_way()` after each piece of work."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + SLICE_S
+
+    async def give_way(self) -> None:
+        """Let others run if this slice is used up."""
+        if time.perf_counter() >= self._until:
+            await trio.lowlevel.checkpoint()
+            self._until = time.perf_counter() + SLICE_S
+
+
+class ReplicaManager:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        *,
+        node_id: int,
+        config: ReplicationConfig,
+        default_log_config: LogConfig | None = None,
+        storage: Storage | None = None,
+        clock_ms: Callable[[], int] = system_clock_ms,
+        run_in_thread: RunInThread = trio.to_thread.run_sync,
+        new_uuid: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
+        open_files_max: int = 512,
+    ) -> None:
+        self.config = config
+        self.node_id = node_id
+        self.cluster_id: str | None = None
+        self.all_directories_failed = trio.Event()
+        self._paths = [os.path.abspath(path) for path in log_dirs]
+        self._default_log_config = default_log_config or LogConfig()
+        self._storage: Storage = OsStorage() if storage is None else storage
+        self._clock_ms = clock_ms
+        self._run_in_thread = run_in_thread
+        self._new_uuid = new_uuid
+        self._open_files_max = open_files_max
+        self._held: list[HeldDirectory] = []
+        self._topics: dict[str, dict[int, Partition]] = {}
+        self._checkpoints: dict[str, OffsetCheckpoints] = {}
+        self._flush_requests: dict[Partition, None] = {}
+        self._flush_wanted = trio.Event()
+        self._checkpoint_turn = trio.Lock()
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Take the log directories. LogDirectoryProblem says what stands in the way."""
+        self._held = await self._run_in_thread(self._hold)
+        for held in self._held:
+            held.log_directory.on_failure = self._on_directory_failure
+            if held.meta is not None and held.meta.cluster_id is not None:
+                self.cluster_id = held.meta.cluster_id
+
+    def _hold(self) -> list[HeldDirectory]:
+        return hold_directories(
+            self._paths, self._storage, node_id=self.node_id, open_files_max=self._open_files_max
+        )
+
+    def found_partitions(self) -> list[FoundPartition]:
+        """The partitions on disk, whether anybody knows of them or not; only before `load`."""
+        return [found for held in self._held for found in held.found_partitions() if not found.parsed.mark]
+
+    async def load(self, hosted: Iterable[HostedPartition], *, cluster_id: str) -> None:
+        """Bring back every log and lead or follow as `hosted` says. Partitions nobody hosts are put aside."""
+        wanted = {(each.topic, each.index): each for each in hosted}
+        for held in self._held:
+            started = time.perf_counter()
+            try:
+                logs = await self._run_in_thread(self._load_directory, held, wanted, cluster_id)
+            except OSError as error:
+                held.log_directory.fail(error)
+                continue
+            slices = Slices()
+            for log in logs:
+                self._take_up(log, wanted[log.topic, log.partition])
+                await slices.give_way()
+            logger.info("Loaded %d logs in %s in %.3f s", len(logs), held.path, time.perf_counter() - started)
+        self.cluster_id = cluster_id
+        self._checkpoints.clear()
+        missing = [each for key, each in wanted.items() if self.partition(*key) is None]
+        if all(directory.is_online for directory in self.log_directories):
+            await self.create_partitions(missing)
+        elif missing:
+            # They are probably on the disk that failed. Beginning them anew would lose what is there.
+            logger.error("%d partitions are not available while a log directory is offline", len(missing))
+
+    def _load_directory(
+        self, held: HeldDirectory, wanted: dict[tuple[str, int], HostedPartition], cluster_id: str
+    ) -> list[PartitionLog]:
+        # In a thread; nobody else uses this directory yet.
+        held.settle(node_id=self.node_id, cluster_id=cluster_id, new_directory_id=self._new_uuid)
+        checkpoints = self._checkpoints[held.path] = held.read_checkpoints()
+        had_clean_shutdown = held.take_clean_shutdown_mark()
+        logs = []
+        for found in held.found_partitions():
+            key = (found.parsed.topic, found.parsed.partition)
+            hosted = wanted.get(key)
+            if not self._is_to_be_loaded(held, found, hosted):
+                continue
+            assert hosted is not None
+            if self.partition(*key) is not None:
+                raise LogDirectoryProblem(f"{found.name} is in more than one log directory, the second is {held.path}")
+            options = LoadOptions(
+                log_start_offset=checkpoints.log_start_offsets.get(key, 0),
+                recovery_point=checkpoints.recovery_points.get(key, 0),
+                had_clean_shutdown=had_clean_shutdown,
+                now_ms=self._clock_ms(),
+                producer_id_expiration_ms=self.config.producer_id_expiration_ms,
+            )
+            logs.append(PartitionLog.load(held.log_directory, found.name, hosted.config, options))
+        return logs
+
+    def _is_to_be_loaded(self, held: HeldDirectory, found: FoundPartition, hosted: HostedPartition | None) -> bool:
+        path = f"{held.path}/{found.name}"
+        if found.parsed.mark == DELETE_MARK:
+            held.log_directory.remove_later(path, self._clock_ms())
+            return False
+        if found.parsed.mark:
+            return False
+        if hosted is not None and found.topic_id in (None, hosted.topic_id):
+            return True
+        # Its topic was deleted, or another of the same name was made, while this broker was away. The records may be
+        # somebody's last copy, so they are moved out of the way and not removed.
+        stray = marked_directory_name(*found.parsed[:2], self._new_uuid().hex(), STRAY_MARK)
+        logger.warning("No topic claims %s; it is kept as %s", path, stray)
+        self._storage.rename(path, f"{held.path}/{stray}")
+        return False
+
+    def _take_up(self, log: PartitionLog, hosted: HostedPartition) -> None:
+        """Let a log be known as a partition."""
+        if log.topic_id is None:
+            log.assign_topic_id(hosted.topic_id)
+        checkpoints = self._checkpoints.get(log.log_directory.path)
+        key = (log.topic, log.partition)
+        partition = Partition(
+            log.topic,
+            log.partition,
+            log,
+            local_id=self.node_id,
+            high_watermark=checkpoints.high_watermarks.get(key, 0) if checkpoints is not None else 0,
+            request_flush=self._request_flush,
+        )
+        self._apply_state(partition, hosted.state)
+        self._topics.setdefault(log.topic, {})[log.partition] = partition
+
+    def _apply_state(self, partition: Partition, state: PartitionState) -> None:
+        if state.leader == self.node_id:
+            partition.make_leader(
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                replicas=state.replicas,
+                isr=state.isr,
+            )
+        else:
+            partition.make_follower(
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                replicas=state.replicas,
+            )
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """A partition this broker has a log of."""
+        partitions = self._topics.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def partitions_of(self, topic: str) -> list[Partition]:
+        """The partitions of one topic that are here."""
+        return list(self._topics.get(topic, {}).values())
+
+    def partitions(self) -> Iterator[Partition]:
+        """All partitions, also those that come or go meanwhile."""
+        for topic in list(self._topics):
+            yield from self.partitions_of(topic)
+
+    def partitions_in(self, log_directory: LogDirectory) -> list[Partition]:
+        """The partitions whose log is in one directory."""
+        return [partition for partition in self.partitions() if partition.log.log_directory is log_directory]
+
+    @property
+    def log_directories(self) -> list[LogDirectory]:
+        """The log directories, offline ones too."""
+        return [held.log_directory for held in self._held]
+
+    async def create_partitions(self, hosted: Sequence[HostedPartition]) -> None:
+        """Make the logs of new partitions. OSError if the disk will not have them; then none of the rest is made."""
+        missing = []
+        for each in hosted:
+            partition = self.partition(each.topic, each.index)
+            if partition is None:
+                missing.append(each)
+            else:
+                self._apply_state(partition, each.state)
+        counts = {held.path: 0 for held in self._held if held.log_directory.is_online}
+        for partition in self.partitions():
+            if partition.log.log_directory.path in counts:
+                counts[partition.log.log_directory.path] += 1
+        for start in range(0, len(missing), CREATIONS_PER_THREAD_CALL):
+            batch = [(each, self._emptiest(counts)) for each in missing[start : start + CREATIONS_PER_THREAD_CALL]]
+            made: list[PartitionLog] = []
+            try:
+                await self._run_in_thread(self._create_logs, batch, made)
+            finally:
+                for log, (each, _) in zip(made, batch, strict=False):
+                    self._take_up(log, each)
+
+    def _emptiest(self, counts: dict[str, int]) -> LogDirectory:
+        online = [directory for directory in self.log_directories if directory.is_online]
+        if not online:
+            raise OSError("no log directory is online")
+        directory = min(online, key=lambda directory: counts[directory.path])
+        counts[directory.path] += 1
+        return directory
+
+    def _create_logs(
+        self, batch: Sequence[tuple[HostedPartition, LogDirectory]], made: list[PartitionLog]
+    ) -> None:
+        for each, directory in batch:
+            made.append(
+                PartitionLog.create(
+                    directory,
+                    each.topic,
+                    each.index,
+                    each.config,
+                    topic_id=each.topic_id,
+                    now_ms=self._clock_ms(),
+                )
+            )
+
+    async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Give partitions up: gone for everybody at once, off the disk after file.delete.delay.ms."""
+        touched: set[LogDirectory] = set()
+        slices = Slices()
+        for topic, index in partitions:
+            of_topic = self._topics.get(topic, {})
+            partition = of_topic.pop(index, None)
+            if not of_topic:
+                self._topics.pop(topic, None)
+            if partition is not None:
+                touched.add(partition.log.log_directory)
+                self._give_up(partition)
+                await slices.give_way()
+        # What the checkpoints say of these names must not be believed of a new topic that is called the same.
+        for held in self._held:
+            if held.log_directory in touched:
+                await self._write_checkpoints(held)
+
+    def _give_up(self, partition: Partition) -> None:
+        log = partition.log
+        partition.mark_deleted()
+        self._flush_requests.pop(partition, None)
+        if not log.log_directory.is_online:
+            return
+        try:
+            log.rename_directory(
+                marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
+            )
+        except KafkaError as error:
+            logger.error("%s cannot be deleted: %s", log.directory, error)
+            return
+        log.release_files()
+        log.log_directory.remove_later(log.directory, self._clock_ms() + log.config.file_delete_delay_ms)
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None:
+        """The settings of a topic have changed."""
+        for partition in self.partitions_of(topic):
+            partition.set_config(config)
+
+    async def wait_committed(
+        self, partition: Partition, next_offset: int, *, timeout_s: float | None = None, required_acks: int = -1
+    ) -> ErrorCode:
+        """Wait until everything below `next_offset` is acknowledged, or cannot be; REQUEST_TIMED_OUT if that takes long."""
+        outcome = partition.acknowledgement(next_offset, required_acks)
+        if outcome is not None:
+            return outcome
+        decided = trio.Event()
+
+        def look() -> None:
+            if partition.acknowledgement(next_offset, required_acks) is not None:
+                decided.set()
+
+        partition.watchers.add(look)
+        try:
+            with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+                await decided.wait()
+        finally:
+            partition.watchers.discard(look)
+        outcome = partition.acknowledgement(next_offset, required_acks)
+        return ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
+
+    def _on_directory_failure(self, directory: LogDirectory, error: OSError) -> None:
+        logger.error("Log directory %s is offline: %s", directory.path, error)
+        for partition in self.partitions_in(directory):
+            partition.notify_watchers()
+        if not any(each.is_online for each in self.log_directories):
+            self.all_directories_failed.set()
+
+    # --- background ---------------------------------------------------------------------------------------------------
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Flush, apply retention, write checkpoints, remove files, forget producers; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._flush_forever)
+            nursery.start_soon(self._remove_forever)
+            nursery.start_soon(self._repeat, self._apply_retention, self._retention_interval_s)
+            nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
+            nursery.start_soon(self._repeat, self._checkpoint_all, self._checkpoint_interval_s)
+            nursery.start_soon(self._repeat, self._expire_producers, lambda: PRODUCER_EXPIRY_INTERVAL_S)
+            task_status.started()
+
+    def _retention_interval_s(self) -> float:
+        return self.config.log_retention_check_interval_ms / 1000
+
+    def _watermark_interval_s(self) -> float:
+        return self.config.replica_high_watermark_checkpoint_interval_ms / 1000
+
+    def _checkpoint_interval_s(self) -> float:
+        config = self.config
+        interval_ms = min(
+            config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
+        )
+        return max(interval_ms / 1000, 0.1)
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], interval_s: Callable[[], float]) -> None:
+        await trio.sleep(min(interval_s(), INITIAL_DELAY_S))
+        while True:
+            try:
+                await work()
+            except Exception:
+                logger.exception("Background work failed; it goes on in %s s", interval_s())
+            await trio.sleep(interval_s())
+
+    def _request_flush(self, partition: Partition) -> None:
+        self._flush_requests[partition] = None
+        self._flush_wanted.set()
+
+    async def _flush_forever(self) -> None:
+        while True:
+            await self._flush_wanted.wait()
+            self._flush_wanted = trio.Event()
+            requests, self._flush_requests = self._flush_requests, {}
+            await self.flush_partitions(list(requests))
+
+    async def flush_partitions(self, partitions: Sequence[Partition], *, include_active: bool | None = None) -> None:
+        """Sync logs side by side and let their high watermarks go on."""
+        jobs: list[tuple[Partition, FlushJob]] = []
+        for partition in partitions:
+            log = partition.log
+            wants_all = log.is_flush_required if include_active is None else include_active
+            try:
+                job = None if partition.is_deleted else log.prepare_flush(include_active=wants_all)
+            except KafkaError as error:
+                logger.error("%s cannot be flushed: %s", log.directory, error)
+                continue
+            if job is not None:
+                jobs.append((partition, job))
+        async with trio.open_nursery() as nursery:
+            for start in range(min(SYNC_THREADS, len(jobs))):
+                nursery.start_soon(self._run_jobs, jobs[start::SYNC_THREADS])
+
+    async def _run_jobs(self, jobs: Sequence[tuple[Partition, FlushJob]]) -> None:
+        errors: list[tuple[Partition, OSError]] = []
+        done: list[tuple[Partition, FlushJob]] = []
+
+        def run() -> None:
+            for partition, job in jobs:
+                try:
+                    job.run()
+                    done.append((partition, job))
+                except OSError as error:
+                    errors.append((partition, error))
+
+        await self._run_in_thread(run)
+        for partition, error in errors:
+            partition.log.log_directory.fail(error)
+        for partition, job in done:
+            if partition.log.log_directory.is_online:
+                partition.log.finish_flush(job)
+                partition.on_flushed()
+
+    async def _remove_forever(self) -> None:
+        while True:
+            for held in self._held:
+                paths = held.log_directory.removals_due(self._clock_ms())
+                if paths and held.log_directory.is_online:
+                    await self._run_in_thread(self._remove, held, paths)
+            await trio.sleep(REMOVAL_INTERVAL_S)
+
+    def _remove(self, held: HeldDirectory, paths: Sequence[str]) -> None:
+        for path in paths:
+            try:
+                if self._storage.is_directory(path):
+                    self._storage.remove_tree(path)
+                else:
+                    self._storage.remove(path)
+            except OSError as error:
+                logger.error("%s cannot be removed: %s", path, error)
+
+    async def _apply_retention(self) -> None:
+        slices = Slices()
+        for partition in self.partitions():
+            try:
+                if not partition.is_deleted and partition.log.log_directory.is_online:
+                    partition.delete_old_segments(self._clock_ms())
+            except KafkaError as error:
+                logger.error("Retention of %s failed: %s", partition.log.directory, error)
+            await slices.give_way()
+
+    async def _expire_producers(self) -> None:
+        slices = Slices()
+        for partition in self.partitions():
+            partition.log.remove_expired_producers(self._clock_ms(), self.config.producer_id_expiration_ms)
+            await slices.give_way()
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        for held in self._held:
+            await self._write_checkpoint(held, HIGH_WATERMARK_CHECKPOINT)
+
+    async def _checkpoint_all(self) -> None:
+        for held in self._held:
+            await self._write_epochs(held)
+            await self._write_checkpoints(held)
+
+    async def _write_checkpoints(self, held: HeldDirectory) -> None:
+        for name in CHECKPOINTS:
+            await self._write_checkpoint(held, name)
+
+    async def _write_checkpoint(self, held: HeldDirectory, name: str) -> None:
+        async with self._checkpoint_turn:  # or an older picture could be written over a newer one
+            offsets = {}
+            slices = Slices()
+            for partition in self.partitions_in(held.log_directory):
+                offset = _offset_to_note(partition, name)
+                if offset is not None and not partition.is_deleted:
+                    offsets[partition.topic, partition.index] = offset
+                await slices.give_way()
+            if held.log_directory.is_online:
+                try:
+                    await self._run_in_thread(held.write_checkpoint, name, offsets)
+                except OSError as error:
+                    held.log_directory.fail(error)
+
+    async def _write_epochs(self, held: HeldDirectory) -> None:
+        """Leader epochs that are only in memory, and what active indexes have not written yet."""
+        files: list[tuple[str, bytes]] = []
+        slices = Slices()
+        for partition in self.partitions_in(held.log_directory):
+            if not partition.is_deleted and held.log_directory.is_online:
+                if partition.log.epochs_are_dirty:
+                    files.append(partition.log.epochs_to_write())
+                partition.log.save_indexes()
+            await slices.give_way()
+        try:
+            await self._run_in_thread(self._replace_all, files)
+        except OSError as error:
+            held.log_directory.fail(error)
+
+    def _replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        for path, data in files:
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                self._storage.replace(path, data)
+
+    # --- end ----------------------------------------------------------------------------------------------------------
+
+    async def shutdown(self, broker_epoch: int = -1) -> None:
+        """Everything to disk and closed; directories where all of that worked get the mark of an orderly shutdown."""
+        await self.flush_partitions(list(self.partitions()), include_active=True)
+        slices = Slices()
+        for partition in self.partitions():
+            if partition.log.log_directory.is_online:
+                try:
+                    partition.log.close()
+                except KafkaError as error:
+                    logger.error("%s cannot be closed: %s", partition.log.directory, error)
+                await slices.give_way()
+        for held in self._held:
+            await self._write_checkpoints(held)
+            if held.log_directory.is_online:
+                try:
+                    await self._run_in_thread(held.leave_clean_shutdown_mark, broker_epoch)
+                except OSError as error:
+                    held.log_directory.fail(error)
+            held.release()
+
+
+def _offset_to_note(partition: Partition, checkpoint: str) -> int | None:
+    log = partition.log
+    if checkpoint == HIGH_WATERMARK_CHECKPOINT:
+        return partition.high_watermark
+    if checkpoint == RECOVERY_POINT_CHECKPOINT:
+        return log.recovery_point
+    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None

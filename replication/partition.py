@@ -1,0 +1,456 @@
+"""One partition on this broker: who leads it, what is committed, and the rules for reading and writing it. Sans-IO.
+
+Theory
+    A partition has a log and a role. The *leader* appends what producers send and moves the high watermark; everybody else
+    answers NOT_LEADER_OR_FOLLOWER. Roles change by `make_leader` and `make_follower`, which carry the epochs the controller
+    gave out; a change with an older `partition_epoch` than the present one is ignored.
+
+    The high watermark is the smallest of the offsets the in-sync replicas are sure to hold. What this replica is sure to
+    hold is its log end offset, or, where the topic asks for it with flush.messages or flush.ms, only what has been synced
+    to disk (`log.recovery_point`). So a forced flush needs no rule of its own: a record is committed, visible to consumers
+    and acknowledged when the high watermark has passed it, and the high watermark waits for the disk. For acks=1 only this
+    replica's own offset counts.
+
+    The watermark stands still while fewer replicas than min.insync.replicas are in sync. It never falls while a broker
+    leads. The last stable offset is the high watermark, or the start of the oldest undecided transaction before it.
+
+| state           | append                          | read                | left by                                    |
+|-----------------|---------------------------------|---------------------|--------------------------------------------|
+| leader          | yes, given enough replicas      | yes                 | make_follower, mark_deleted                |
+| not leader      | NOT_LEADER_OR_FOLLOWER          | same error          | make_leader, mark_deleted                  |
+| deleted         | UNKNOWN_TOPIC_OR_PARTITION      | same error          | never                                      |
+| offline log dir | KAFKA_STORAGE_ERROR, in any of the states above           | a restart                                  |
+
+Invariant
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, except that the start may pass the last
+    stable offset when records of an open transaction are deleted.
+
+Waiting
+    Nothing waits in here. Whoever waits for an acknowledgement or for new records adds a function to `watchers`; it is
+    called, without arguments, whenever high watermark, log end offset, log start offset or role have changed, and then asks
+    again. A watcher may remove itself; it must not touch the partition otherwise.
+
+Public API
+    Partition(topic, index, log, *, local_id, request_flush=None)
+    topic, index, topic_id, log, leader_id (-1: unknown), leader_epoch, partition_epoch, replicas, isr, is_leader, is_deleted
+    high_watermark, last_stable_offset, log_start_offset, log_end_offset, min_isr, is_under_min_isr, watchers
+
+    append_as_leader(records, *, required_acks, now_ms, origin=CLIENT, transaction_version=0) -> AppendInfo     KafkaError
+    acknowledgement(next_offset, required_acks) -> ErrorCode | None       None: wait for a watcher and ask again
+    committed(next_offset) -> bool                                        high_watermark >= next_offset
+    read(fetch_offset, max_bytes, *, read_committed=False, at_least_one_batch=False, current_leader_epoch=-1,
+         last_fetched_epoch=-1) -> ReadInfo                               KafkaError
+    list_offset(timestamp, *, read_committed=False, current_leader_epoch=-1) -> TimestampedOffset   -1s: nothing found
+    end_offset_for_epoch(epoch, *, current_leader_epoch=-1) -> (epoch, end_offset)
+    delete_records(offset) -> low watermark                               offset -1: up to the high watermark
+    make_leader(...), make_follower(...), mark_deleted(), set_config(config), on_flushed()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+from ottla.replication.log.partition_log import EMPTY, AppendInfo, PartitionLog
+from ottla.replication.log.segment import TimestampedOffset
+from ottla.replication.log.storage import FileRegion
+from ottla.replication.log.validator import AppendOrigin
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+
+NO_LEADER = -1
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+NOT_FOUND = TimestampedOffset(-1, -1, -1)
+
+Watcher = Callable[[], None]
+
+
+class ReadInfo(NamedTuple):
+    """What a read found. `aborted_transactions` is None unless only committed data was asked for.
+
+    `diverging_epoch` is (epoch, end offset) when the reader's log has left ours; then there are no records.
+    """
+
+    records: FileRegion | bytes
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    aborted_transactions: list[AbortedTransaction] | None = None
+    diverging_epoch: tuple[int, int] | None = None
+
+
+class Partition:
+    """A partition this broker has a log of; see the module's docstring."""
+
+    __slots__ = (
+        "_local_id",
+        "_request_flush",
+        "_watchers",
+        "high_watermark",
+        "index",
+        "is_deleted",
+        "isr",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "log",
+        "partition_epoch",
+        "replicas",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        log: PartitionLog,
+        *,
+        local_id: int,
+        high_watermark: int = 0,
+        request_flush: Callable[[Partition], None] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self._local_id = local_id
+        self._request_flush = request_flush
+        self._watchers: set[Watcher] | None = None
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.leader_epoch_start_offset = -1
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.is_deleted = False
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        log.on_high_watermark(self.high_watermark)
+
+    def __repr__(self) -> str:
+        return (
+            f"Partition({self.topic}-{self.index}, leader={self.leader_id}, leader_epoch={self.leader_epoch},"
+            f" high_watermark={self.high_watermark}, log={self.log!r})"
+        )
+
+    @property
+    def watchers(self) -> set[Watcher]:
+        """Functions to call after every change."""
+        if self._watchers is None:
+            self._watchers = set()
+        return self._watchers
+
+    def notify_watchers(self) -> None:
+        """Something has changed; also for changes only others know of, such as a failed disk."""
+        if self._watchers:
+            for watcher in tuple(self._watchers):
+                watcher()
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """The topic's id, as the log's directory has it."""
+        return self.log.topic_id
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads."""
+        return self.leader_id == self._local_id and not self.is_deleted
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record gets."""
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything below is decided: committed, aborted or outside any transaction."""
+        unstable = self.log.first_unstable_offset
+        high_watermark = self.high_watermark
+        return high_watermark if unstable is None or unstable > high_watermark else unstable
+
+    @property
+    def min_isr(self) -> int:
+        """How many replicas must be in sync; never more than there are."""
+        return min(self.log.config.min_insync_replicas, len(self.replicas))
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether too few replicas are in sync."""
+        return len(self.isr) < self.min_isr
+
+    # --- roles --------------------------------------------------------------------------------------------------------
+
+    def make_leader(
+        self, *, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]
+    ) -> bool:
+        """Lead from now on; returns whether this broker did not lead before."""
+        if partition_epoch < self.partition_epoch:
+            return False
+        is_new_leader = not self.is_leader
+        self.replicas, self.isr = replicas, isr
+        if leader_epoch > self.leader_epoch:
+            self.leader_epoch = leader_epoch
+            self.leader_epoch_start_offset = self.log.log_end_offset
+            self.log.assign_epoch(leader_epoch, self.leader_epoch_start_offset)
+        self.partition_epoch = partition_epoch
+        self.leader_id = self._local_id
+        if self.log.is_flush_required and self.log.recovery_point < self.log.log_end_offset:
+            self._flush()
+        self._advance_high_watermark()
+        self.notify_watchers()
+        return is_new_leader
+
+    def make_follower(
+        self, *, leader_id: int, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...]
+    ) -> bool:
+        """Another broker leads from now on; returns whether its epoch is new here."""
+        if partition_epoch < self.partition_epoch:
+            return False
+        is_new_epoch = leader_epoch > self.leader_epoch
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.leader_epoch_start_offset = -1
+        self.partition_epoch = partition_epoch
+        self.replicas, self.isr = replicas, ()
+        self.notify_watchers()
+        return is_new_epoch
+
+    def mark_deleted(self) -> None:
+        """The topic is gone; whoever still holds the partition gets errors."""
+        self.is_deleted = True
+        self.leader_id = NO_LEADER
+        self.notify_watchers()
+
+    def set_config(self, config: LogConfig) -> None:
+        """The topic's settings have changed."""
+        self.log.config = config
+        if self.is_leader:
+            if self.log.is_flush_required and self.high_watermark < self.log.log_end_offset:
+                self._flush()
+            self._advance_high_watermark()
+            self.notify_watchers()
+
+    def _leading_log(self, current_leader_epoch: int = -1) -> PartitionLog:
+        """The log, for a request that only the leader answers."""
+        self._check_leader_epoch(current_leader_epoch)
+        if self.leader_id != self._local_id:
+            raise self._not_leader()
+        return self.log
+
+    def _check_leader_epoch(self, current_leader_epoch: int) -> None:
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            is_old = current_leader_epoch < self.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def _not_leader(self) -> KafkaError:
+        if self.is_deleted:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} has been deleted")
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"Leader not local for partition {self.topic}-{self.index} on broker {self._local_id}",
+        )
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        *,
+        required_acks: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
+        """Append batches. KafkaError: nothing was appended. Whether they count is `acknowledgement`'s to say."""
+        if self.leader_id != self._local_id:
+            raise self._not_leader()
+        if required_acks == -1 and len(self.isr) < self.min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR : {len(self.isr)} is insufficient to satisfy the min.isr requirement of"
+                f" {self.min_isr} for partition {self.topic}-{self.index}, live replica(s) broker.id are :"
+                f" {', '.join(map(str, self.isr))}",
+            )
+        info = self.log.append_as_leader(
+            records,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+            transaction_version=transaction_version,
+        )
+        if not info.duplicate:
+            if info.flush_due or info.rolled:
+                self._flush()
+            self._advance_high_watermark()
+            self.notify_watchers()
+        return info
+
+    def _flush(self) -> None:
+        if self._request_flush is not None:
+            self._request_flush(self)
+
+    def on_flushed(self) -> None:
+        """More of the log is on the disk than before."""
+        if self.is_leader and self._advance_high_watermark():
+            self.notify_watchers()
+
+    def _local_offset(self) -> int:
+        """Up to where this replica is sure to hold the log."""
+        log = self.log
+        return log.recovery_point if log.is_flush_required else log.log_end_offset
+
+    def _advance_high_watermark(self) -> bool:
+        # The minimum over the ISR, which has no member but this replica as long as nobody follows.
+        if len(self.isr) < self.min_isr:
+            return False
+        offset = self._local_offset()
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.log.on_high_watermark(offset)
+        return True
+
+    def committed(self, next_offset: int) -> bool:
+        """Whether every record below `next_offset` is on all in-sync replicas."""
+        return self.high_watermark >= next_offset
+
+    def acknowledgement(self, next_offset: int, required_acks: int) -> ErrorCode | None:
+        """What to tell a producer whose records end before `next_offset`; None: it has to wait."""
+        if self.log.log_directory.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.leader_id != self._local_id:
+            return self._not_leader().code
+        if required_acks != -1:
+            return ErrorCode.NONE if self._local_offset() >= next_offset else None
+        if self.high_watermark < next_offset:
+            return None
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if self.is_under_min_isr else ErrorCode.NONE
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        read_committed: bool = False,
+        at_least_one_batch: bool = False,
+        current_leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+    ) -> ReadInfo:
+        """Batches from `fetch_offset` on, for a consumer. KafkaError as Kafka's fetch."""
+        log = self._leading_log(current_leader_epoch)
+        if log.log_directory.failure is not None:
+            raise log.log_directory.error()
+        high_watermark = self.high_watermark
+        stable = self.last_stable_offset
+        start = log.log_start_offset
+        if last_fetched_epoch >= 0:
+            diverging_epoch = self._diverging_epoch(fetch_offset, last_fetched_epoch)
+            if diverging_epoch is not None:
+                return ReadInfo(EMPTY, high_watermark, stable, start, log.log_end_offset, None, diverging_epoch)
+        upper_bound = stable if read_committed else high_watermark
+        region, end_offset = log.read(
+            fetch_offset, max_bytes, upper_bound=upper_bound, at_least_one_batch=at_least_one_batch
+        )
+        aborted = None
+        if read_committed:
+            aborted = log.aborted_transactions(fetch_offset, end_offset) if region else []
+        return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted)
+
+    def _diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if epoch == UNDEFINED_EPOCH or end_offset == UNDEFINED_EPOCH_OFFSET:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"Could not determine the end offset of epoch {last_fetched_epoch}"
+            )
+        if fetch_offset < self.log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {fetch_offset} is below the log start offset")
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return epoch, end_offset
+        return None
+
+    def list_offset(
+        self, timestamp: int, *, read_committed: bool = False, current_leader_epoch: int = -1
+    ) -> TimestampedOffset:
+        """Look an offset up as ListOffsets does; NOT_FOUND where there is none."""
+        log = self._leading_log(current_leader_epoch)
+        log.log_directory.check_online()
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            epoch = log.epoch_for_offset(log.log_start_offset)
+            return TimestampedOffset(-1, log.log_start_offset, -1 if epoch is None else epoch)
+        if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+            return NOT_FOUND
+        # A new leader does not know yet what was committed before its epoch.
+        is_behind = self.high_watermark < self.leader_epoch_start_offset
+        bound = self.last_stable_offset if read_committed else self.high_watermark
+        if timestamp == LATEST_TIMESTAMP:
+            if is_behind:
+                raise _offset_not_available(self)
+            return TimestampedOffset(-1, bound, self.leader_epoch)
+        if timestamp < MAX_TIMESTAMP:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No timestamp means {timestamp}")
+        found = (
+            log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.find_offset_by_timestamp(timestamp)
+        )
+        if found is None or found.offset >= bound:
+            if found is not None and is_behind:
+                raise _offset_not_available(self)
+            return NOT_FOUND
+        return found
+
+    def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = -1) -> tuple[int, int]:
+        """The largest epoch at or below `epoch` and its end offset; (-1, -1): unknown."""
+        return self._leading_log(current_leader_epoch).end_offset_for_epoch(epoch)
+
+    # --- deleting -----------------------------------------------------------------------------------------------------
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log begin at `offset`, or at the high watermark for -1; returns where all replicas begin."""
+        log = self._leading_log()
+        log.log_directory.check_online()
+        if log.config.is_compacted and not log.config.is_deleting:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Records of partition {self.topic}-{self.index} can not be deleted due to the configured policy",
+            )
+        start = self.high_watermark if offset == -1 else offset
+        if not 0 <= start <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"The offset {offset} for partition {self.topic}-{self.index} is not valid",
+            )
+        if log.increase_log_start_offset(start):
+            self.notify_watchers()
+        return log.log_start_offset
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Apply the topic's retention; returns how many segments went."""
+        start = self.log.log_start_offset
+        count = self.log.delete_old_segments(now_ms, self.high_watermark)
+        if self.log.log_start_offset != start:
+            self.notify_watchers()
+        return count
+
+
+def _offset_not_available(partition: Partition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        f"The high watermark {partition.high_watermark} of {partition.topic}-{partition.index} is behind the start of"
+        f" its leader's epoch, {partition.leader_epoch_start_offset}",
+    )
