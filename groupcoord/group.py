@@ -238,7 +238,8 @@ class Group:
         group.protocol_name = value.protocol
         group.members = Members(value.protocol_type or None, value.leader)
         for written in value.members:
-            group.members.add(_member_of_record(written, value.protocol or ""), value.protocol_type)
+            if not group.members.has(written.member_id, written.group_instance_id):
+                group.members.add(_member_of_record(written, value.protocol or ""), value.protocol_type)
         if group.members:
             group.state = STABLE
             group.protocol_name = value.protocol or ""

@@ -139,6 +139,10 @@ class Members:
     def __contains__(self, member_id: object) -> bool:
         return member_id in self.by_id
 
+    def has(self, member_id: str, group_instance_id: str | None) -> bool:
+        """Whether the member id or the instance id is taken."""
+        return member_id in self.by_id or group_instance_id in self._static
+
     # ------------------------------------------------------------------ coming and going
 
     def add(self, member: Member, protocol_type: str) -> None:

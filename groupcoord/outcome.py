@@ -16,7 +16,6 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.timers import Timers
 from ottla.wire.errors import ErrorCode
-from ottla.wire.schema import Struct
 
 Settlement = Callable[[ErrorCode], None]
 
@@ -38,7 +37,7 @@ class Reply(NamedTuple):
     """The answer to one request."""
 
     caller: Caller
-    response: Struct
+    response: object
 
 
 class Outcome(NamedTuple):
@@ -69,11 +68,11 @@ class Effects:
         if settlement is not None:
             self.settlements.append(settlement)
 
-    def reply(self, caller: Caller, response: Struct) -> None:
+    def reply(self, caller: Caller, response: object) -> None:
         """Answer at once, whatever becomes of the records."""
         self.replies.append(Reply(caller, response))
 
-    def answer(self, caller: Caller, response: Struct, failed: Callable[[ErrorCode], Struct]) -> None:
+    def answer(self, caller: Caller, response: object, failed: Callable[[ErrorCode], object]) -> None:
         """Answer when the records collected so far are committed: with `response`, or with what `failed` makes."""
         if not self.records:
             self.reply(caller, response)

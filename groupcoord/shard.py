@@ -63,6 +63,15 @@ class FetchStableOffsets:
         self.group = group
 
 
+class ForgetTopics:
+    """The request to drop some of the offsets of deleted topics (name -> topic id); answered with how many that were."""
+
+    __slots__ = ("topics",)
+
+    def __init__(self, topics: Mapping[str, bytes]) -> None:
+        self.topics = topics
+
+
 Request = (
     JoinGroupRequest
     | SyncGroupRequest
@@ -71,6 +80,7 @@ Request = (
     | OffsetDeleteRequest
     | DeleteGroup
     | FetchStableOffsets
+    | ForgetTopics
 )
 
 
@@ -95,6 +105,7 @@ class Shard:
             OffsetDeleteRequest: self._delete_offsets,
             DeleteGroup: self._delete_group,
             FetchStableOffsets: self._fetch_stable_offsets,
+            ForgetTopics: self._forget_topics,
         }
 
     # ------------------------------------------------------------------ the shell's calls
@@ -173,6 +184,10 @@ class Shard:
             group.shrink_to_size()
         self._effects.timers.schedule(RETENTION, now_ms + self._config.offsets_retention_check_interval_ms)
         return self._effects.take()
+
+    def discard(self) -> None:
+        """Forget what a call that did not end has collected."""
+        self._effects.take()
 
     def unload(self, error: ErrorCode) -> list[Reply]:
         """This broker no longer coordinates these groups: answer everyone who is parked. The shard is done with."""
@@ -313,10 +328,10 @@ class Shard:
         response = DeletableGroupResult(group_id=group_id, error_code=error)
         self._effects.answer(caller, response, lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
 
-    def delete_topics(self, topics: Mapping[str, bytes]) -> Outcome:
-        """Forget some of the offsets of deleted topics (name -> topic id); none left when there are no records."""
-        self._append_all(self._offsets.tombstones_of_topics(topics, RECORDS_PER_CALL))
-        return self._effects.take()
+    def _forget_topics(self, request: ForgetTopics, caller: Caller) -> None:
+        records = self._offsets.tombstones_of_topics(request.topics, RECORDS_PER_CALL)
+        self._append_all(records)
+        self._effects.answer(caller, len(records), lambda error: 0)
 
     def _append_all(self, records: Iterable[OffsetRecord]) -> None:
         for record in records:

@@ -1,0 +1,341 @@
+"""The group coordinator: Kafka's group and offset requests, each taken to the shard of its group.
+
+Methods take the wire request and return the wire response, or an awaitable of it where others must be waited for: the
+other members, or a commit. Heartbeats and plain fetches of offsets never wait. Checks that need no group come here,
+before the question whether this broker is the coordinator at all, as in Kafka's GroupCoordinatorService.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import trio
+
+from ottla.groupcoord.classic import refused_join, refused_sync
+from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.offsets import refused_commit
+from ottla.groupcoord.runtime import CoordinatorLog, PartitionRuntime, Runtime, WaitingCaller, wall_clock_ms
+from ottla.groupcoord.shard import DeleteGroup, FetchStableOffsets, ForgetTopics, Request, undescribed
+from ottla.groupcoord.topics import (
+    TOPIC_ID_VERSION,
+    Topics,
+    commits_of,
+    fetch_response,
+    fetches_of,
+    identify_fetched_topics,
+    merge_commits,
+    merge_deletions,
+    name_fetched_topics,
+    refused_fetch,
+    split_commit,
+    split_deletion,
+    with_topics,
+)
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ottla.wire.messages.sync_group import SyncGroupRequest
+
+COMMITS_PER_TURN = 500
+"""A commit of more partitions than this is taken in parts."""
+
+GROUPS_PER_TURN = 50
+
+
+class GroupCoordinator:
+    """The classic groups of this broker and their committed offsets."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        log: CoordinatorLog,
+        topics: Topics,
+        *,
+        make_uuid: Callable[[], str] | None = None,
+        wall_clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._topics = topics
+        self._runtime = Runtime(config, log, make_uuid=make_uuid or random_uuid, wall_clock_ms=wall_clock)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Load, expire and commit until cancelled. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
+        await self._runtime.run(task_status)
+
+    def on_election(self, partition: int) -> None:
+        """This broker leads a partition of the offsets topic from now on."""
+        self._runtime.on_election(partition)
+
+    def on_resignation(self, partition: int) -> None:
+        """This broker no longer leads a partition of the offsets topic."""
+        self._runtime.on_resignation(partition)
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of the offsets topic whose leader coordinates the group."""
+        return java_string_hash(group_id) % self._log.partition_count()
+
+    # ------------------------------------------------------------------ membership
+
+    def join_group(self, request: JoinGroupRequest, *, api_version: int, client_id: str, client_host: str) -> Any:
+        config = self._config
+
+        def refuse(error: ErrorCode) -> Any:
+            return refused_join(request.member_id, error, api_version)
+
+        if not request.group_id:
+            return refuse(ErrorCode.INVALID_GROUP_ID)
+        timeout_ms = request.session_timeout_ms
+        if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
+            return refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
+        caller = WaitingCaller(refuse, api_version=api_version, client_id=client_id, client_host=client_host)
+        return self._submit(request.group_id, request, caller)
+
+    def sync_group(self, request: SyncGroupRequest, *, api_version: int) -> Any:
+        """Since version 5 the protocol's type and name are mandatory."""
+        if api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+            return refused_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not request.group_id:
+            return refused_sync(ErrorCode.INVALID_GROUP_ID)
+        return self._submit(request.group_id, request, WaitingCaller(refused_sync, api_version=api_version))
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """While the group is being loaded, every heartbeat is good: nobody can tell yet."""
+        if not request.group_id:
+            return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        now_ms = round(trio.current_time() * 1000)
+        try:
+            error = self._partition_of(request.group_id).shard.heartbeat(request, now_ms=now_ms)
+        except KafkaError as refusal:
+            error = refusal.code
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.NONE
+        return HeartbeatResponse(error_code=error)
+
+    def leave_group(self, request: LeaveGroupRequest, *, api_version: int) -> Any:
+        """Before version 3 one member leaves, and its error is that of the whole answer."""
+        if api_version < 3:
+            request.members = [MemberIdentity(member_id=request.member_id)]
+
+        def refuse(error: ErrorCode) -> LeaveGroupResponse:
+            return LeaveGroupResponse(error_code=error)
+
+        def finish(response: LeaveGroupResponse) -> LeaveGroupResponse:
+            if api_version >= 3 or response.error_code:
+                return response
+            return LeaveGroupResponse(error_code=response.members[0].error_code)
+
+        if not request.group_id:
+            return refuse(ErrorCode.INVALID_GROUP_ID)
+        return then(self._submit(request.group_id, request, WaitingCaller(refuse)), finish)
+
+    # ------------------------------------------------------------------ offsets
+
+    def offset_commit(self, request: OffsetCommitRequest, *, api_version: int) -> Any:
+        known, refused = split_commit(request, self._topics, api_version)
+        if not known:
+            return OffsetCommitResponse(topics=refused)
+        accepted = with_topics(request, known)
+        if sum(len(topic.partitions) for topic in known) > COMMITS_PER_TURN:
+            return self._commit_in_parts(accepted, OffsetCommitResponse(topics=refused), api_version)
+        answer = self._commit(accepted, api_version)
+        return then(answer, lambda response: merge_commits(refused, response)) if refused else answer
+
+    def _commit(self, request: OffsetCommitRequest, api_version: int) -> Any:
+        caller = WaitingCaller(lambda error: refused_commit(request, error), api_version=api_version)
+        return self._submit(request.group_id, request, caller)
+
+    async def _commit_in_parts(
+        self, request: OffsetCommitRequest, response: OffsetCommitResponse, api_version: int
+    ) -> OffsetCommitResponse:
+        for part in commits_of(request, COMMITS_PER_TURN):
+            response = merge_commits(response.topics, await finished(self._commit(part, api_version)))
+        return response
+
+    def offset_fetch(self, request: OffsetFetchRequest, *, api_version: int) -> Any:
+        answers = [
+            self._fetch(group, api_version, require_stable=request.require_stable)
+            for group in fetches_of(request, api_version)
+        ]
+        return gathered(answers, lambda groups: fetch_response(groups, api_version))
+
+    def _fetch(self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool) -> Any:
+        """Offsets that must be stable wait for the commits that are on their way."""
+        by_id = api_version >= TOPIC_ID_VERSION
+        unknown = name_fetched_topics(group, self._topics) if by_id else []
+
+        def finish(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+            if by_id and group.topics is None:
+                identify_fetched_topics(response, self._topics)
+            if not response.error_code:
+                response.topics += unknown
+            return response
+
+        def refuse(error: ErrorCode) -> OffsetFetchResponseGroup:
+            return refused_fetch(group, error, api_version)
+
+        if require_stable:
+            answer = self._submit(group.group_id, FetchStableOffsets(group), WaitingCaller(refuse))
+            return then(answer, finish)
+        try:
+            return finish(self._partition_of(group.group_id).shard.fetch_offsets(group))
+        except KafkaError as error:
+            return refuse(error.code)
+
+    def offset_delete(self, request: OffsetDeleteRequest) -> Any:
+        known, refused = split_deletion(request, self._topics)
+
+        def refuse(error: ErrorCode) -> OffsetDeleteResponse:
+            return OffsetDeleteResponse(error_code=error, topics=[])
+
+        if not request.group_id:
+            return refuse(ErrorCode.INVALID_GROUP_ID)
+        answer = self._submit(request.group_id, known, WaitingCaller(refuse))
+        return then(answer, lambda response: merge_deletions(refused, response)) if refused else answer
+
+    async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
+        """Forget the offsets of deleted topics: name -> topic id."""
+        for partition in self._runtime.partitions():
+            while await finished(partition.submit(ForgetTopics(topics), WaitingCaller(lambda error: 0))):
+                await trio.lowlevel.checkpoint()
+
+    # ------------------------------------------------------------------ administration
+
+    def describe_groups(self, request: DescribeGroupsRequest, *, api_version: int) -> DescribeGroupsResponse:
+        """Each group once, however often it is named."""
+        groups = [self._describe(group_id, api_version) for group_id in dict.fromkeys(request.groups)]
+        return DescribeGroupsResponse(groups=groups)
+
+    def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
+        try:
+            return self._partition_of(group_id).shard.describe(group_id, api_version)
+        except KafkaError as error:
+            return undescribed(group_id, error.code)
+
+    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
+        """The groups of all partitions that this broker coordinates, or an error while some are being loaded."""
+        groups: list[ListedGroup] = []
+        try:
+            self._check_running()
+            for partition in self._runtime.partitions():
+                if partition.absent is not ErrorCode.NOT_COORDINATOR:
+                    groups += partition.shard.list_groups(request.states_filter, request.types_filter)
+        except KafkaError as error:
+            return ListGroupsResponse(error_code=error.code, groups=[])
+        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
+
+    def delete_groups(self, request: DeleteGroupsRequest) -> Any:
+        """Each group once, however often it is named."""
+        group_ids = list(dict.fromkeys(request.groups_names))
+        if len(group_ids) > GROUPS_PER_TURN:
+            return self._delete_in_turns(group_ids)
+        return gathered([self._delete(group_id) for group_id in group_ids], deletion_response)
+
+    async def _delete_in_turns(self, group_ids: list[str]) -> DeleteGroupsResponse:
+        results = []
+        for start in range(0, len(group_ids), GROUPS_PER_TURN):
+            answers = [self._delete(group_id) for group_id in group_ids[start : start + GROUPS_PER_TURN]]
+            results += [await finished(answer) for answer in answers]
+            await trio.lowlevel.checkpoint()
+        return deletion_response(results)
+
+    def _delete(self, group_id: str) -> Any:
+        caller = WaitingCaller(lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
+        return self._submit(group_id, DeleteGroup(group_id), caller)
+
+    # ------------------------------------------------------------------ the way to a shard
+
+    def _check_running(self) -> None:
+        if not self._runtime.is_running:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _partition_of(self, group_id: str) -> PartitionRuntime:
+        self._check_running()
+        partition = self._runtime.partition(self.partition_for(group_id))
+        if partition is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return partition
+
+    def _submit(self, group_id: str, request: Request, caller: WaitingCaller) -> Any:
+        try:
+            return self._partition_of(group_id).submit(request, caller)
+        except KafkaError as error:
+            return caller.refuse(error.code)
+
+
+def deletion_response(results: list[DeletableGroupResult]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=results)
+
+
+# ---------------------------------------------------------------------- answers that may have to be waited for
+
+
+class Later:
+    """A response that `make` makes when it is awaited; forgotten without a trace if it never is."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._make = make
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._make().__await__()
+
+
+def then(answer: Any, finish: Callable[[Any], Any]) -> Any:
+    """`finish` applied to a response, at once or when it is there."""
+    if not hasattr(answer, "__await__"):
+        return finish(answer)
+
+    async def make() -> Any:
+        return finish(await answer)
+
+    return Later(make)
+
+
+def gathered(answers: list[Any], finish: Callable[[list[Any]], Any]) -> Any:
+    """`finish` applied to all responses, at once or when they are there."""
+    if not any(hasattr(answer, "__await__") for answer in answers):
+        return finish(answers)
+
+    async def make() -> Any:
+        return finish([await finished(answer) for answer in answers])
+
+    return Later(make)
+
+
+async def finished(answer: Any) -> Any:
+    """The response that an answer is or will be."""
+    return await answer if hasattr(answer, "__await__") else answer
+
+
+# ---------------------------------------------------------------------- small things of Java's
+
+
+@lru_cache(maxsize=4096)
+def java_string_hash(text: str) -> int:
+    """The absolute value of Java's String.hashCode, over UTF-16 units; that of Integer.MIN_VALUE is 0 as in Kafka."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
+    return value if value < 0x80000000 else (0x100000000 - value) & 0x7FFFFFFF
+
+
+def random_uuid() -> str:
+    """A random UUID (version 4) in text form."""
+    digits = bytearray(os.urandom(16))
+    digits[6] = digits[6] & 0x0F | 0x40
+    digits[8] = digits[8] & 0x3F | 0x80
+    text = digits.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

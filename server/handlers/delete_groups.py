@@ -1,0 +1,16 @@
+"""DeleteGroups: delete empty groups together with their offsets.
+
+Behaviour
+* Each group has an error of its own: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or why it cannot be reached here.
+"""
+
+from typing import Any
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.delete_groups import DeleteGroupsRequest
+
+
+@handles(DeleteGroupsRequest)
+def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> Any:
+    return context.broker.groups.delete_groups(request)

@@ -1,0 +1,108 @@
+"""FindCoordinator: which broker coordinates a group.
+
+Behaviour
+* The coordinator of a group leads the partition of `__consumer_offsets` that the group's id falls to. The first request
+  makes the topic; until its partitions have leaders the answer is COORDINATOR_NOT_AVAILABLE, which clients retry.
+* Coordinators of transactions and of share partitions are not served. The refusal is meant to stop a client at once with
+  words: librdkafka stops asking only for an authorization error, and shows our message with it; clients that speak
+  version 4 and newer (Java, kafka-python) stop for any error that is not retriable, and Java shows the message.
+"""
+
+from collections.abc import Awaitable
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+BATCH_VERSION = 4
+SHARE_VERSION = 6
+OFFSETS_TOPIC = "__consumer_offsets"
+NO_NODE = -1
+
+
+@handles(FindCoordinatorRequest)
+def find_coordinator(
+    request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    refusal = _refusal(request.key_type, context.api_version)
+    if refusal is not None:
+        return _response(request, context, [_refused(key, refusal) for key in _keys(request, context)])
+    if context.broker.cluster.topic(OFFSETS_TOPIC) is None:
+        return _find_in_new_topic(request, context)
+    return _find(request, context)
+
+
+def _refusal(key_type: int, api_version: int) -> KafkaError | None:
+    """Why coordinators of this type cannot be found here."""
+    if key_type == GROUP:
+        return None
+    if key_type == TRANSACTION:
+        code = ErrorCode.UNSUPPORTED_VERSION
+        if api_version < BATCH_VERSION:
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return KafkaError(code, "This broker does not serve transactions: use the producer without a transactional.id.")
+    if key_type == SHARE and api_version >= SHARE_VERSION:
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker does not serve share groups.")
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
+
+
+async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    try:
+        await context.broker.ensure_internal_topic(OFFSETS_TOPIC)
+    except KafkaError as error:
+        not_available = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+        return _response(request, context, [_refused(key, not_available) for key in _keys(request, context)])
+    return _find(request, context)
+
+
+def _find(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    return _response(request, context, [_coordinator(key, context) for key in _keys(request, context)])
+
+
+def _keys(request: FindCoordinatorRequest, context: RequestContext) -> list[str]:
+    return request.coordinator_keys if context.api_version >= BATCH_VERSION else [request.key]
+
+
+def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
+    broker = context.broker
+    partition = broker.cluster.partition(OFFSETS_TOPIC, broker.groups.partition_for(group_id))
+    endpoint = None if partition is None else broker.cluster.endpoint(partition.leader, context.listener_name)
+    if endpoint is None:
+        return _refused(group_id, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return Coordinator(
+        key=group_id,
+        node_id=endpoint.node_id,
+        host=endpoint.host,
+        port=endpoint.port,
+        error_code=ErrorCode.NONE,
+        error_message="",
+    )
+
+
+def _refused(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=NO_NODE,
+        host="",
+        port=-1,
+        error_code=error.code,
+        error_message=error.message or error.code.message,
+    )
+
+
+def _response(
+    request: FindCoordinatorRequest, context: RequestContext, coordinators: list[Coordinator]
+) -> FindCoordinatorResponse:
+    """Before version 4 there is one key, and its coordinator is the whole answer; success has the text "NONE" then."""
+    if context.api_version >= BATCH_VERSION:
+        return FindCoordinatorResponse(coordinators=coordinators)
+    (coordinator,) = coordinators
+    return FindCoordinatorResponse(
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message or "NONE",
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
+    )

@@ -1,0 +1,14 @@
+"""Heartbeat: keep a group member's session alive.
+
+Behaviour
+* Always answered at once, without touching the log. REBALANCE_IN_PROGRESS asks the member to join again.
+"""
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+@handles(HeartbeatRequest)
+def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    return context.broker.groups.heartbeat(request)

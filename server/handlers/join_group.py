@@ -1,0 +1,22 @@
+"""JoinGroup: become a member of a group; answered when the rebalance has gathered its members.
+
+Behaviour
+* The answer may take as long as the group's rebalance timeout. A peer that leaves meanwhile is forgotten.
+* What each state of the group does with a join: `ottla.groupcoord.classic`.
+"""
+
+from typing import Any
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.join_group import JoinGroupRequest
+
+
+@handles(JoinGroupRequest, abandonable=True)
+def join_group(request: JoinGroupRequest, context: RequestContext) -> Any:
+    return context.broker.groups.join_group(
+        request,
+        api_version=context.api_version,
+        client_id=context.client_id,
+        client_host=context.client_host,
+    )

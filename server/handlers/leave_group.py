@@ -1,0 +1,16 @@
+"""LeaveGroup: members leave a group, or an administrator removes them.
+
+Behaviour
+* Each member has an error of its own; before version 3 there is one member, whose error is the whole answer.
+"""
+
+from typing import Any
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.leave_group import LeaveGroupRequest
+
+
+@handles(LeaveGroupRequest)
+def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Any:
+    return context.broker.groups.leave_group(request, api_version=context.api_version)

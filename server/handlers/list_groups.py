@@ -1,0 +1,14 @@
+"""ListGroups: the groups that this broker coordinates.
+
+Behaviour
+* Filters by state (version 4) and type (version 5) do not mind case; an unknown word matches nothing.
+"""
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+@handles(ListGroupsRequest)
+def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    return context.broker.groups.list_groups(request)

@@ -1,0 +1,18 @@
+"""OffsetCommit: keep how far a group has read.
+
+Behaviour
+* Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the rest is
+  kept. A group that is not ready, or not the sender's, refuses everything, with the same error in each partition.
+* Answered when the offsets are safely in the log.
+"""
+
+from typing import Any
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.offset_commit import OffsetCommitRequest
+
+
+@handles(OffsetCommitRequest)
+def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Any:
+    return context.broker.groups.offset_commit(request, api_version=context.api_version)

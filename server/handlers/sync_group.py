@@ -1,0 +1,16 @@
+"""SyncGroup: hand in the assignment as the leader, receive one's part of it as a member.
+
+Behaviour
+* Members wait until their leader has handed in the assignment and it is safely in the log.
+"""
+
+from typing import Any
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.sync_group import SyncGroupRequest
+
+
+@handles(SyncGroupRequest, abandonable=True)
+def sync_group(request: SyncGroupRequest, context: RequestContext) -> Any:
+    return context.broker.groups.sync_group(request, api_version=context.api_version)
