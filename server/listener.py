@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.listener")
 
-BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 HOUSEKEEPING_SECONDS = 1.0
 RETRY_SECONDS = 0.2
@@ -27,12 +26,17 @@ CONNECTIONS_PER_SLICE = 1000
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A non-blocking listening socket; an empty host means every address, as in Kafka. OSError if it cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    if not host and socket.has_dualstack_ipv6():
-        sock = socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-    else:
-        sock = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    """A bound, non-blocking socket; an empty host means every address, as in Kafka. OSError if it cannot be had."""
+    dual = not host and socket.has_dualstack_ipv6()
+    sock = socket.socket(socket.AF_INET6 if dual or ":" in host else socket.AF_INET)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
     sock.setblocking(False)
     return sock
 
@@ -53,6 +57,12 @@ class Listener:
         self._connections_max = config.max_connections
         self._connections_per_ip_max = config.max_connections_per_ip
         self._per_ip: Counter[str] = Counter()
+
+    @property
+    def port(self) -> int:
+        """The port that was really bound."""
+        port: int = self._socket.getsockname()[1]
+        return port
 
     async def run(self) -> None:
         """Accept until cancelled; every connection is one task of this nursery."""

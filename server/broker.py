@@ -1,0 +1,248 @@
+"""The composition root: builds the parts of a broker, starts them in order, and stops them in the reverse order.
+
+Start: bind the listeners (a taken port is told before anything is touched) -> lock and read the log directories ->
+coordination, cluster id -> take over as controller, settings and topics in hand -> load the logs, recovering what a crash
+left -> coordinators -> accept connections. Nobody is answered before everything is there.
+
+Stop (SIGTERM, SIGINT): stop accepting, end the connections, stop the coordinators, flush and close the logs, leave the
+clean-shutdown mark, let go of the directories.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import logging
+import random
+import resource
+import signal
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.groupcoord.producer_ids import ProducerIdManager
+from ottla.groupcoord.service import GroupCoordinator
+from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState
+from ottla.replication.controller import Controller
+from ottla.replication.directories import LogDirectoryProblem
+from ottla.replication.fetch_session import FetchSessionCache
+from ottla.replication.manager import ReplicaManager
+from ottla.server.administration import TopicAdministration
+from ottla.server.configs import ConfigRepository
+from ottla.server.connection import Calls
+from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.coordinator_log import OffsetsTopic
+from ottla.server.dispatch import load_handlers
+from ottla.server.hosting import PartitionHosting
+from ottla.server.inbox import ReceiveBuffers
+from ottla.server.listener import Listener, bind
+from ottla.server.producer_id_blocks import ProducerIdBlocks
+from ottla.server.takeover import settle_cluster_id, take_over
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.replication.partition import Partition
+    from ottla.server.config import BrokerConfig, Endpoint
+
+logger = logging.getLogger("ottla.broker")
+
+INT_MAX = (1 << 31) - 1
+
+
+class StartupError(Exception):
+    """Why the broker cannot start although its configuration is in order; one line for the operator."""
+
+
+class Broker:
+    """Everything a handler may need; one per process."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.configs = ConfigRepository(config)
+        self.cluster = ClusterState(controller_id=config.node_id)
+        self.listeners: list[Listener] = []
+        self.replicas = ReplicaManager(
+            [str(path) for path in config.log_dirs],
+            node_id=config.node_id,
+            config=config.replication,
+            default_log_config=config.log,
+        )
+        self.coordination = EmbeddedCoordination(Path(config.log_dirs[0]))
+        self.controller = Controller(
+            self.cluster,
+            partition_count=config.replication.num_partitions,
+            replication_factor=config.replication.default_replication_factor,
+        )
+        self.groups = GroupCoordinator(config.groups, OffsetsTopic(self), self.cluster)
+        self.administration = TopicAdministration(
+            coordination=self.coordination,
+            controller=self.controller,
+            configs=self.configs,
+            partitions=PartitionHosting(self.replicas, self.groups),
+            on_topics_deleted=self.groups.on_topics_deleted,
+        )
+        self.producer_ids = ProducerIdManager(
+            ProducerIdBlocks(self.coordination, config.node_id).allocate_block, trio.Lock()
+        )
+        self.fetch_sessions = FetchSessionCache(
+            config.replication.max_incremental_fetch_session_cache_slots, lambda: random.randint(1, INT_MAX)
+        )
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force, run-time changes included."""
+        return self.configs.current
+
+    @property
+    def node_id(self) -> int:
+        return self.configs.started_with.node_id
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """A partition that this broker holds; raises as Kafka answers for one that it does not."""
+        partition = self.replicas.partition(topic, index)
+        if partition is None:
+            if self.cluster.partition(topic, index) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    async def ensure_internal_topic(self, name: str) -> None:
+        """Return once an internal topic exists; raises KafkaError if it cannot be made."""
+        await self.administration.ensure_topic(name)
+
+    # ------------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Read what is on the disks and become the controller; everything but listening."""
+        await self.replicas.open()
+        await trio.to_thread.run_sync(self.coordination.open)
+        known_id = self.replicas.cluster_id
+        self.cluster.cluster_id = await settle_cluster_id(self.coordination, lambda: known_id or random_cluster_id())
+        await take_over(self.coordination, self.controller, self.configs)
+        await self.replicas.load(self.administration.hosted_partitions(), cluster_id=self.cluster.cluster_id)
+
+    async def close(self) -> None:
+        """Everything to disk, and the directories free for the next broker."""
+        with trio.CancelScope(shield=True):
+            await self.replicas.shutdown()
+            await trio.to_thread.run_sync(self.coordination.close)
+
+    def register(self, bound: Sequence[tuple[Endpoint, socket.socket]]) -> None:
+        """Let the cluster know where clients reach this broker."""
+        endpoints = {}
+        for endpoint, sock in bound:
+            told = self.config.advertised_endpoint(endpoint.listener, sock.getsockname()[1])
+            rack = self.config.server.broker_rack
+            endpoints[endpoint.listener] = BrokerEndpoint(self.node_id, told.host, told.port, rack)
+        self.cluster.put_broker(BrokerRegistration(self.node_id, endpoints, self.config.server.broker_rack))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[trio.Nursery]:
+        """The background work; leaves when the last log directory has failed, too."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.replicas.run)
+            await nursery.start(self.groups.run)
+            nursery.start_soon(self.administration.run)
+            yield nursery
+            nursery.cancel_scope.cancel()
+
+
+async def serve(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT. Raises StartupError if it cannot start.
+
+    `on_ready` is called when clients are served; `broker.listeners` has the ports.
+    """
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        raise_descriptor_limit()
+        bound = bind_all(config)
+        broker = Broker(config)
+        try:
+            await _open(broker)
+            broker.register(bound)
+            await _serve_until_signal(broker, bound, signals, on_ready)
+        finally:
+            for _, sock in bound:
+                sock.close()
+
+
+async def _open(broker: Broker) -> None:
+    try:
+        await broker.open()
+    except LogDirectoryProblem as error:
+        raise StartupError(str(error)) from None
+    except OSError as error:
+        raise StartupError(f"cannot use the data directory: {error}") from None
+
+
+async def _serve_until_signal(
+    broker: Broker,
+    bound: Sequence[tuple[Endpoint, socket.socket]],
+    signals: AsyncIterator[int],
+    on_ready: Callable[[Broker], None],
+) -> None:
+    try:
+        async with broker.running() as nursery:
+            calls, buffers = Calls(load_handlers()), ReceiveBuffers()
+            for endpoint, sock in bound:
+                sock.listen(broker.config.server.socket_listen_backlog_size)
+                listener = Listener(endpoint.listener, sock, broker, calls, buffers)
+                broker.listeners.append(listener)
+                nursery.start_soon(listener.run)
+            gc.collect()
+            gc.freeze()
+            on_ready(broker)
+            await _stopped(broker, signals)
+    finally:
+        await broker.close()
+
+
+async def _stopped(broker: Broker, signals: AsyncIterator[int]) -> None:
+    """Return when it is time to stop: a signal, or no disk left to write to."""
+    async with trio.open_nursery() as nursery:
+
+        async def watch_signals() -> None:
+            async for number in signals:
+                logger.info("stopping on %s", signal.Signals(number).name)
+                break
+            nursery.cancel_scope.cancel()
+
+        async def watch_disks() -> None:
+            await broker.replicas.all_directories_failed.wait()
+            logger.critical("stopping: every log directory is offline")
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(watch_signals)
+        nursery.start_soon(watch_disks)
+
+
+def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
+    """A bound socket for each listener, not listening yet; StartupError names the address that cannot be had."""
+    bound: list[tuple[Endpoint, socket.socket]] = []
+    for endpoint in config.listeners:
+        try:
+            bound.append((endpoint, bind(endpoint.host, endpoint.port)))
+        except OSError as error:
+            for _, sock in bound:
+                sock.close()
+            raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
+    return bound
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many open files and connections as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def random_cluster_id() -> str:
+    """A random uuid in Kafka's spelling: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

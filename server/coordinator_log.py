@@ -1,0 +1,64 @@
+"""`__consumer_offsets` as the group coordinator sees it: the port `CoordinatorLog` over this broker's partitions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import TYPE_CHECKING
+
+import trio
+from ottla.replication.log.validator import AppendOrigin
+
+from ottla.replication.cluster_state import GROUP_METADATA_TOPIC
+from ottla.replication.partition import Partition
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+READ_BYTES = 1024 * 1024
+ALL_REPLICAS = -1
+
+
+class OffsetsTopic:
+    """Reads and appends the partitions of `__consumer_offsets` that this broker leads."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def partition_count(self) -> int:
+        topic = self._broker.cluster.topic(GROUP_METADATA_TOPIC)
+        if topic is not None:
+            return len(topic.partitions)
+        return self._broker.config.groups.offsets_topic_num_partitions
+
+    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
+        """Append for the coordinator; None if that is committed, else what to await until it is."""
+        found = self._broker.partition(GROUP_METADATA_TOPIC, partition)
+        info = found.append_as_leader(
+            memoryview(bytearray(batch)),
+            required_acks=ALL_REPLICAS,
+            now_ms=self._broker.now_ms(),
+            origin=AppendOrigin.COORDINATOR,
+        )
+        next_offset = info.last_offset + 1
+        if found.acknowledgement(next_offset, ALL_REPLICAS) is ErrorCode.NONE:
+            return None
+        return self._commit(found, next_offset)
+
+    async def _commit(self, partition: Partition, next_offset: int) -> None:
+        timeout_s = self._broker.config.groups.offsets_commit_timeout_ms / 1000
+        code = await self._broker.replicas.wait_committed(partition, next_offset, timeout_s=timeout_s)
+        if code:
+            raise KafkaError(code)
+
+    async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
+        """Everything committed, about a megabyte at a time, read in a thread."""
+        found = self._broker.partition(GROUP_METADATA_TOPIC, partition)
+        log = found.log
+        position = log.log_start_offset
+        while position < found.high_watermark:
+            read = log.read(position, READ_BYTES, upper_bound=found.high_watermark, at_least_one_batch=True)
+            if not read.region:
+                return
+            yield read.region if isinstance(read.region, bytes) else await trio.to_thread.run_sync(read.region.read)
+            position = max(read.end_offset, position + 1)

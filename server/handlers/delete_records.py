@@ -1,0 +1,54 @@
+"""DeleteRecords: raise the log start offset of partitions.
+
+Behaviour
+* Offset -1 stands for the high watermark. Above it, or below -1, is OFFSET_OUT_OF_RANGE; below the log start nothing
+  changes. A topic that is only compacted may not lose records this way: POLICY_VIOLATION.
+* Internal topics are refused with INVALID_TOPIC_EXCEPTION.
+* The answer carries the new low watermark. The files go later, with the next retention check.
+"""
+
+from __future__ import annotations
+
+from ottla.replication.cluster_state import is_internal_topic
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+UNKNOWN_LOW_WATERMARK = -1
+
+
+@handles(DeleteRecordsRequest)
+def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_delete(topic.name, asked, context) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(topic: str, asked: DeleteRecordsPartition, context: RequestContext) -> DeleteRecordsPartitionResult:
+    try:
+        low_watermark = _low_watermark(topic, asked, context)
+    except KafkaError as error:
+        return DeleteRecordsPartitionResult(
+            partition_index=asked.partition_index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=error.code
+        )
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=ErrorCode.NONE
+    )
+
+
+def _low_watermark(topic: str, asked: DeleteRecordsPartition, context: RequestContext) -> int:
+    if is_internal_topic(topic):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
+    return context.broker.partition(topic, asked.partition_index).delete_records(asked.offset)

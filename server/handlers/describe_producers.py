@@ -1,0 +1,49 @@
+"""DescribeProducers: the producers that a partition remembers, with their sequences and open transactions (KIP-664)."""
+
+from __future__ import annotations
+
+from ottla.replication.log.producers import ProducerEntry
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+@handles(DescribeProducersRequest)
+def describe_producers(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name, partitions=[_describe(topic.name, index, context) for index in topic.partition_indexes]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(topic: str, index: int, context: RequestContext) -> PartitionResponse:
+    try:
+        partition = context.broker.partition(topic, index)
+    except KafkaError as error:
+        return PartitionResponse(
+            partition_index=index, error_code=error.code, error_message=error.message, active_producers=[]
+        )
+    producers = [_state(entry) for entry in partition.log.active_producers()]
+    return PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=producers)
+
+
+def _state(entry: ProducerEntry) -> ProducerState:
+    return ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.current_txn_first_offset,
+    )

@@ -1,0 +1,259 @@
+"""Fetch: read record batches, now or when there are enough of them.
+
+Behaviour
+* Partitions are read in the order of the request or session. The first that has data returns at least one whole batch
+  even if that is larger than all limits; the others keep within what the limits leave (KIP-74).
+* The answer goes out at once if nothing is waited for: MaxWaitMs <= 0, no partition to read, MinBytes reached, an error
+  or a diverging epoch anywhere. Otherwise the request waits until the partitions together have MinBytes to give, one of
+  them changes its leader or is gone, or the time is over; then all are read again.
+* Records travel as regions of the log files, straight from the page cache into the socket. Only versions below 4, which
+  know no record batches, have them read and converted down to magic 0 or 1.
+* An error in a partition is told in it: with high watermark -1 and no records; the rest is served.
+
+Version notes
+* v0-2 have no limit for the whole answer. v4 isolation level. v7 sessions (KIP-227). v9 and v12 fence by leader epochs.
+  v13 topic ids. KAFKA_STORAGE_ERROR is unknown to clients below v6 and told as NOT_LEADER_OR_FOLLOWER.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.replication.fetch_session import FetchContext, FetchTarget
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.legacy_records import down_convert
+from ottla.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
+    from ottla.replication.log.storage import FileRegion
+    from ottla.replication.partition import Partition
+    from ottla.server.broker import Broker
+
+READ_COMMITTED = 1
+MAGIC_1_SINCE = 2
+DOWN_CONVERTED_BELOW = 4
+STORAGE_ERROR_SINCE = 6
+CURRENT_LEADER_SINCE = 16
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+Answer = tuple[FetchTarget, PartitionData]
+
+
+@handles(FetchRequest, abandonable=True)
+def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+    broker = context.broker
+    opened = broker.fetch_sessions.open(request, context.api_version, broker.cluster, context.now_ms)
+    if opened.error:
+        return FetchResponse(error_code=opened.error, responses=[])
+    reading = Reading(broker, request, context, opened)
+    reading.read_all()
+    if reading.is_complete or request.max_wait_ms <= 0:
+        return reading.response()
+    return reading.wait_and_read()
+
+
+class Reading:
+    """The reads of one fetch request, and the wait between the first and the last of them."""
+
+    def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext, opened: FetchContext) -> None:
+        self._broker = broker
+        self._request = request
+        self._version = context.api_version
+        self._listener_name = context.listener_name
+        self._opened = opened
+        self._bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
+        self._bytes_min = min(request.min_bytes, self._bytes_max)
+        self._readable: list[Partition] = []
+        self._refused: list[Answer] = []
+        self._answers: list[Answer] = []
+        self._sizes: list[int] = []
+        self.is_complete = False
+
+    def read_all(self) -> None:
+        """Read every partition within the request's limits; decides `is_complete`."""
+        self._readable, self._refused, self._answers, self._sizes = [], [], [], []
+        is_settled = False
+        left = self._bytes_max
+        at_least_one = True
+        for target in self._opened.targets:
+            if (error := self._refusal(target)) is not None:
+                self._refused.append((target, _failed(target, error)))
+                continue
+            data = self._read(target, left, at_least_one=at_least_one)
+            size = _size(data)
+            self._answers.append((target, data))
+            self._sizes.append(size)
+            left -= size
+            at_least_one = at_least_one and size == 0
+            is_settled = is_settled or _is_settled(data)
+        self.is_complete = is_settled or not self._answers or sum(self._sizes) >= self._bytes_min
+
+    def _refusal(self, target: FetchTarget) -> ErrorCode | None:
+        """Why this broker does not even try to read; such partitions do not end a wait."""
+        if target.topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if self._broker.cluster.partition(target.topic, target.asked.partition) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return None
+
+    def _read(self, target: FetchTarget, bytes_left: int, *, at_least_one: bool) -> PartitionData:
+        asked = target.asked
+        try:
+            partition = self._partition(target)
+            read = partition.read(
+                asked.fetch_offset,
+                min(asked.partition_max_bytes, max(bytes_left, 0)),
+                read_committed=self._request.isolation_level == READ_COMMITTED,
+                at_least_one_batch=at_least_one,
+                current_leader_epoch=asked.current_leader_epoch,
+                last_fetched_epoch=asked.last_fetched_epoch,
+            )
+        except KafkaError as error:
+            return self._failed_read(target, error.code)
+        self._readable.append(partition)
+        data = PartitionData(
+            partition_index=asked.partition,
+            error_code=0,
+            high_watermark=read.high_watermark,
+            last_stable_offset=read.last_stable_offset,
+            log_start_offset=read.log_start_offset,
+            aborted_transactions=_aborted(read.aborted_transactions),
+            records=read.records,
+        )
+        if read.diverging_epoch is not None:
+            epoch, end_offset = read.diverging_epoch
+            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        if self._version < DOWN_CONVERTED_BELOW:
+            data.records = self._down_converted(read.records, asked.fetch_offset)
+        return data
+
+    def _partition(self, target: FetchTarget) -> Partition:
+        assert target.topic is not None
+        partition = self._broker.partition(target.topic, target.asked.partition)
+        if target.topic_id != ZERO_UUID and partition.topic_id not in (None, target.topic_id):
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return partition
+
+    def _failed_read(self, target: FetchTarget, code: ErrorCode) -> PartitionData:
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._version < STORAGE_ERROR_SINCE:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        data = _failed(target, code)
+        if code in _MOVED and self._version >= CURRENT_LEADER_SINCE and target.topic is not None:
+            state = self._broker.cluster.partition(target.topic, target.asked.partition)
+            if state is not None:
+                data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+        return data
+
+    def _down_converted(self, records: FileRegion | bytes, fetch_offset: int) -> bytes:
+        stored = records if isinstance(records, bytes) else records.read()
+        return down_convert(stored, 0 if self._version < MAGIC_1_SINCE else 1, first_offset=fetch_offset)
+
+    async def wait_and_read(self) -> FetchResponse:
+        """Wait until there is enough, something ends the wait, or the time is over."""
+        with trio.move_on_after(self._request.max_wait_ms / 1000), _Watch(self._readable) as watch:
+            while not self.is_complete:
+                for index in await watch.changed():
+                    self._read_again(index)
+        if sum(self._sizes) > self._bytes_max:
+            self.read_all()
+        return self.response()
+
+    def _read_again(self, index: int) -> None:
+        """Read a partition that has changed, as if it were the only one."""
+        target, _ = self._answers[index]
+        data = self._read(target, self._bytes_max, at_least_one=True)
+        self._answers[index] = target, data
+        self._sizes[index] = _size(data)
+        self.is_complete = self.is_complete or _is_settled(data) or sum(self._sizes) >= self._bytes_min
+
+    def response(self) -> FetchResponse:
+        """The answer to what was read last."""
+        opened = self._opened
+        topics: list[FetchableTopicResponse] = []
+        for target, data in opened.select(self._answers + self._refused):
+            last = topics[-1] if topics else None
+            if last is None or last.topic_id != target.topic_id or last.topic != (target.topic or ""):
+                last = FetchableTopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=[])
+                topics.append(last)
+            last.partitions.append(data)
+        response = FetchResponse(session_id=opened.session_id, responses=topics)
+        if self._version >= CURRENT_LEADER_SINCE:
+            response.node_endpoints = self._node_endpoints()
+        return response
+
+    def _node_endpoints(self) -> list[NodeEndpoint]:
+        """Where the leaders are that the answer names (KIP-951)."""
+        leaders = {data.current_leader.leader_id for _, data in self._answers if data.error_code}
+        found = [self._broker.cluster.endpoint(node_id, self._listener_name) for node_id in sorted(leaders)]
+        return [
+            NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in found
+            if each is not None
+        ]
+
+
+class _Watch:
+    """Tells which of some partitions have changed while it is open."""
+
+    def __init__(self, partitions: list[Partition]) -> None:
+        self._watchers = [(partition, partial(self._note, index)) for index, partition in enumerate(partitions)]
+        self._changed: set[int] = set()
+        self._event = trio.Event()
+
+    def __enter__(self) -> _Watch:
+        for partition, watcher in self._watchers:
+            partition.watchers.add(watcher)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for partition, watcher in self._watchers:
+            partition.watchers.discard(watcher)
+
+    def _note(self, index: int) -> None:
+        self._changed.add(index)
+        self._event.set()
+
+    async def changed(self) -> set[int]:
+        """The partitions, by their place, that changed since the last call; waits for one."""
+        await self._event.wait()
+        self._event = trio.Event()
+        changed, self._changed = self._changed, set()
+        return changed
+
+
+def _failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=target.asked.partition, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+    )
+
+
+def _aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransaction] | None:
+    if not transactions:
+        return None if transactions is None else []
+    return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in transactions]
+
+
+def _size(data: PartitionData) -> int:
+    return 0 if data.records is None else len(data.records)
+
+
+def _is_settled(data: PartitionData) -> bool:
+    """Whether this partition's answer ends a wait however little it is."""
+    return data.error_code != 0 or data.diverging_epoch.epoch >= 0

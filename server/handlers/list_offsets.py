@@ -1,0 +1,97 @@
+"""ListOffsets: the offset that belongs to a timestamp.
+
+Behaviour
+* -1 answers the end that a plain reader sees: the high watermark, or the last stable offset with READ_COMMITTED, or the
+  log end for other replica ids than a consumer's. -2 and -4 answer the log start; without tiered storage they are equal.
+  -3 answers the first record with the largest timestamp, -5 and -6 nothing, as there is no tier.
+* A timestamp >= 0 answers the first record that is not older, with that record's own timestamp; none at or beyond the
+  end a reader sees is offset -1 without an error.
+* A special timestamp that the version does not know is UNSUPPORTED_VERSION; a partition named twice INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla.replication.log.segment import TimestampedOffset
+from ottla.replication.partition import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+CONSUMER_REPLICA_ID = -1
+READ_COMMITTED = 1
+OFFSET_NOT_AVAILABLE_SINCE = 5
+NEVER = 1 << 15
+_SINCE = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+
+
+@handles(ListOffsetsRequest)
+def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            try:
+                if named[topic.name, asked.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                found = _look_up(request, topic.name, asked, context)
+            except KafkaError as error:
+                answers.append(_refused(asked, error.code, context.api_version))
+            else:
+                answers.append(_answer(asked, found))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _look_up(
+    request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition, context: RequestContext
+) -> TimestampedOffset:
+    if asked.timestamp < 0 and context.api_version < _SINCE.get(asked.timestamp, NEVER):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    partition = context.broker.partition(topic, asked.partition_index)
+    if request.replica_id != CONSUMER_REPLICA_ID and asked.timestamp == LATEST_TIMESTAMP:
+        return TimestampedOffset(-1, partition.log_end_offset, partition.leader_epoch)
+    return partition.list_offset(
+        asked.timestamp,
+        read_committed=request.isolation_level == READ_COMMITTED,
+        current_leader_epoch=asked.current_leader_epoch,
+    )
+
+
+def _answer(asked: ListOffsetsPartition, found: TimestampedOffset) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _refused(asked: ListOffsetsPartition, code: ErrorCode, api_version: int) -> ListOffsetsPartitionResponse:
+    if code is ErrorCode.OFFSET_NOT_AVAILABLE and api_version < OFFSET_NOT_AVAILABLE_SINCE:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)

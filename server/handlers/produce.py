@@ -1,0 +1,274 @@
+"""Produce: append record batches.
+
+Behaviour
+* Each partition is answered for itself; one that is refused does not keep the others from being appended.
+* Order of refusals: acks not in (-1, 0, 1) -> INVALID_REQUIRED_ACKS for all; transactional batches without a
+  transactional id -> TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all; unknown topic or id; what a request of this version
+  may not hold at all (`check_produce_request_records`); internal topics; then the partition's own checks.
+* acks=0 gets no answer; an error then closes the connection, which is how its client learns that something is wrong.
+* acks=1 is answered when the leader holds the records as safely as the topic asks, acks=-1 when all in-sync replicas do.
+  Without flush settings both are true at once and nothing is awaited. After `timeout_ms` the answer is
+  REQUEST_TIMED_OUT; the records stay.
+* Transactions are not served yet: a transactional batch is INVALID_TXN_STATE, as no transaction is ever open.
+
+Work: checking compressed or very many records takes time, so large ones are checked in a thread first
+(`is_expensive`), from a copy, since the receive buffer serves other connections meanwhile. Requests of one connection
+are served one after the other, so a producer's order is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
+
+from ottla.replication.cluster_state import INTERNAL_TOPICS
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import CloseConnection, handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.log.partition_log import AppendInfo
+    from ottla.replication.partition import Partition
+
+ADMIN_CLIENT_ID = "__admin_client"
+TOPIC_IDS_SINCE = 13
+CURRENT_LEADER_SINCE = 10
+NO_OFFSET = -1
+TRANSACTIONAL_FLAG = 0x10
+_MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
+
+# Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log.
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+@handles(ProduceRequest)
+def produce(
+    request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+    appending = Appending(request, context)
+    appending.append_all()
+    return appending.rest() if appending.is_unfinished else appending.response()
+
+
+class Appending:
+    """The appends of one produce request, and what has to be waited for after them."""
+
+    __slots__ = ("_broker", "_context", "_deferred", "_request", "_topics", "_uncommitted", "_version")
+
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+        self._request = request
+        self._context = context
+        self._broker = context.broker
+        self._version = context.api_version
+        self._topics: list[TopicProduceResponse] = []
+        self._deferred: list[tuple[Partition, PartitionProduceResponse, bytearray]] = []
+        self._uncommitted: list[tuple[Partition, PartitionProduceResponse, int]] = []
+
+    @property
+    def is_unfinished(self) -> bool:
+        return bool(self._deferred or self._uncommitted)
+
+    def append_all(self) -> None:
+        """Append what can be appended at once; copy what must be checked in a thread."""
+        is_refused = self._request.transactional_id is None and any(map(_is_transactional, self._all_records()))
+        for topic in self._request.topic_data:
+            answers = []
+            for data in topic.partition_data:
+                if is_refused:
+                    answers.append(_refused(data.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+                else:
+                    answers.append(self._append(topic, data))
+            self._topics.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+
+    def _all_records(self) -> list[memoryview | None]:
+        return [data.records for topic in self._request.topic_data for data in topic.partition_data]
+
+    def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
+        answer = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
+        partition = None
+        try:
+            partition = self._partition(topic, data)
+            records = data.records
+            assert records is not None
+            if is_expensive(records):
+                self._deferred.append((partition, answer, bytearray(records)))
+                return answer
+            info = partition.append_as_leader(records, required_acks=self._request.acks, now_ms=self._context.now_ms)
+        except KafkaError as error:
+            self._fail(answer, error, partition)
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= CURRENT_LEADER_SINCE:
+                answer.current_leader = self._current_leader(topic, data.index)
+            return answer
+        self._accept(answer, partition, info)
+        return answer
+
+    def _partition(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
+        """The partition to append to, after all checks that come before its own."""
+        broker, request = self._broker, self._request
+        name = topic.name
+        if self._version >= TOPIC_IDS_SINCE:
+            state = broker.cluster.topic_by_id.get(topic.topic_id)
+            if state is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = state.name
+        if broker.cluster.partition(name, data.index) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        check_produce_request_records(data.records, self._version)
+        if request.acks not in (-1, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        partition = broker.partition(name, data.index)
+        if _is_transactional(data.records):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        return partition
+
+    def _accept(self, answer: PartitionProduceResponse, partition: Partition, info: AppendInfo) -> None:
+        answer.base_offset = info.first_offset
+        answer.log_append_time_ms = info.log_append_time_ms
+        answer.log_start_offset = info.log_start_offset
+        self._settle(partition, answer, info.last_offset + 1)
+
+    def _settle(self, partition: Partition, answer: PartitionProduceResponse, next_offset: int) -> None:
+        """Note the answer's error code, or that it must be waited for."""
+        if self._request.acks == 0:
+            return
+        code = partition.acknowledgement(next_offset, self._request.acks)
+        if code is None:
+            self._uncommitted.append((partition, answer, next_offset))
+        elif code:
+            _set_error(answer, code)
+
+    # ------------------------------------------------------------------ what is waited for
+
+    async def rest(self) -> ProduceResponse | None:
+        """Finish what could not be finished at once."""
+        for partition, answer, records in self._deferred:
+            await self._append_deferred(partition, answer, records)
+        if self._uncommitted:
+            await self._wait_for_commits()
+        return self.response()
+
+    async def _append_deferred(
+        self, partition: Partition, answer: PartitionProduceResponse, records: bytearray
+    ) -> None:
+        view = memoryview(records)
+        try:
+            check = partial(partition.log.check_produced, view, now_ms=self._context.now_ms)
+            checked = await trio.to_thread.run_sync(check)
+            info = partition.append_as_leader(
+                view, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked
+            )
+        except KafkaError as error:
+            self._fail(answer, error, partition)
+        else:
+            self._accept(answer, partition, info)
+
+    async def _wait_for_commits(self) -> None:
+        """Until every append is acknowledged or refused, or the client's time is over."""
+        deadline = trio.current_time() + max(self._request.timeout_ms, 0) / 1000
+        for partition, answer, next_offset in self._uncommitted:
+            code = await self._broker.replicas.wait_committed(
+                partition,
+                next_offset,
+                timeout_s=max(0, deadline - trio.current_time()),
+                required_acks=self._request.acks,
+            )
+            if code:
+                _set_error(answer, code)
+
+    # ------------------------------------------------------------------ answers
+
+    def response(self) -> ProduceResponse | None:
+        if self._request.acks == 0:
+            self._close_on_error()
+            return None
+        return ProduceResponse(responses=self._topics, node_endpoints=self._node_endpoints())
+
+    def _close_on_error(self) -> None:
+        for topic in self._topics:
+            for answer in topic.partition_responses:
+                if answer.error_code:
+                    raise CloseConnection(f"acks=0 and error {answer.error_code!r} for {topic.name}-{answer.index}")
+
+    def _fail(self, answer: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
+        answer.error_code = error.code
+        if partition is not None and error.code not in _WITHOUT_LOG_START:
+            answer.log_start_offset = partition.log_start_offset
+        if isinstance(error, InvalidRecords):
+            answer.error_message = error.message
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+                for batch_index, message in error.record_errors
+            ]
+
+    def _current_leader(self, topic: TopicProduceData, index: int) -> LeaderIdAndEpoch:
+        cluster = self._broker.cluster
+        known = cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else cluster.topic(topic.name)
+        if known is None or index >= len(known.partitions):
+            return LeaderIdAndEpoch()
+        state = known.partitions[index]
+        return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+
+    def _node_endpoints(self) -> list[NodeEndpoint]:
+        """Where the leaders are that the answer names (KIP-951)."""
+        leaders = {
+            answer.current_leader.leader_id
+            for topic in self._topics
+            for answer in topic.partition_responses
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        }
+        listener = self._context.listener_name
+        found = [self._broker.cluster.endpoint(node_id, listener) for node_id in sorted(leaders)]
+        return [
+            NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in found
+            if each is not None
+        ]
+
+
+def _is_transactional(records: memoryview | None) -> bool:
+    return (
+        records is not None
+        and len(records) > _ATTRIBUTES_LOW_BYTE_AT
+        and records[_MAGIC_AT] == 2
+        and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_FLAG)
+    )
+
+
+def _refused(index: int, code: ErrorCode) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=code, base_offset=NO_OFFSET)
+
+
+def _set_error(answer: PartitionProduceResponse, code: ErrorCode) -> None:
+    answer.error_code = code
+    answer.base_offset = NO_OFFSET
+    answer.log_append_time_ms = answer.log_start_offset = -1

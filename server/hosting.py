@@ -1,0 +1,37 @@
+"""Partitions on this broker's disks, and the coordinators that live in some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.replication.cluster_state import GROUP_METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from ottla.groupcoord.service import GroupCoordinator
+    from ottla.replication.config import LogConfig
+    from ottla.replication.manager import HostedPartition, ReplicaManager
+
+
+class PartitionHosting:
+    """The replica manager, with the group coordinator told when partitions of its topic come and go."""
+
+    def __init__(self, replicas: ReplicaManager, groups: GroupCoordinator) -> None:
+        self._replicas = replicas
+        self._groups = groups
+
+    async def create_partitions(self, partitions: Sequence[HostedPartition]) -> None:
+        """Make partitions; OSError if the disk will not have them."""
+        await self._replicas.create_partitions(partitions)
+        for each in partitions:
+            if each.topic == GROUP_METADATA_TOPIC:
+                self._groups.on_election(each.index)
+
+    async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
+        for topic, index in partitions:
+            if topic == GROUP_METADATA_TOPIC:
+                self._groups.on_resignation(index)
+        await self._replicas.delete_partitions(partitions)
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None:
+        self._replicas.update_topic_config(topic, config)
