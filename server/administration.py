@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -87,7 +87,7 @@ class TopicAdministration:
         controller: Controller,
         configs: ConfigRepository,
         partitions: PartitionHost,
-        on_topics_deleted: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+        on_topics_deleted: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
         replicas_max: int | None = 1,
     ) -> None:
@@ -147,7 +147,7 @@ class TopicAdministration:
             for plan in gone:
                 self.controller.finish(plan)
                 self.configs.remove_topic(plan.name)
-            await self._forget([plan.name for plan in gone], [each for plan in gone for each in _hosted_before(plan)])
+            await self._forget(gone)
         return [each if isinstance(each, KafkaError) else None for each in outcomes]
 
     def hosted_partitions(self) -> list[HostedPartition]:
@@ -187,7 +187,7 @@ class TopicAdministration:
                 self.configs.put_topic(plan.name, Overrides(plan.configs, 0))
         try:
             await self._partitions.create_partitions([each for plan in written for each in self._hosted_after(plan)])
-        except OSError as error:
+        except (OSError, KafkaError) as error:
             logger.error("partitions of %s cannot be made: %s", ", ".join(plan.name for plan in written), error)
             failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
             outcomes[:] = [failure if isinstance(each, TopicPlan) else each for each in outcomes]
@@ -204,12 +204,13 @@ class TopicAdministration:
             if index >= plan.first_new and self._node_id in state.replicas
         ]
 
-    async def _forget(self, names: Sequence[str], partitions: Sequence[tuple[str, int]]) -> None:
-        if not names:
+    async def _forget(self, gone: Sequence[TopicPlan]) -> None:
+        """Remove the partitions of deleted topics, and let those know who remember topics by name and id."""
+        if not gone:
             return
-        await self._partitions.delete_partitions(partitions)
+        await self._partitions.delete_partitions([each for plan in gone for each in _hosted_before(plan)])
         if self._on_topics_deleted is not None:
-            await self._on_topics_deleted(names)
+            await self._on_topics_deleted({plan.name: plan.before.topic_id for plan in gone if plan.before is not None})
 
     # ------------------------------------------------------------------ writes
 

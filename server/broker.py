@@ -165,8 +165,8 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> 
         bound = bind_all(config)
         broker = Broker(config)
         try:
+            broker.register(bound)  # first, because only live brokers are elected
             await _open(broker)
-            broker.register(bound)
             await _serve_until_signal(broker, bound, signals, on_ready)
         finally:
             for _, sock in bound:

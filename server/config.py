@@ -183,13 +183,18 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
+    node_id = _node_id(server, static)
+    if "node.id" in static or "broker.id" in static:
+        static["node.id"] = static["broker.id"] = str(node_id)
+    if not (server.log_dirs or server.log_dir):
+        static["log.dirs"] = str(default_data_directory())
     return BrokerConfig(
         server=server,
         log=log,
         replication=replication,
         groups=_read(GroupConfig, static),
         transactions=_read(TransactionConfig, static),
-        node_id=_node_id(server, static),
+        node_id=node_id,
         listeners=listeners,
         advertised=_advertised(server, listeners, inter_broker),
         inter_broker_listener_name=inter_broker,

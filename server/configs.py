@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.config import BrokerConfig, ServerConfig, broker_settings, log_config_from, read_settings
-from ottla.wire.settings import Setting, format_value, settings_of
+from ottla.wire.settings import Setting, format_value, parse_value, settings_of
 
 Texts = Mapping[str, str]
 
@@ -51,6 +51,7 @@ class ConfigRepository:
     def __init__(self, started_with: BrokerConfig) -> None:
         self.started_with = started_with
         self.current = started_with
+        self._texts: Texts = started_with.static
         self.for_all_brokers = NO_OVERRIDES
         self.for_this_broker = NO_OVERRIDES
         self.topics: dict[str, Overrides] = {}
@@ -91,6 +92,7 @@ class ConfigRepository:
             self.for_all_brokers = overrides
         else:
             self.for_this_broker = overrides
+        self._texts = self._merged(self.for_all_brokers.texts, self.for_this_broker.texts)
         changed = self.configuration(self.for_all_brokers.texts, self.for_this_broker.texts)
         if changed == self.current:
             return
@@ -104,12 +106,7 @@ class ConfigRepository:
 
     def configuration(self, for_all_brokers: Texts, for_this_broker: Texts) -> BrokerConfig:
         """What the broker's configuration comes to with these changes; raises InvalidSetting."""
-        texts = dict(self.started_with.static)
-        for layer in (for_all_brokers, for_this_broker):
-            for name, text in layer.items():
-                for synonym in _SYNONYMS.get(name, (name,)):
-                    texts.pop(synonym, None)
-                texts[name] = text
+        texts = self._merged(for_all_brokers, for_this_broker)
         return replace(
             self.started_with,
             server=read_settings(ServerConfig, texts),
@@ -117,13 +114,28 @@ class ConfigRepository:
             log=log_config_from(texts),
         )
 
+    def _merged(self, for_all_brokers: Texts, for_this_broker: Texts) -> Texts:
+        texts = dict(self.started_with.static)
+        for layer in (for_all_brokers, for_this_broker):
+            for name, text in layer.items():
+                for synonym in broker_synonyms(name):
+                    texts.pop(synonym, None)
+                texts[name] = text
+        return texts
+
     def value(self, name: str) -> str | None:
         """The text in force of one broker setting, None if it is neither set nor has a default."""
-        for layer, _ in self.layers():
-            if name in layer:
-                return layer[name]
         declared = broker_settings().get(name)
-        return None if declared is None else default_text(declared)
+        text = self._texts.get(name)
+        if declared is None:
+            return text
+        return format_value(declared.kind, declared.default if text is None else parse_value(declared, text))
+
+    def names(self) -> list[str]:
+        """All broker settings that are described: Kafka's public ones, and whatever else was given."""
+        known = broker_settings()
+        public = {name for name, declared in known.items() if not declared.internal}
+        return sorted(public.union(*(texts for texts, _ in self.layers())))
 
     def layers(self) -> tuple[tuple[Texts, int], ...]:
         """Run-time and start-up settings, highest first, each with its ConfigSource."""
@@ -167,6 +179,18 @@ def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue
     while found and found[0].name != name:
         del found[0]
     return found
+
+
+def effective_topic_value(repository: ConfigRepository, declared: Setting, overrides: Texts) -> SynonymValue:
+    """The value of a topic setting and where it comes from, as CreateTopics tells it: converted to the topic's unit."""
+    if declared.name in overrides:
+        return SynonymValue(declared.name, overrides[declared.name], DYNAMIC_TOPIC_CONFIG)
+    for texts, source in repository.layers():
+        for synonym in declared.synonyms:
+            if (text := texts.get(synonym.name)) is not None:
+                converted = text if synonym.factor == 1 else str(int(text) * synonym.factor)
+                return SynonymValue(declared.name, converted, source)
+    return SynonymValue(declared.name, default_text(declared), DEFAULT_CONFIG)
 
 
 def topic_synonym(declared: Setting) -> str | None:

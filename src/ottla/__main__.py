@@ -1,6 +1,8 @@
 """`python -m ottla`: the same as the `ottla` command."""
 
+import sys
+
 from ottla.server.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

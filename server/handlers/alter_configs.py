@@ -1,0 +1,65 @@
+"""AlterConfigs: replace all settings of a topic or of this broker; what is not named goes back to its default.
+
+Behaviour
+* Rules, resources and errors are those of IncrementalAlterConfigs, which replaced this API in clients (KIP-339).
+* A request in which a resource comes twice is refused for that resource.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.server.config_changes import ConfigChange, ConfigOperation, check_changes
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.server.handlers.incremental_alter_configs import alter_resource
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+
+@handles(AlterConfigsRequest)
+async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    broker = context.broker
+    named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    responses = []
+    for resource in request.resources:
+        error = None
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await _replace(broker, resource, validate_only=request.validate_only)
+        except KafkaError as raised:
+            error = raised
+        responses.append(_response(resource, error))
+    return AlterConfigsResponse(responses=responses)
+
+
+async def _replace(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+    check_changes([ConfigChange(each.name, ConfigOperation.SET, each.value) for each in resource.configs])
+    texts = {each.name: each.value or "" for each in resource.configs}
+    await alter_resource(
+        broker,
+        resource.resource_type,
+        resource.resource_name,
+        change_topic=lambda _: texts,
+        change_broker=lambda _: texts,
+        validate_only=validate_only,
+    )
+
+
+def _response(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,115 @@
+"""CreateTopics: create topics, or only say whether they could be.
+
+Behaviour
+* A name that comes twice is refused as a whole. Each other topic succeeds or fails by itself.
+* Checks in Kafka's order: total number of partitions, name, existence, settings, assignments or counts.
+* -1 for partitions or replicas means the broker's default; with explicit assignments both must be -1.
+* From v5 on the answer tells the settings of the new topic, with what each comes from.
+* The answer goes out when the topic is durable and its partitions can be written; the request's timeout is not needed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.replication.controller import NewTopic, TopicPlan
+from ottla.server.config_changes import creation_texts
+from ottla.server.configs import ConfigRepository, effective_topic_value, topic_settings
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.server.administration import Outcome, TopicAdministration
+
+
+@handles(CreateTopicsRequest)
+async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    administration = context.broker.administration
+    named = Counter(topic.name for topic in request.topics)
+    asked = [topic for topic in request.topics if named[topic.name] == 1]
+    outcomes = await _outcomes(administration, asked, validate_only=request.validate_only)
+    results = [_result(topic, outcomes[topic.name], administration.configs) for topic in asked]
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    results += [_failure(name, twice) for name, count in named.items() if count > 1]
+    return CreateTopicsResponse(topics=results)
+
+
+async def _outcomes(
+    administration: TopicAdministration, asked: Sequence[CreatableTopic], *, validate_only: bool
+) -> dict[str, Outcome]:
+    outcomes: dict[str, Outcome] = {}
+    new = []
+    for topic in asked:
+        try:
+            new.append(_new_topic(topic))
+        except KafkaError as error:
+            outcomes[topic.name] = _earlier_error(administration, topic.name) or error
+    try:
+        made = await administration.create_topics(new, validate_only=validate_only)
+    except KafkaError as error:
+        return {topic.name: error for topic in asked}
+    return outcomes | {topic.name: outcome for topic, outcome in zip(new, made, strict=True)}
+
+
+def _earlier_error(administration: TopicAdministration, name: str) -> KafkaError | None:
+    """What is wrong with the name, which Kafka looks at before the settings."""
+    try:
+        administration.controller.check_name(name)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[(each.partition_index, each.broker_ids) for each in topic.assignments],
+        configs=creation_texts((each.name, each.value) for each in topic.configs),
+    )
+
+
+def _result(topic: CreatableTopic, outcome: Outcome, configs: ConfigRepository) -> CreatableTopicResult:
+    if isinstance(outcome, KafkaError):
+        return _failure(topic.name, outcome)
+    return _success(outcome, configs)
+
+
+def _success(plan: TopicPlan, configs: ConfigRepository) -> CreatableTopicResult:
+    topic = plan.after
+    assert topic is not None
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=_told_configs(plan, configs),
+    )
+
+
+def _told_configs(plan: TopicPlan, configs: ConfigRepository) -> list[CreatableTopicConfigs]:
+    told = []
+    for name, declared in sorted(topic_settings().items()):
+        _, value, source = effective_topic_value(configs, declared, plan.configs or {})
+        told.append(
+            CreatableTopicConfigs(name=name, value=value, read_only=False, config_source=source, is_sensitive=False)
+        )
+    return told
+
+
+def _failure(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)

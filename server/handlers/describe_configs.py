@@ -1,0 +1,189 @@
+"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from.
+
+Behaviour
+* A topic's settings are described with the chain of values behind each: its own, then those of the broker-wide setting
+  of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
+* A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
+* Configuration keys restrict what is described; null and an empty list mean everything.
+* Sensitive values are never told, and an unknown setting counts as sensitive.
+
+Not served: broker loggers (8), client metrics (16) and groups (32) are refused with INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ottla.replication.cluster_state import topic_name_problem
+from ottla.server.config import broker_settings
+from ottla.server.configs import (
+    DEFAULT_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    DYNAMIC_TOPIC_CONFIG,
+    ConfigRepository,
+    SynonymValue,
+    synonym_values,
+    topic_settings,
+    topic_synonym,
+)
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from ottla.wire.settings import field_name, format_value
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.wire.settings import Setting
+
+UNKNOWN_TYPE = 0
+
+
+class ResourceType(IntEnum):
+    """What settings can belong to."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+@handles(DescribeConfigsRequest)
+def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    known = ResourceType._value2member_map_
+    if any(resource.resource_type not in known for resource in request.resources):
+        error = KafkaError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message)
+        return DescribeConfigsResponse(results=[_refused(each, error) for each in request.resources])
+    describer = _Describer(context.broker, request)
+    return DescribeConfigsResponse(results=[describer.describe(each) for each in request.resources])
+
+
+class _Describer:
+    """Describes resources as one request wants them."""
+
+    def __init__(self, broker: Broker, request: DescribeConfigsRequest) -> None:
+        self._broker = broker
+        self._configs: ConfigRepository = broker.configs
+        self._with_synonyms = request.include_synonyms
+        self._with_documentation = request.include_documentation
+
+    def describe(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        try:
+            entries = self._entries(resource)
+        except KafkaError as error:
+            return _refused(resource, error)
+        return DescribeConfigsResult(
+            error_code=ErrorCode.NONE,
+            error_message="",
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=entries,
+        )
+
+    def _entries(self, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+        name, wanted = resource.resource_name, set(resource.configuration_keys or ())
+        if resource.resource_type == ResourceType.TOPIC:
+            return self._topic(name, wanted)
+        if resource.resource_type == ResourceType.BROKER:
+            if not name:
+                return self._all_brokers(wanted)
+            self._check_broker(name)
+            return [self._broker_entry(each) for each in self._configs.names() if not wanted or each in wanted]
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {ResourceType(resource.resource_type).name}"
+        )
+
+    def _check_broker(self, name: str) -> None:
+        own = self._configs.started_with.node_id
+        try:
+            broker_id = int(name)
+        except ValueError:
+            message = f"Broker id must be an integer, but it is: {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+        if broker_id != own:
+            message = f"Unexpected broker id, expected {own} or empty string, but received {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+    # ------------------------------------------------------------------ topics
+
+    def _topic(self, topic: str, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
+        if (problem := topic_name_problem(topic)) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if topic not in self._broker.cluster.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        settings = topic_settings()
+        return [self._topic_entry(topic, settings[name]) for name in settings if not wanted or name in wanted]
+
+    def _topic_entry(self, topic: str, declared: Setting) -> DescribeConfigsResourceResult:
+        value = format_value(declared.kind, getattr(self._configs.log_config(topic), field_name(declared.name)))
+        synonym = topic_synonym(declared)
+        chain = [] if synonym is None else synonym_values(self._configs, synonym)
+        if declared.name in self._configs.topic_overrides(topic).texts:
+            chain.insert(0, SynonymValue(declared.name, value, DYNAMIC_TOPIC_CONFIG))
+        return self._entry(declared.name, value, declared, chain, is_read_only=False)
+
+    # ------------------------------------------------------------------ brokers
+
+    def _broker_entry(self, name: str) -> DescribeConfigsResourceResult:
+        declared = broker_settings().get(name)
+        chain = synonym_values(self._configs, name)
+        is_read_only = declared is None or declared.is_read_only
+        return self._entry(name, self._configs.value(name), declared, chain, is_read_only=is_read_only)
+
+    def _all_brokers(self, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
+        entries = []
+        for name, text in sorted(self._configs.for_all_brokers.texts.items()):
+            if wanted and name not in wanted:
+                continue
+            declared = broker_settings().get(name)
+            chain = [
+                each for each in synonym_values(self._configs, name) if each.source == DYNAMIC_DEFAULT_BROKER_CONFIG
+            ]
+            is_read_only = declared is None or declared.is_read_only
+            entries.append(self._entry(name, text, declared, chain, is_read_only=is_read_only))
+        return entries
+
+    # ------------------------------------------------------------------ entries
+
+    def _entry(
+        self,
+        name: str,
+        value: str | None,
+        declared: Setting | None,
+        chain: Iterable[SynonymValue],
+        *,
+        is_read_only: bool,
+    ) -> DescribeConfigsResourceResult:
+        listed = list(chain)
+        is_sensitive = declared is None or declared.is_sensitive
+        synonyms = [DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in listed]
+        return DescribeConfigsResourceResult(
+            name=name,
+            value=None if is_sensitive else value,
+            read_only=is_read_only,
+            config_source=listed[0].source if listed else DEFAULT_CONFIG,
+            is_sensitive=is_sensitive,
+            synonyms=synonyms if self._with_synonyms else [],
+            config_type=UNKNOWN_TYPE if declared is None else declared.kind,
+            documentation=declared.doc if declared is not None and self._with_documentation else None,
+        )
+
+
+def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )

@@ -1,0 +1,80 @@
+"""DescribeLogDirs: what the log directories hold and how full their volumes are.
+
+Behaviour
+* Topics null mean every partition; otherwise only the partitions named. A topic of which nothing is in a directory is
+  left out there.
+* A directory that is offline is told with KAFKA_STORAGE_ERROR and nothing else.
+* Directories are never cordoned, and there are no future replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.replication.log.storage import LogDirectory
+    from ottla.replication.manager import ReplicaManager
+    from ottla.replication.partition import Partition
+
+PARTITIONS_PER_SLICE = 1_000
+
+Wanted = dict[str, set[int]] | None
+
+
+@handles(DescribeLogDirsRequest)
+def describe_log_dirs(
+    request: DescribeLogDirsRequest, context: RequestContext
+) -> Coroutine[Any, Any, DescribeLogDirsResponse]:
+    wanted: Wanted = None
+    if request.topics is not None:
+        wanted = {}
+        for topic in request.topics:
+            wanted.setdefault(topic.topic, set()).update(topic.partitions)
+    return _described(context.broker.replicas, wanted)
+
+
+async def _described(replicas: ReplicaManager, wanted: Wanted) -> DescribeLogDirsResponse:
+    results = [await _directory(replicas, directory, wanted) for directory in replicas.log_directories]
+    return DescribeLogDirsResponse(results=results)
+
+
+async def _directory(replicas: ReplicaManager, directory: LogDirectory, wanted: Wanted) -> DescribeLogDirsResult:
+    if not directory.is_online:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
+    by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
+    for number, partition in enumerate(replicas.partitions_in(directory), 1):
+        if wanted is None or partition.index in wanted.get(partition.topic, ()):
+            by_topic.setdefault(partition.topic, []).append(_partition(partition))
+        if number % PARTITIONS_PER_SLICE == 0:
+            await trio.lowlevel.checkpoint()
+    total_bytes, usable_bytes = directory.storage.space(directory.path)
+    return DescribeLogDirsResult(
+        error_code=ErrorCode.NONE,
+        log_dir=directory.path,
+        topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )
+
+
+def _partition(partition: Partition) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=partition.index,
+        partition_size=partition.log.size_in_bytes,
+        offset_lag=max(partition.high_watermark - partition.log_end_offset, 0),
+        is_future_key=False,
+    )

@@ -1,0 +1,111 @@
+"""IncrementalAlterConfigs: change single settings of topics and of this broker.
+
+Behaviour
+* One resource, one result: if one of its changes is wrong, none of them happens. Resources are independent.
+* A resource named twice is refused both times.
+* Appending to and subtracting from a list that is not set starts from the setting's default.
+* A broker is named by its id; the empty name changes the settings of all brokers. What Kafka does not change at run time
+  is refused.
+* The change is durable and in force when the answer goes out; `validate_only` stops before that.
+
+Not served: broker loggers (8), client metrics (16) and groups (32) are refused as unknown resource types.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.replication.cluster_state import topic_name_problem
+from ottla.server.config_changes import ConfigChange, changed_broker, changed_topic, check_changes
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.server.handlers.describe_configs import ResourceType
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+@handles(IncrementalAlterConfigsRequest)
+async def incremental_alter_configs(
+    request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    broker = context.broker
+    named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    responses = []
+    for resource in request.resources:
+        error = None
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await _alter(broker, resource, validate_only=request.validate_only)
+        except KafkaError as raised:
+            error = raised
+        responses.append(_response(resource, error))
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+    changes = [ConfigChange(each.name, each.config_operation, each.value) for each in resource.configs]
+    check_changes(changes)
+    await alter_resource(
+        broker,
+        resource.resource_type,
+        resource.resource_name,
+        change_topic=lambda texts: changed_topic(texts, changes),
+        change_broker=lambda texts: changed_broker(texts, changes),
+        validate_only=validate_only,
+    )
+
+
+async def alter_resource(
+    broker: Broker, resource_type: int, name: str, *, change_topic: Change, change_broker: Change, validate_only: bool
+) -> None:
+    """Change a topic's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
+    if resource_type == ResourceType.TOPIC:
+        check_topic_name(name)
+        await broker.administration.alter_topic(name, change_topic, validate_only=validate_only)
+    elif resource_type == ResourceType.BROKER:
+        check_broker_name(name, broker.config.node_id)
+        await broker.administration.alter_broker(change_broker, for_all=not name, validate_only=validate_only)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+def check_topic_name(name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    if (problem := topic_name_problem(name)) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+
+
+def check_broker_name(name: str, own: int) -> None:
+    """A broker changes its own settings, or under the empty name those of all."""
+    if not name:
+        return
+    try:
+        broker_id = int(name)
+    except ValueError:
+        message = f"Node id must be an integer, but it is: {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+    if broker_id != own:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {own}, but received {name}")
+
+
+def _response(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,217 @@
+"""Metadata: the brokers, the controller, and who leads the partitions of topics.
+
+Behaviour
+* Topics null (in v0 an empty list) mean all topics; an empty list means none. A topic asked for twice is told once.
+* A missing topic is UNKNOWN_TOPIC_OR_PARTITION, also in the answer that has it created: clients ask again. It is created
+  if the request allows that (always below v4) and auto.create.topics.enable does; never in an answer about all topics.
+* From v12 on topics may be asked for by id; if any is, names are not looked at. An unknown id is UNKNOWN_TOPIC_ID.
+* A partition whose leader is gone is LEADER_NOT_AVAILABLE; one whose leader does not have the listener that was asked is
+  LISTENER_NOT_FOUND, below v6 LEADER_NOT_AVAILABLE. v0 leaves out replicas that clients cannot reach.
+* A long answer is put together in slices, so that others are served in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.replication.cluster_state import (
+    NO_LEADER,
+    ClusterState,
+    PartitionState,
+    TopicState,
+    is_internal_topic,
+    topic_name_problem,
+)
+from ottla.server.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+PARTITIONS_PER_SLICE = 2_000
+ASK_BY_ID_SINCE = 12
+LISTENER_NOT_FOUND_SINCE = 6
+
+Answer = MetadataResponse | Coroutine[Any, Any, MetadataResponse]
+
+
+@handles(MetadataRequest)
+def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
+    view = TopicView(context.broker.cluster, context.listener_name, context.api_version)
+    view.with_operations = request.include_topic_authorized_operations
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        topics: Sequence[TopicState] = list(context.broker.cluster.topics.values())
+        return _answer(view, request, topics, [])
+    if context.api_version < ASK_BY_ID_SINCE and any(
+        topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics
+    ):
+        return _refused(request)
+    ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
+    if ids:
+        return _answer(view, request, *_by_id(view, ids))
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
+    return _answer(view, request, *_by_name(view, names, context.broker, request.allow_auto_topic_creation))
+
+
+class TopicView:
+    """How topics look to the clients of one listener at one version."""
+
+    def __init__(self, cluster: ClusterState, listener: str, version: int) -> None:
+        self.cluster = cluster
+        self.endpoints = list(cluster.endpoints(listener))
+        self.with_operations = False
+        self._reachable = {endpoint.node_id for endpoint in self.endpoints}
+        self._without_unreachable = version == 0
+        self._no_listener = (
+            ErrorCode.LISTENER_NOT_FOUND if version >= LISTENER_NOT_FOUND_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+        )
+
+    def topic(self, topic: TopicState) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=[self.partition(index, state) for index, state in enumerate(topic.partitions)],
+            topic_authorized_operations=TOPIC_OPERATIONS if self.with_operations else OPERATIONS_NOT_ASKED,
+        )
+
+    def missing(self, error: ErrorCode, *, name: str | None, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:
+        is_named = name is not None
+        return MetadataResponseTopic(
+            error_code=error,
+            name=name,
+            topic_id=topic_id,
+            is_internal=name is not None and is_internal_topic(name),
+            partitions=[],
+            topic_authorized_operations=TOPIC_OPERATIONS if self.with_operations and is_named else OPERATIONS_NOT_ASKED,
+        )
+
+    def partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
+        reachable = self._reachable
+        if reachable.issuperset(state.replicas) and state.leader in reachable:
+            return MetadataResponsePartition(
+                error_code=0,
+                partition_index=index,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+            )
+        return self._impaired_partition(index, state)
+
+    def _impaired_partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
+        """A partition some of whose brokers cannot be reached through this listener."""
+        replicas, isr = list(state.replicas), list(state.isr)
+        offline = [broker for broker in replicas if broker not in self._reachable]
+        if self._without_unreachable:
+            replicas = [broker for broker in replicas if broker in self._reachable]
+            isr = [broker for broker in isr if broker in self._reachable]
+        error = ErrorCode.NONE
+        leader = state.leader
+        if leader not in self._reachable:
+            error = self._no_listener if leader in self.cluster.brokers else ErrorCode.LEADER_NOT_AVAILABLE
+            leader = NO_LEADER
+        elif len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=offline,
+        )
+
+
+def _by_id(view: TopicView, ids: Iterable[bytes]) -> tuple[list[TopicState], list[MetadataResponseTopic]]:
+    found, missing = [], []
+    for topic_id in ids:
+        topic = view.cluster.topic_by_id.get(topic_id)
+        if topic is not None:
+            found.append(topic)
+        else:
+            missing.append(view.missing(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
+    return found, missing
+
+
+def _by_name(
+    view: TopicView, names: Iterable[str], broker: Broker, may_create: bool
+) -> tuple[list[TopicState], list[MetadataResponseTopic]]:
+    found, missing, unknown = [], [], []
+    for name in names:
+        topic = view.cluster.topics.get(name)
+        if topic is not None:
+            found.append(topic)
+        elif topic_name_problem(name) is not None:
+            missing.append(view.missing(ErrorCode.INVALID_TOPIC_EXCEPTION, name=name))
+        else:
+            unknown.append(name)
+            missing.append(view.missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name))
+    if unknown and may_create and broker.config.replication.auto_create_topics_enable:
+        broker.administration.request_creation(unknown)
+    return found, missing
+
+
+def _answer(
+    view: TopicView, request: MetadataRequest, topics: Sequence[TopicState], missing: list[MetadataResponseTopic]
+) -> Answer:
+    """The whole answer; as in Kafka topics that exist come first."""
+    with_cluster_operations = request.include_cluster_authorized_operations
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in view.endpoints
+        ],
+        cluster_id=view.cluster.cluster_id,
+        controller_id=view.cluster.controller_id,
+        topics=[],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if with_cluster_operations else OPERATIONS_NOT_ASKED,
+    )
+    if len(topics) <= PARTITIONS_PER_SLICE and sum(len(each.partitions) for each in topics) <= PARTITIONS_PER_SLICE:
+        response.topics = [*map(view.topic, topics), *missing]
+        return response
+    return _in_slices(view, topics, missing, response)
+
+
+async def _in_slices(
+    view: TopicView,
+    topics: Sequence[TopicState],
+    missing: list[MetadataResponseTopic],
+    response: MetadataResponse,
+) -> MetadataResponse:
+    """Add the topics a slice at a time. A topic's own partitions may be more than a slice, so they count too."""
+    told = 0
+    for topic in topics:
+        response.topics.append(view.topic(topic))
+        told += len(topic.partitions)
+        if told >= PARTITIONS_PER_SLICE:
+            await trio.lowlevel.checkpoint()
+            told = 0
+    response.topics += missing
+    return response
+
+
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    """The answer to a request that uses ids or null names before they were introduced."""
+    topics = [
+        MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
+        )
+        for topic in request.topics or ()
+    ]
+    return MetadataResponse(brokers=[], topics=topics, error_code=ErrorCode.INVALID_REQUEST)
