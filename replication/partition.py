@@ -35,7 +35,7 @@ Public API
     topic, index, topic_id, log, leader_id (-1: unknown), leader_epoch, partition_epoch, replicas, isr, is_leader, is_deleted
     high_watermark, last_stable_offset, log_start_offset, log_end_offset, min_isr, is_under_min_isr, watchers
 
-    append_as_leader(records, *, required_acks, now_ms, origin=CLIENT, transaction_version=0) -> AppendInfo     KafkaError
+    append_as_leader(records, *, required_acks, now_ms, origin=CLIENT, checked=None, transaction_version=0) -> AppendInfo
     acknowledgement(next_offset, required_acks) -> ErrorCode | None       None: wait for a watcher and ask again
     committed(next_offset) -> bool                                        high_watermark >= next_offset
     read(fetch_offset, max_bytes, *, read_committed=False, at_least_one_batch=False, current_leader_epoch=-1,
@@ -56,7 +56,7 @@ from ottla.replication.log.epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 from ottla.replication.log.partition_log import EMPTY, AppendInfo, PartitionLog
 from ottla.replication.log.segment import TimestampedOffset
 from ottla.replication.log.storage import FileRegion
-from ottla.replication.log.validator import AppendOrigin
+from ottla.replication.log.validator import AppendOrigin, CheckedRecords
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -274,7 +274,9 @@ class Partition:
         required_acks: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        checked: CheckedRecords | None = None,
         transaction_version: int = 0,
+        checked: CheckedRecords | None = None,
     ) -> AppendInfo:
         """Append batches. KafkaError: nothing was appended. Whether they count is `acknowledgement`'s to say."""
         if self.leader_id != self._local_id:
@@ -291,7 +293,9 @@ class Partition:
             leader_epoch=self.leader_epoch,
             now_ms=now_ms,
             origin=origin,
+            checked=checked,
             transaction_version=transaction_version,
+            checked=checked,
         )
         if not info.duplicate:
             if info.flush_due or info.rolled:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _VERSION = "0"
-_ENTRY_COUNT_MAX = 10_000_000
+_NUMBER = re.compile("-?[0-9]{1,19}")
 
 
 class CorruptCheckpoint(Exception):
@@ -55,9 +56,9 @@ def _decode(data: bytes) -> list[list[str]]:
         lines = data.decode().split("\n")
     except UnicodeDecodeError as error:
         raise CorruptCheckpoint("not text") from error
-    if len(lines) < 2 or not lines[0]:
+    if lines in ([""], ["0", ""]):
         return []  # Kafka makes the file before it has anything to write
-    if lines[0] != _VERSION:
+    if len(lines) < 2 or lines[0] != _VERSION:
         raise CorruptCheckpoint(f"unknown version {lines[0]!r}")
     entries = [line.split() for line in lines[2:] if line]
     if _number(lines[1]) != len(entries):
@@ -66,7 +67,7 @@ def _decode(data: bytes) -> list[list[str]]:
 
 
 def _number(text: str) -> int:
-    if not text.lstrip("-").isdecimal() or len(text) > 20:
+    if not _NUMBER.fullmatch(text):
         raise CorruptCheckpoint(f"{text!r} is no number")
     return int(text)
 

@@ -25,7 +25,9 @@ Public API
     log_start_offset, log_end_offset, recovery_point, size_in_bytes, latest_leader_epoch (-1: none), is_flush_required
     first_unstable_offset -> int | None
 
-    append_as_leader(records, *, leader_epoch, now_ms, origin=CLIENT, transaction_version=0) -> AppendInfo    KafkaError
+    append_as_leader(records, *, leader_epoch, now_ms, origin=CLIENT, checked=None, transaction_version=0) -> AppendInfo
+    check_produced(records, *, now_ms, origin=CLIENT) -> CheckedRecords       what append does first; a thread may do it
+    validation_rules(origin=CLIENT) -> ValidationRules
     append_as_follower(records, *, now_ms) -> AppendInfo
     read(start_offset, max_bytes, *, upper_bound, at_least_one_batch=False) -> LogRead(region, end_offset)
     aborted_transactions(start_offset, end_offset) -> list[AbortedTransaction]
@@ -64,7 +66,13 @@ from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import Segment, TimestampedOffset
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import FileRegion, LogDirectory, Storage, StorageFile
-from ottla.replication.log.validator import AppendOrigin, ValidatedBatches, ValidationRules, validate_produced
+from ottla.replication.log.validator import (
+    AppendOrigin,
+    CheckedRecords,
+    ValidatedBatches,
+    ValidationRules,
+    check_produced,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import BatchHeader, crc_is_valid, iter_batches
 from ottla.wire.settings import LONG_MAX
@@ -152,10 +160,10 @@ class PartitionLog:
     """One replica's log. The module docstring says what may be called where."""
 
     __slots__ = (
+        "_client_rules",
         "_config",
         "_epochs",
         "_producers",
-        "_client_rules",
         "_segments",
         "_snapshots",
         "directory",
@@ -163,6 +171,7 @@ class PartitionLog:
         "log_directory",
         "log_end_offset",
         "log_start_offset",
+        "name",
         "partition",
         "recovery_point",
         "topic",
@@ -182,6 +191,7 @@ class PartitionLog:
         self.directory = directory
         self.topic = topic
         self.partition = partition
+        self.name = partition_directory_name(topic, partition)  # for messages
         self.topic_id = parts.topic_id
         self.log_start_offset = parts.log_start_offset
         self.log_end_offset = parts.log_end_offset
@@ -235,11 +245,6 @@ class PartitionLog:
         return f"PartitionLog({self.directory}, [{self.log_start_offset}, {self.log_end_offset}))"
 
     @property
-    def name(self) -> str:
-        """`topic-partition`, for messages."""
-        return partition_directory_name(self.topic, self.partition)
-
-    @property
     def config(self) -> LogConfig:
         """The topic's settings; may be replaced at any time."""
         return self._config
@@ -289,18 +294,15 @@ class PartitionLog:
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        checked: CheckedRecords | None = None,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Check batches, give them offsets and write them. KafkaError: nothing was appended."""
+        """Check a batch, unless it is `checked` already, give it offsets and write it. KafkaError: nothing was appended."""
         if self.log_directory.failure is not None:
             raise self.log_directory.error()
-        validated = validate_produced(
-            records,
-            self._rules_for(origin),
-            next_offset=self.log_end_offset,
-            leader_epoch=leader_epoch,
-            now_ms=now_ms,
-        )
+        if checked is None:
+            checked = self.check_produced(records, now_ms=now_ms, origin=origin)
+        validated = checked.assign(self.log_end_offset, leader_epoch)
         batches = validated.batches
         if batches[0].producer_id < 0 and len(batches) == 1:
             rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
@@ -330,7 +332,8 @@ class PartitionLog:
             rolled,
         )
 
-    def _rules_for(self, origin: AppendOrigin) -> ValidationRules:
+    def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
+        """What batches are checked against."""
         if origin is not AppendOrigin.CLIENT:
             return _validation_rules(self._config, origin)
         rules = self._client_rules
@@ -338,12 +341,25 @@ class PartitionLog:
             rules = self._client_rules = _validation_rules(self._config, origin)
         return rules
 
+    def check_produced(
+        self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> CheckedRecords:
+        """Everything about a batch that needs no offsets. It touches nothing, so a thread may do it."""
+        return check_produced(
+            records, self.validation_rules(origin), now_ms=now_ms, topic_partition=f"{self.topic}-{self.partition}"
+        )
+
     def _append_with_producers(
         self, validated: ValidatedBatches, origin: AppendOrigin, transaction_version: int, now_ms: int
     ) -> BatchMetadata | bool:
         batches = validated.batches
         producers = self._known_producers()
         is_client = origin is AppendOrigin.CLIENT
+        if is_client and (entry := producers.in_order(batches)) is not None:
+            rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
+            entry.add(batches[0])
+            producers.map_end_offset = self.log_end_offset
+            return rolled
         if is_client and (duplicate := producers.duplicate(batches)) is not None:
             return duplicate
         first = batches[0]

@@ -46,7 +46,7 @@ from crc32c import crc32c
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import ControlType, EndTxnMarker
+from ottla.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, ControlType, EndTxnMarker
 
 if TYPE_CHECKING:
     from ottla.wire.records import BatchHeader
@@ -138,15 +138,18 @@ class ProducerEntry:
         entry.batches = self.batches[:]
         return entry
 
-    def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
+    def add(self, batch: BatchHeader) -> None:
         """Note a batch that was written."""
-        if epoch != self.epoch:
-            self.epoch = epoch
+        if batch.producer_epoch != self.epoch:
+            self.epoch = batch.producer_epoch
             self.batches.clear()
         elif len(self.batches) == WINDOW:
             del self.batches[0]
-        self.batches.append(batch)
-        self.last_timestamp = batch.timestamp
+        delta = batch.last_offset_delta
+        self.batches.append(
+            BatchMetadata(batch.last_sequence, batch.base_offset + delta, delta, batch.max_timestamp)
+        )
+        self.last_timestamp = batch.max_timestamp
 
 
 class CompletedTransaction(NamedTuple):
@@ -192,6 +195,25 @@ class ProducerStateManager:
         if not self._ongoing and not self._unreplicated:
             return None
         return min((*self._ongoing, *self._unreplicated))
+
+    def in_order(self, batches: Sequence[BatchHeader]) -> ProducerEntry | None:
+        """The producer's entry, if a client's append is the one expected next and takes part in no transaction.
+
+        This is nearly every append of an idempotent producer, so it is told without making a `ProducerUpdate`.
+        """
+        batch = batches[0]
+        entry = self.producers.get(batch.producer_id)
+        if (
+            entry is not None
+            and entry.epoch == batch.producer_epoch
+            and entry.batches
+            and batch.base_sequence == (entry.batches[-1].last_sequence + 1) & SEQUENCE_MAX
+            and entry.current_txn_first_offset < 0
+            and not batch.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
+            and len(batches) == 1
+        ):
+            return entry
+        return None
 
     def duplicate(self, batches: Iterable[BatchHeader]) -> BatchMetadata | None:
         """What was answered before, if a client sends one of `batches` again."""
@@ -271,10 +293,7 @@ class ProducerStateManager:
     def _note_data(
         self, update: ProducerUpdate, entry: ProducerEntry, batch: BatchHeader, *, strict: bool = True
     ) -> None:
-        delta = batch.last_offset_delta
-        entry.add_batch(
-            batch.producer_epoch, BatchMetadata(batch.last_sequence, batch.last_offset, delta, batch.max_timestamp)
-        )
+        entry.add(batch)
         if entry.current_txn_first_offset >= 0:
             if strict and not batch.is_transactional:
                 raise KafkaError(

@@ -45,7 +45,7 @@ from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
-from ottla.replication.log.storage import LogDirectory, StorageFile
+from ottla.replication.log.storage import Buffer, LogDirectory, StorageFile
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import (
     BatchHeader,
@@ -348,7 +348,7 @@ def valid_batches(
             return
 
 
-def marker_of(header: BatchHeader, batch: memoryview | bytes) -> EndTxnMarker | None:
+def marker_of(header: BatchHeader, batch: Buffer) -> EndTxnMarker | None:
     """The transaction marker in a batch; None for data, for other control records, and for what compaction emptied."""
     if not header.is_control or header.producer_id < 0:
         return None

@@ -1,0 +1,87 @@
+"""The transaction index."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
+from ottla.replication.log.index import CorruptIndex
+from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.storage import FileCache
+
+PATH = "/00000000000000000000.txnindex"
+# Producers 1 and 2 abort one after the other; 3 had begun before both and aborts last.
+FIRST = AbortedTransaction(1, 10, 20, 5)
+SECOND = AbortedTransaction(2, 15, 30, 5)
+THIRD = AbortedTransaction(3, 5, 40, 41)
+
+
+@pytest.fixture
+def index() -> TransactionIndex:
+    index = TransactionIndex(FileCache(MemoryStorage()), PATH)
+    for transaction in (FIRST, SECOND, THIRD):
+        index.append(transaction)
+    return index
+
+
+def test_an_entry_has_the_bytes_kafka_writes(index: TransactionIndex) -> None:
+    data = index._files.storage.read(PATH)
+    assert len(data) == 3 * 34
+    assert data[:34].hex() == "0000" + "".join(f"{number:016x}" for number in (1, 10, 20, 5))
+
+
+def test_there_is_no_file_before_the_first_abort() -> None:
+    storage = MemoryStorage()
+    index = TransactionIndex(FileCache(storage), PATH)
+    assert index.collect(0, 100) == ([], False)
+    assert index.file_to_sync() is None and not storage.exists(PATH)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, 100, ([FIRST, SECOND, THIRD], False)),
+        (0, 41, ([FIRST, SECOND, THIRD], True)),
+        (21, 41, ([SECOND, THIRD], True)),
+        (31, 41, ([THIRD], True)),
+        (41, 100, ([], False)),
+        (0, 12, ([FIRST, THIRD], True)),
+        (0, 5, ([], True)),
+    ],
+)
+def test_transactions_that_touch_a_range(
+    index: TransactionIndex, start: int, end: int, expected: tuple[list[AbortedTransaction], bool]
+) -> None:
+    assert index.collect(start, end) == expected
+
+
+def test_many_entries_are_read_piece_by_piece() -> None:
+    index = TransactionIndex(FileCache(MemoryStorage()), PATH)
+    transactions = [AbortedTransaction(1, n * 10, n * 10 + 5, n * 10 + 6) for n in range(300)]
+    for transaction in transactions:
+        index.append(transaction)
+    assert index.collect(100, 2000) == (transactions[10:200], True)
+
+
+def test_cutting_drops_transactions_whose_marker_goes(index: TransactionIndex) -> None:
+    index.truncate_to(31)
+    assert index.all() == [FIRST, SECOND]
+    index.append(THIRD)
+    index.truncate_to(20)
+    assert index.all() == []
+
+
+def test_an_index_of_another_segment_is_corrupt(index: TransactionIndex) -> None:
+    index.sanity_check(20)
+    with pytest.raises(CorruptIndex):
+        index.sanity_check(21)
+
+
+def test_half_an_entry_is_written_over(index: TransactionIndex) -> None:
+    files = index._files
+    files.storage.open(PATH).append(b"half")
+    again = TransactionIndex(files, PATH, size_bytes=files.storage.size(PATH))
+    fourth = AbortedTransaction(4, 50, 60, 61)
+    again.append(fourth)
+    assert again.all() == [FIRST, SECOND, THIRD, fourth]
+    assert files.storage.size(PATH) == 4 * 34
