@@ -276,7 +276,6 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         checked: CheckedRecords | None = None,
         transaction_version: int = 0,
-        checked: CheckedRecords | None = None,
     ) -> AppendInfo:
         """Append batches. KafkaError: nothing was appended. Whether they count is `acknowledgement`'s to say."""
         if self.leader_id != self._local_id:
@@ -295,7 +294,6 @@ class Partition:
             origin=origin,
             checked=checked,
             transaction_version=transaction_version,
-            checked=checked,
         )
         if not info.duplicate:
             if info.flush_due or info.rolled:

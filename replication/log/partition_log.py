@@ -346,7 +346,7 @@ class PartitionLog:
     ) -> CheckedRecords:
         """Everything about a batch that needs no offsets. It touches nothing, so a thread may do it."""
         return check_produced(
-            records, self.validation_rules(origin), now_ms=now_ms, topic_partition=f"{self.topic}-{self.partition}"
+            records, self.validation_rules(origin), now_ms=now_ms, topic_partition=self.name
         )
 
     def _append_with_producers(

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+
 from ottla.replication.cluster_state import ClusterState, PartitionState, TopicState
 from ottla.replication.fetch_session import EVICTION_MS, FetchContext, FetchSessionCache
 from ottla.wire.errors import ErrorCode

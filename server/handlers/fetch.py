@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import trio
 
@@ -217,7 +217,7 @@ class _Watch:
         self._changed: set[int] = set()
         self._event = trio.Event()
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> Self:
         for partition, watcher in self._watchers:
             partition.watchers.add(watcher)
         return self

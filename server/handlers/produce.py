@@ -23,9 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
-from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
 
 from ottla.replication.cluster_state import INTERNAL_TOPICS
+from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, handles
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -118,7 +118,7 @@ class Appending:
             partition = self._partition(topic, data)
             records = data.records
             assert records is not None
-            if is_expensive(records):
+            if is_expensive(records, partition.log.validation_rules()):
                 self._deferred.append((partition, answer, bytearray(records)))
                 return answer
             info = partition.append_as_leader(records, required_acks=self._request.acks, now_ms=self._context.now_ms)

@@ -1,0 +1,538 @@
+"""What a leader checks before it appends: the record part of Kafka's UnifiedLog.append, and its LogValidator.
+
+In Kafka's order, with Kafka's codes (each was asked of a real broker):
+
+1. The request (`check_produce_request_records`): exactly one batch of magic 2 from Produce v3 on, zstd only from v7 on.
+2. The batch: base offset 0, no larger than max.message.bytes, a valid checksum, a known codec; offset range and count
+   agree; no control batch and no producer id without sequence from a client.
+3. Its records, decompressed within a limit: exactly as many as the header says and not a byte more, else INVALID_RECORD.
+4. Each record: a key where the topic is compacted, a timestamp in range. These are the only refusals that say which
+   records they mean (`InvalidRecords`); one bad record refuses the batch.
+5. What the topic wants changed: the maximum timestamp and its type are corrected in place, another codec means a new
+   batch, which must fit max.message.bytes as well.
+
+All of this is `check_produced`, which may take long, needs no lock and knows no offsets: it can run in a thread where
+`is_expensive` says so. `CheckedRecords.assign` then gives offsets and leader epoch, in a microsecond, to the buffer the
+client sent or the one made from it. `validate_produced` is both.
+
+Where Kafka has accidents, clients see the same codes: a codec that fails or does not exist, and compressed records with
+offset deltas other than 0..n-1 are UNKNOWN_SERVER_ERROR; uncompressed ones with such deltas are accepted as they are.
+Where Kafka is careless, this is not: a record in a compressed batch must be as long as it says, although Kafka skips
+over lengths there, because such a batch would stop every consumer that reads it; and what decompresses to more than the
+limit is refused.
+
+Message sets of magic 0 and 1 (Produce v0-2) become one batch with the codec the topic wants.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.wire.compression import Compression, decompressed_bound
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_walk import IS_NATIVE, Buffer
+from ottla.wire.records import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    DECOMPRESSED_BYTES_MAX,
+    DELETE_HORIZON_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC_OFFSET,
+    MAGIC_V2,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    RECORDS_OFFSET,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Record,
+    RecordsSummary,
+    TimestampType,
+    assign_offsets,
+    assign_timestamps,
+    batch_size,
+    build_batch,
+    check_records,
+    corrupt,
+    crc_is_valid,
+    encode_batch,
+    invalid,
+    iter_batches,
+    iter_records,
+    read_header,
+    records_area,
+    wrap_int64,
+)
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+
+LONG_MAX = (1 << 63) - 1
+_FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
+
+# What may be done on the event loop: some milliseconds' worth.
+_INLINE_DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024
+_INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
+_INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
+_INLINE_BYTES_MAX = 16 * 1024 * 1024
+_INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
+
+_COUNT = struct.Struct(">i")
+_KEPT_ATTRIBUTES = COMPRESSION_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+_new_tuple = tuple.__new__
+
+
+class AppendOrigin(Enum):
+    """Who appends, which decides how far the batch is trusted."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+
+
+class InvalidRecords(KafkaError):
+    """Refused for single records: the message and the (batch_index, message) pairs go to the client (Produce v8+)."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+class ValidationRules(NamedTuple):
+    """What a topic's configuration asks of produced batches."""
+
+    max_message_bytes: int = 1_048_588
+    compacted: bool = False
+    compression: Compression | None = None  # None: as the producer chose
+    compression_level: int | None = None
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = LONG_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    origin: AppendOrigin = AppendOrigin.CLIENT
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+
+    @classmethod
+    def from_config(cls, config: LogConfig, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
+        name = config.compression_type
+        codec = {"producer": None, "uncompressed": Compression.NONE}.get(
+            name, Compression.__members__.get(name.upper())
+        )
+        levels = {
+            Compression.GZIP: config.compression_gzip_level,
+            Compression.LZ4: config.compression_lz4_level,
+            Compression.ZSTD: config.compression_zstd_level,
+        }
+        is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        return cls(
+            max_message_bytes=config.max_message_bytes,
+            compacted="compact" in config.cleanup_policy,
+            compression=codec,
+            compression_level=None if codec is None else levels.get(codec),
+            timestamp_type=TimestampType.LOG_APPEND_TIME if is_log_append_time else TimestampType.CREATE_TIME,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            origin=origin,
+            decompressed_bytes_max=max(DECOMPRESSED_BYTES_MAX, 10 * config.max_message_bytes),
+        )
+
+
+class ValidatedBatches(NamedTuple):
+    """Ready to be written: buffer holds exactly the batches, whose headers are as they stand in it."""
+
+    buffer: memoryview | bytes | bytearray
+    batches: list[BatchHeader]
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    offset_of_max_timestamp: int  # the batch's last offset, as Kafka's time index has it
+    log_append_time_ms: int  # -1 unless the topic's timestamps are of that type
+
+
+class CheckedRecords(NamedTuple):
+    """One good batch that still needs its offsets."""
+
+    buffer: memoryview | bytearray
+    header: BatchHeader
+    max_timestamp: int
+    log_append_time_ms: int
+
+    def assign(self, next_offset: int, leader_epoch: int) -> ValidatedBatches:
+        buffer, header, max_timestamp, log_append_time_ms = self
+        assign_offsets(buffer, 0, next_offset, leader_epoch)
+        header = _new_tuple(BatchHeader, (next_offset, header[1], leader_epoch, *header[3:]))
+        last_offset = next_offset + header[6]
+        return _new_tuple(
+            ValidatedBatches,
+            (buffer, [header], next_offset, last_offset, max_timestamp, last_offset, log_append_time_ms),
+        )
+
+
+def check_produce_request_records(records: Buffer | None, api_version: int) -> None:
+    """What a Produce request of this version may hold per partition, before its partition is asked."""
+    if api_version < 3:
+        return
+    size = batch_size(records, 0, len(records)) if records is not None else 0
+    if records is None or not size:
+        raise invalid(f"Produce requests with version {api_version} must have at least one record batch per partition")
+    if records[MAGIC_OFFSET] != MAGIC_V2:
+        raise invalid(
+            f"Produce requests with version {api_version} are only allowed to contain record batches with magic version 2"
+        )
+    if api_version < 7 and records[22] & 7 == Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {api_version} are not allowed to use ZStandard compression",
+        )
+    if size != len(records) and batch_size(records, size, len(records)):
+        raise invalid(
+            f"Produce requests with version {api_version} are only allowed to contain exactly one record batch per partition"
+        )
+
+
+def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
+    """Whether to check these records in a thread, because the event loop would feel it. Never raises."""
+    size = len(records)
+    if size < RECORDS_OFFSET:
+        return False
+    if records[MAGIC_OFFSET] != MAGIC_V2:
+        return size > _INLINE_MESSAGE_SET_BYTES_MAX or records[17] & 7 != 0
+    codec = records[22] & 7
+    if codec:
+        bound = decompressed_bound(Compression(codec), memoryview(records)[RECORDS_OFFSET:]) if codec <= 4 else 0
+        if bound > _INLINE_DECOMPRESSED_BYTES_MAX:
+            return True
+    else:
+        bound = size
+        if size > _INLINE_BYTES_MAX:
+            return True
+    if rules is not None and rules.compression and rules.compression != codec:
+        return bound > _INLINE_RECOMPRESSED_BYTES_MAX
+    return int(_COUNT.unpack_from(records, 57)[0]) > _INLINE_RECORDS_MAX
+
+
+def validate_produced(
+    records: memoryview,
+    rules: ValidationRules,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    topic_partition: str = "",
+) -> ValidatedBatches:
+    """Check, change as the topic wants it, assign offsets. KafkaError: nothing may be appended."""
+    return check_produced(records, rules, now_ms=now_ms, topic_partition=topic_partition).assign(
+        next_offset, leader_epoch
+    )
+
+
+def check_produced(
+    records: memoryview, rules: ValidationRules, *, now_ms: int, topic_partition: str = ""
+) -> CheckedRecords:
+    """Everything but the offsets. A writable buffer is changed in place; a read-only one is copied."""
+    size = batch_size(records, 0, len(records))
+    if not size:
+        raise invalid("Record batch has no batches at all")
+    if records[MAGIC_OFFSET] != MAGIC_V2:
+        return _check_message_set(records, rules, now_ms, topic_partition)
+    header = _check_batch(records, size, rules)
+    source = header.attributes & COMPRESSION_MASK
+    if source:
+        area: Buffer = records_area(records, header, 0, rules.decompressed_bytes_max)
+        summary = check_records(area, header.records_count)
+    else:
+        area = records[RECORDS_OFFSET:size]
+        summary = check_records(records, header.records_count, RECORDS_OFFSET, size)
+    # Control records keep their form: whoever reads them must not need a codec.
+    target = source if rules.compression is None or header.attributes & CONTROL_FLAG else rules.compression
+    stays = source == target
+    max_timestamp = _check_each_record(area, header, summary, rules, now_ms, topic_partition, bool(source) and stays)
+    if rules.timestamp_type:
+        max_timestamp = now_ms
+    if not stays:
+        rebuilt = _rebuilt(area, header, summary, rules, Compression(target), max_timestamp)
+        return _checked(rebuilt, rules, max_timestamp)
+    if source and not summary.offsets_are_consecutive:
+        raise _unexpected("Offsets of compressed records do not count from 0")
+    return _in_place(records, size, header, rules, max_timestamp)
+
+
+def _unexpected(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
+# --- the batch --------------------------------------------------------------------------------------------------------
+
+
+def _check_batch(records: Buffer, size: int, rules: ValidationRules) -> BatchHeader:
+    is_client = rules.origin is AppendOrigin.CLIENT
+    if size < RECORDS_OFFSET:
+        raise corrupt(f"Record batch is corrupt (the size {size} is smaller than the overhead {RECORDS_OFFSET})")
+    header = read_header(records)
+    if is_client and header.base_offset != 0:
+        raise invalid(f"The baseOffset of the record batch should be 0, but it is {header.base_offset}")
+    _check_size(size, rules)
+    if not crc_is_valid(records, 0, size):
+        raise corrupt(f"Record is corrupt (stored crc = {header.crc})")
+    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
+        raise _unexpected(f"Unknown compression type id: {header.attributes & COMPRESSION_MASK}")
+    if size != len(records) and batch_size(records, size, len(records)):
+        raise invalid("There is more than one batch")
+    if is_client:
+        _check_client_batch(header)
+    return header
+
+
+def _check_client_batch(header: BatchHeader) -> None:
+    count = header.records_count
+    if header.last_offset_delta < 0:
+        raise invalid(f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]")
+    if count <= 0:
+        raise invalid(f"Invalid reported count for record batch: {count}")
+    if header.last_offset_delta + 1 != count:
+        raise invalid(
+            f"Inconsistent batch offset range [{header.base_offset}, {header.last_offset}] and count of records {count}"
+        )
+    if header.attributes & CONTROL_FLAG:
+        raise invalid("Clients are not allowed to write control records")
+    if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
+        raise invalid(
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id}"
+        )
+
+
+def _check_size(size: int, rules: ValidationRules) -> None:
+    if size > rules.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"A batch of {size} bytes exceeds the maximum configured value of {rules.max_message_bytes}",
+        )
+
+
+# --- its records ------------------------------------------------------------------------------------------------------
+
+
+def _check_each_record(
+    area: Buffer,
+    header: BatchHeader,
+    summary: RecordsSummary,
+    rules: ValidationRules,
+    now_ms: int,
+    topic_partition: str,
+    is_partial: bool,
+) -> int:
+    """Keys and timestamps, from the summary alone if all is well; returns the highest timestamp."""
+    is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
+    if is_log_append_time:
+        lowest = highest = header.max_timestamp
+    else:
+        lowest = header.base_timestamp + summary.min_timestamp_delta
+        highest = header.base_timestamp + summary.max_timestamp_delta
+    if rules.timestamp_type:
+        is_suspicious = is_log_append_time != 0
+    else:
+        is_suspicious = (
+            lowest < max(now_ms - rules.timestamp_before_max_ms, -_FAR)
+            or highest > min(now_ms + rules.timestamp_after_max_ms, _FAR)
+            or (is_log_append_time != 0 and highest == NO_TIMESTAMP)
+        )
+    if not is_suspicious and not (rules.compacted and summary.has_null_key):
+        return max(highest, NO_TIMESTAMP)
+
+    records = list(iter_records(bytes(area), header))
+    errors = _RecordErrors(rules, now_ms, topic_partition)
+    for index, record in enumerate(records):
+        errors.check(index, record, is_log_append_time != 0, is_partial)
+    errors.raise_if_any()
+    return max((record.timestamp for record in records), default=NO_TIMESTAMP)
+
+
+class _RecordErrors:
+    """Collects what is wrong with single records, in Kafka's words, since clients show them."""
+
+    def __init__(self, rules: ValidationRules, now_ms: int, topic_partition: str) -> None:
+        self._rules = rules
+        self._now_ms = now_ms
+        self._topic_partition = topic_partition
+        self._errors: list[tuple[int, str]] = []
+        self._code = ErrorCode.INVALID_RECORD
+
+    def check(self, index: int, record: Record, is_log_append_time: bool, is_partial: bool = False) -> None:
+        if self._rules.compacted and record.key is None:
+            self.add(
+                index, f"Compacted topic cannot accept message without key in topic partition {self._topic_partition}"
+            )
+            return
+        reason = self._timestamp_error(record, is_log_append_time, is_partial)
+        if reason is not None:
+            self.add(index, reason)
+            self._code = ErrorCode.INVALID_TIMESTAMP
+
+    def add(self, index: int, reason: str) -> None:
+        self._errors.append((index, reason))
+
+    def _timestamp_error(self, record: Record, is_log_append_time: bool, is_partial: bool) -> str | None:
+        before, after = self._rules.timestamp_before_max_ms, self._rules.timestamp_after_max_ms
+        if not self._rules.timestamp_type and record.timestamp != NO_TIMESTAMP:
+            age_ms = wrap_int64(self._now_ms - record.timestamp)
+            if age_ms <= before and wrap_int64(-age_ms) <= after:
+                return None
+            earliest, latest = wrap_int64(self._now_ms - before), wrap_int64(self._now_ms + after)
+            return (
+                f"Timestamp {record.timestamp} of message with offset {record.offset} is out of range. "
+                f"The timestamp should be within [{earliest}, {latest}]"
+            )
+        if is_log_append_time:
+            text = _java_text(record, is_partial)
+            return f"Invalid timestamp type in message {text}. Producer should not set timestamp type to LogAppendTime."
+        return None
+
+    def raise_if_any(self) -> None:
+        if not self._errors:
+            return
+        if self._code == ErrorCode.INVALID_TIMESTAMP:
+            message = "One or more records have been rejected due to invalid timestamp"
+        else:
+            shown = ", ".join(
+                f"RecordError(batchIndex={index}, message='{reason}')" for index, reason in self._errors[:3]
+            )
+            message = (
+                f"One or more records have been rejected due to {len(self._errors)} record errors in total, "
+                f"and only showing the first three errors at most: [{shown}]"
+            )
+        raise InvalidRecords(self._code, message, self._errors)
+
+
+def _java_text(record: Record, is_partial: bool) -> str:
+    name, null_size = ("PartialDefaultRecord", -1) if is_partial else ("DefaultRecord", 0)
+    key_size, value_size = (null_size if data is None else len(data) for data in (record.key, record.value))
+    return (
+        f"{name}(offset={record.offset}, timestamp={record.timestamp}, key={key_size} bytes, value={value_size} bytes)"
+    )
+
+
+# --- what the topic wants changed -------------------------------------------------------------------------------------
+
+
+def _in_place(
+    records: memoryview, size: int, header: BatchHeader, rules: ValidationRules, max_timestamp: int
+) -> CheckedRecords:
+    buffer: memoryview | bytearray = records
+    if records.readonly:
+        buffer = bytearray(records[:size])
+    elif size != len(records):
+        buffer = records[:size]
+    flag = LOG_APPEND_TIME_FLAG if rules.timestamp_type else 0
+    if header.attributes & LOG_APPEND_TIME_FLAG != flag or header.max_timestamp != max_timestamp:
+        assign_timestamps(buffer, 0, size, header.attributes & _KEPT_ATTRIBUTES | flag, max_timestamp)
+        header = read_header(buffer)
+    return _new_tuple(CheckedRecords, (buffer, header, max_timestamp, max_timestamp if flag else NO_TIMESTAMP))
+
+
+def _rebuilt(
+    area: Buffer,
+    header: BatchHeader,
+    summary: RecordsSummary,
+    rules: ValidationRules,
+    codec: Compression,
+    max_timestamp: int,
+) -> bytes:
+    """The batch with another codec. Its records keep their bytes, unless their offsets or timestamps are wrong."""
+    _check_producer(header)
+    is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
+    lowest = header.max_timestamp if is_log_append_time else header.base_timestamp + summary.min_timestamp_delta
+    if lowest < NO_TIMESTAMP:
+        raise _unexpected(f"Invalid negative timestamp {lowest}")
+    attributes = header.attributes & TRANSACTIONAL_FLAG | (LOG_APPEND_TIME_FLAG if rules.timestamp_type else 0)
+    if summary.offsets_are_consecutive and not is_log_append_time:
+        header = header._replace(base_offset=0, attributes=attributes, max_timestamp=max_timestamp)
+        return build_batch(area, header, codec, rules.compression_level)
+    return encode_batch(
+        iter_records(bytes(area), header),
+        compression=codec,
+        compression_level=rules.compression_level,
+        timestamp_type=rules.timestamp_type,
+        max_timestamp=max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+    )
+
+
+def _check_producer(header: BatchHeader) -> None:
+    """What Kafka's builder, and only it, insists on."""
+    if header.producer_id == NO_PRODUCER_ID:
+        if header.is_transactional:
+            raise _unexpected("Cannot write transactional messages without a valid producer ID")
+    elif header.producer_epoch == NO_PRODUCER_EPOCH or header.base_sequence < 0:
+        raise _unexpected("Invalid negative producer epoch or sequence number")
+
+
+def _checked(batch: bytes, rules: ValidationRules, max_timestamp: int) -> CheckedRecords:
+    _check_size(len(batch), rules)
+    return CheckedRecords(
+        bytearray(batch), read_header(batch), max_timestamp, max_timestamp if rules.timestamp_type else NO_TIMESTAMP
+    )
+
+
+# --- message sets -----------------------------------------------------------------------------------------------------
+
+
+def _check_message_set(
+    records: memoryview, rules: ValidationRules, now_ms: int, topic_partition: str
+) -> CheckedRecords:
+    """The same for magic 0 and 1: one batch of all the messages."""
+    found = list(iter_batches(records))
+    source = 0
+    for header, start, end in found:
+        _check_size(end - start, rules)
+        if not crc_is_valid(records, start, end):
+            raise corrupt(f"Record is corrupt (stored crc = {header.crc})")
+        codec = header.attributes & COMPRESSION_MASK
+        if codec > Compression.ZSTD:
+            raise _unexpected(f"Unknown compression type id: {codec}")
+        source = codec or source
+    if source and len(found) > 1:
+        raise invalid("Compressed outer record has more than one batch")
+
+    accepted: list[Record] = []
+    for header, start, end in found:
+        if header.magic != found[0][0].magic:
+            raise invalid(f"Batch magic {header.magic} is not the same as the first batch's magic byte")
+        accepted += _check_messages(records, header, start, end, _RecordErrors(rules, now_ms, topic_partition), rules)
+    if any(record.timestamp < NO_TIMESTAMP for record in accepted):
+        raise _unexpected("Invalid negative timestamp")
+    max_timestamp = now_ms if rules.timestamp_type else max(record.timestamp for record in accepted)
+    batch = encode_batch(
+        accepted,
+        compression=Compression(source) if rules.compression is None else rules.compression,
+        compression_level=rules.compression_level,
+        timestamp_type=rules.timestamp_type,
+        max_timestamp=max_timestamp,
+    )
+    return _checked(batch, rules, max_timestamp)
+
+
+def _check_messages(
+    records: memoryview,
+    header: BatchHeader,
+    start: int,
+    end: int,
+    errors: _RecordErrors,
+    rules: ValidationRules,
+) -> list[Record]:
+    """The messages of one entry; those of a wrapper have checksums of their own."""
+    from ottla.wire.legacy_records import read_inner_messages
+
+    messages = read_inner_messages(records, start, end, rules.decompressed_bytes_max)
+    for index, message in enumerate(messages):
+        if message.magic != header.magic:
+            errors.add(index, f"A record's magic {message.magic} does not match outer magic {header.magic}")
+        elif not message.crc_is_valid:
+            raise corrupt("Record is corrupt")
+        else:
+            errors.check(index, message.as_record(), header.is_log_append_time)
+    errors.raise_if_any()
+    return [message.as_record() for message in messages]
