@@ -143,6 +143,10 @@ def make_topic(bootstrap: str, unique: Callable[[str], str]) -> Callable[..., st
         admin = AdminClient({"bootstrap.servers": servers})
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=configs or {})
         admin.create_topics([new])[name].result(timeout=20)
+        # A broker may answer before its metadata knows the topic, and some clients then wait for minutes.
+        wait_until(
+            lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == partitions, "the topic is known"
+        )
         return name
 
     return make
