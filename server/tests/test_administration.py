@@ -1,0 +1,197 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from ottla.replication.controller import NewTopic, TopicPlan
+from ottla.server.administration import RESERVED_IDS, random_topic_id
+from ottla.server.tests.administered import at_once, opened
+from ottla.wire.errors import ErrorCode, KafkaError
+
+
+def codes(outcomes: list[TopicPlan | KafkaError]) -> list[ErrorCode]:
+    return [outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE for outcome in outcomes]
+
+
+async def test_a_created_topic_is_seen_hosted_and_still_there_after_a_restart(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    topic = NewTopic(name="t", partition_count=3, configs={"retention.ms": "5"})
+    assert codes(await broker.administration.create_topics([topic])) == [ErrorCode.NONE]
+    assert list(broker.partitions.hosted) == [("t", 0), ("t", 1), ("t", 2)]
+    assert broker.partitions.configs["t"].retention_ms == 5
+    broker.coordination.close()
+    again = await opened(tmp_path)
+    before, after = broker.cluster.topics["t"], again.cluster.topics["t"]
+    assert after.topic_id == before.topic_id
+    assert [each.leader_epoch for each in after.partitions] == [1, 1, 1]
+    assert again.partitions.configs["t"].retention_ms == 5
+    assert again.cluster.cluster_id == "cluster"
+
+
+async def test_nothing_is_seen_before_the_write_lasts(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+
+    async def looking(function: Callable[..., Any], *arguments: Any) -> Any:
+        assert not broker.cluster.topics
+        assert not broker.partitions.hosted
+        return await at_once(function, *arguments)
+
+    broker.coordination._run_in_thread = looking
+    await broker.administration.create_topics([NewTopic(name="t")])
+    assert "t" in broker.cluster.topics
+
+
+async def test_of_two_creations_of_one_name_one_finds_it_taken(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    found: list[ErrorCode] = []
+
+    async def create() -> None:
+        found.extend(codes(await broker.administration.create_topics([NewTopic(name="t"), NewTopic(name="u")])))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(create)
+    assert sorted(found) == [ErrorCode.NONE] * 2 + [ErrorCode.TOPIC_ALREADY_EXISTS] * 4
+    assert len(broker.cluster.topics) == 2
+    assert not broker.administration._turns
+
+
+async def test_colliding_names_at_the_same_time_are_not_both_created(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    outcomes = await broker.administration.create_topics([NewTopic(name="a.b"), NewTopic(name="a_b")])
+    assert codes(outcomes) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+async def test_only_validating_changes_nothing(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    outcomes = await broker.administration.create_topics([NewTopic(name="t")], validate_only=True)
+    assert isinstance(outcomes[0], TopicPlan)
+    assert not broker.cluster.topics
+    await broker.administration.create_topics([NewTopic(name="t")])
+    await broker.administration.create_partitions("t", 5, validate_only=True)
+    await broker.administration.alter_topic("t", lambda _: {"retention.ms": "5"}, validate_only=True)
+    await broker.administration.alter_broker(lambda _: {"log.retention.ms": "5"}, for_all=True, validate_only=True)
+    assert len(broker.cluster.topics["t"].partitions) == 1
+    assert broker.configs.log_config("t").retention_ms != 5
+
+
+async def test_a_deleted_topic_is_gone_for_everybody_and_its_name_is_free(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    administration = broker.administration
+    await administration.create_topics([NewTopic(name="t", configs={"retention.ms": "5"})])
+    first_id = broker.cluster.topics["t"].topic_id
+    (missing, gone) = await administration.delete_topics(["x", "t"])
+    assert missing is not None
+    assert missing.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert gone is None
+    assert broker.deleted == ["t"]
+    assert not broker.partitions.hosted
+    await administration.create_topics([NewTopic(name="t")])
+    assert broker.cluster.topics["t"].topic_id != first_id
+    assert broker.configs.log_config("t").retention_ms != 5
+
+
+async def test_partitions_are_added_to_a_topic_and_kept(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    await broker.administration.create_topics([NewTopic(name="t", partition_count=1)])
+    await broker.administration.create_partitions("t", 3)
+    assert list(broker.partitions.hosted) == [("t", 0), ("t", 1), ("t", 2)]
+    broker.coordination.close()
+    assert len((await opened(tmp_path)).cluster.topics["t"].partitions) == 3
+
+
+async def test_changed_settings_reach_the_partitions_and_last(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    administration = broker.administration
+    await administration.create_topics([NewTopic(name="t"), NewTopic(name="u", configs={"retention.ms": "7"})])
+    await administration.alter_topic("t", lambda texts: {**texts, "segment.ms": "8"})
+    await administration.alter_topic("t", lambda texts: {**texts, "flush.ms": "9"})
+    await administration.alter_broker(lambda texts: {"log.retention.ms": "5"}, for_all=True)
+    await administration.alter_broker(lambda texts: {"log.segment.delete.delay.ms": "6"}, for_all=False)
+    for each in (broker, None):
+        if each is None:
+            broker.coordination.close()
+            each = await opened(tmp_path)
+        config = each.partitions.configs["t"]
+        found = (config.segment_ms, config.flush_ms, config.retention_ms, config.file_delete_delay_ms)
+        assert found == (8, 9, 5, 6)
+        assert each.partitions.configs["u"].retention_ms == 7
+
+
+async def test_settings_of_a_missing_topic_cannot_be_changed(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    with pytest.raises(KafkaError) as failure:
+        await broker.administration.alter_topic("t", lambda _: {"retention.ms": "5"})
+    assert failure.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert failure.value.message == "The topic 't' does not exist."
+    with pytest.raises(KafkaError) as failure:
+        await broker.administration.alter_topic("t", lambda _: {"foo": "5"})
+    assert failure.value.code is ErrorCode.INVALID_CONFIG
+
+
+async def test_a_disk_that_will_not_have_the_partitions_is_told(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    broker.partitions.failure = OSError("no space")
+    outcomes = await broker.administration.create_topics([NewTopic(name="t")])
+    assert codes(outcomes) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert "t" in broker.cluster.topics  # it was written, so it exists, and a restart would make its partitions
+
+
+async def test_a_journal_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+
+    async def failing(function: Callable[..., Any], *arguments: Any) -> Any:
+        raise OSError("no space")
+
+    broker.coordination._run_in_thread = failing
+    outcomes = await broker.administration.create_topics([NewTopic(name="t")])
+    assert codes(outcomes) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert not broker.cluster.topics
+    assert not broker.partitions.hosted
+    broker.controller.check_name("t")
+
+
+async def test_a_replaced_controller_cannot_write(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    broker.controller.epoch_version += 1
+    outcomes = await broker.administration.create_topics([NewTopic(name="t")])
+    assert codes(outcomes) == [ErrorCode.NOT_CONTROLLER]
+
+
+async def test_topics_asked_for_are_created_in_the_background(tmp_path: Path) -> None:
+    broker = await opened(tmp_path, {"num.partitions": "2"})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.administration.run)
+        for _ in range(2):
+            broker.administration.request_creation(["t", "bad name", "__consumer_offsets"])
+        await trio.testing.wait_all_tasks_blocked()
+        broker.administration.request_creation(["t", "u"])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert sorted(broker.cluster.topics) == ["__consumer_offsets", "t", "u"]
+    assert len(broker.cluster.topics["t"].partitions) == 2
+    offsets = broker.cluster.topics["__consumer_offsets"]
+    assert offsets.is_internal
+    assert len(offsets.partitions) == 50
+    assert broker.configs.log_config("__consumer_offsets").is_compacted
+
+
+async def test_an_internal_topic_is_made_once_and_fits_a_single_broker(tmp_path: Path) -> None:
+    broker = await opened(tmp_path, {"transaction.state.log.num.partitions": "3"})
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(broker.administration.ensure_topic, "__transaction_state")
+    topic = broker.cluster.topics["__transaction_state"]
+    assert [each.replicas for each in topic.partitions] == [(1,)] * 3
+    assert broker.configs.log_config("__transaction_state").min_insync_replicas == 1
+
+
+def test_topic_ids_are_never_the_reserved_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    import uuid
+
+    ids = [uuid.UUID(bytes=each) for each in (*RESERVED_IDS, b"x" * 16)]
+    monkeypatch.setattr(uuid, "uuid4", lambda: ids.pop(0))
+    assert random_topic_id() == b"x" * 16
