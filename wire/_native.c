@@ -1,7 +1,7 @@
 /*
  * ottla.wire._native: the walk over the records of a batch, in C.
  *
- * Optional. ottla.wire.records holds the same walk in Python, which is used when this module could not be compiled or
+ * Optional. ottla.wire.record_walk holds the same walk in Python, which is used when this module could not be compiled or
  * when OTTLA_PURE_PYTHON=1 is set; tests hold the two equal on valid, damaged and random areas. Change both or neither.
  *
  * A record is: varint length of the rest, int8 attributes, varlong timestamp delta, varint offset delta, varint key

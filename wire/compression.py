@@ -25,6 +25,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from zstandard import ZstdDecompressor
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -328,10 +330,21 @@ def _decompress_zstd(data: memoryview, limit: int) -> bytes:
     if not _scan_zstd(data)[1]:  # the reader below takes the end of the input for the end of the frame
         raise _garbage("zstd", "truncated or unknown frame")
     try:
-        with ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-            return _read_bounded(reader.read, limit)
+        decompressor = _idle_zstd_decompressors.pop()
+    except IndexError:
+        decompressor = ZstdDecompressor()
+    try:
+        with decompressor.stream_reader(data, read_across_frames=True) as reader:
+            result = _read_bounded(reader.read, limit)
     except ZstdError as error:
         raise _garbage("zstd", error) from None
+    if len(result) <= _CHUNK_BYTES:  # larger ones would keep as much memory
+        _idle_zstd_decompressors.append(decompressor)
+    return result
+
+
+# One for each thread that was in here at the same time; making one takes as long as a batch of 16 KiB does.
+_idle_zstd_decompressors: "list[ZstdDecompressor]" = []
 
 
 def _scan_zstd(data: memoryview) -> tuple[int, bool]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from ottla.wire.compression import Compression, compress, decompress
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_walk import Buffer
 from ottla.wire.records import (
     COMPRESSION_MASK,
     DECOMPRESSED_BYTES_MAX,
@@ -34,7 +35,6 @@ from ottla.wire.records import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
-    Buffer,
     Record,
     TimestampType,
     batch_size,

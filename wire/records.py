@@ -11,16 +11,14 @@ received batch in place and leaves the checksum alone.
 
 A broker touches batches, not records: it reads the header with one `unpack_from`, sums the bytes where they lie and
 walks the records area once to see that it holds exactly the records the header promises (`check_records`). The walk
-lives in `ottla.wire._native`, or here (`walk_records_python`) where no compiler was at hand. Records become objects
-only for coordinators, compaction, conversion and tests.
+is `ottla.wire.record_walk`'s. Records become objects only for coordinators, compaction, conversion and tests.
 
 Message sets of magic 0 and 1 are the business of `ottla.wire.legacy_records`; `iter_batches` and `read_header` show
 each of their messages as a batch of one, so that old segments can be walked like new ones.
 """
 
-import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -28,8 +26,8 @@ from crc32c import crc32c
 
 from ottla.wire.compression import Compression, compress, decompress
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_walk import Buffer, read_varint, read_varlong, walk_records
 
-Buffer = bytes | bytearray | memoryview
 WritableBuffer = bytearray | memoryview
 
 MAGIC_V2 = 2
@@ -227,122 +225,6 @@ class RecordsSummary(NamedTuple):
     offsets_are_consecutive: bool  # 0, 1, 2 ... count - 1
 
 
-def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position) of a zig-zag varint of at most 5 bytes; ValueError or IndexError where there is none."""
-    raw = shift = 0
-    while (byte := data[position]) > 127:
-        raw |= (byte & 127) << shift
-        shift += 7
-        position += 1
-        if shift > 28:
-            raise ValueError("varint is longer than 5 bytes")
-    raw = (raw | byte << shift) & 0xFFFFFFFF
-    return (raw >> 1) ^ -(raw & 1), position + 1
-
-
-def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """The same of at most 10 bytes and 64 bits."""
-    raw = shift = 0
-    while (byte := data[position]) > 127:
-        raw |= (byte & 127) << shift
-        shift += 7
-        position += 1
-        if shift > 63:
-            raise ValueError("varlong is longer than 10 bytes")
-    raw = (raw | byte << shift) & 0xFFFFFFFFFFFFFFFF
-    return (raw >> 1) ^ -(raw & 1), position + 1
-
-
-def _skip_headers(data: bytes, position: int, count: int) -> int:
-    if count < 0:
-        raise ValueError("negative header count")
-    for _ in range(count):
-        length, position = read_varint(data, position)
-        if length < 0:
-            raise ValueError("null header key")
-        length, position = read_varint(data, position + length)
-        if length > 0:
-            position += length
-    return position
-
-
-def _walk_record(data: bytes, position: int) -> tuple[int, int, int, int]:
-    """(next position, timestamp delta, offset delta, key length) of one record."""
-    length, position = read_varint(data, position)
-    end = position + length
-    if length < 1 or end > len(data):
-        raise ValueError("record length is out of range")
-    position += 1  # the attributes, which nobody uses
-    # Deltas and lengths mostly fit one byte; a call for each of them would double the time.
-    if (byte := data[position]) < 128:
-        timestamp_delta = (byte >> 1) ^ -(byte & 1)
-        position += 1
-    else:
-        timestamp_delta, position = read_varlong(data, position)
-    if (byte := data[position]) < 128:
-        offset_delta = (byte >> 1) ^ -(byte & 1)
-        position += 1
-    else:
-        offset_delta, position = read_varint(data, position)
-    key_length, position = read_varint(data, position)
-    if key_length > 0:
-        position += key_length
-    length, position = read_varint(data, position)
-    if length > 0:
-        position += length
-    if data[position] == 0:
-        position += 1
-    else:
-        length, position = read_varint(data, position)
-        position = _skip_headers(data, position, length)
-    if position != end:
-        raise ValueError("record does not end where its length says")
-    return end, timestamp_delta, offset_delta, key_length
-
-
-def walk_records_python(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int, int, bool, bool]:
-    """The twin of walk_records in _native.c: the same answers, the same ValueErrors."""
-    if not 0 <= start <= end <= len(buffer) or not 0 <= count <= 0x7FFFFFFF:
-        raise ValueError("no such area or count")
-    data = bytes(memoryview(buffer)[start:end])  # so that an index past the end of the area raises IndexError
-    minimum = maximum = position = 0
-    offset_of_maximum = -1
-    has_null_key = False
-    consecutive = True
-    for index in range(count):
-        try:
-            position, timestamp_delta, offset_delta, key_length = _walk_record(data, position)
-        except (ValueError, IndexError):
-            raise ValueError(f"record {index} is malformed") from None
-        if index == 0 or timestamp_delta > maximum:
-            maximum = timestamp_delta
-            offset_of_maximum = offset_delta
-        if index == 0 or timestamp_delta < minimum:
-            minimum = timestamp_delta
-        if key_length < 0:
-            has_null_key = True
-        if offset_delta != index:
-            consecutive = False
-    if position != len(data):
-        raise ValueError(f"bytes left after record {count - 1}")
-    return minimum, maximum, offset_of_maximum, has_null_key, consecutive
-
-
-def _choose_walk() -> Callable[[Buffer, int, int, int], tuple[int, int, int, bool, bool]]:
-    if os.environ.get("OTTLA_PURE_PYTHON") != "1":
-        try:
-            from ottla.wire._native import walk_records
-
-            return walk_records
-        except ImportError:
-            pass
-    return walk_records_python
-
-
-_walk_records = _choose_walk()
-IS_NATIVE = _walk_records is not walk_records_python
-
-
 def check_records(area: Buffer, count: int, start: int = 0, end: int | None = None) -> RecordsSummary:
     """Check that area[start:end], uncompressed, is exactly `count` good records; INVALID_RECORD where it is not.
 
@@ -350,7 +232,7 @@ def check_records(area: Buffer, count: int, start: int = 0, end: int | None = No
     long as it says, nothing after the last.
     """
     try:
-        return _new_tuple(RecordsSummary, _walk_records(area, start, len(area) if end is None else end, count))
+        return _new_tuple(RecordsSummary, walk_records(area, start, len(area) if end is None else end, count))
     except ValueError as error:
         raise invalid(str(error)) from None
 
@@ -391,10 +273,11 @@ def decode_records(batch_buffer: Buffer, start: int = 0, limit: int = DECOMPRESS
     if header.records_count == 0:  # what compaction leaves of a batch whose header still matters
         return iter(())
     check_records(area, header.records_count)
-    return _iter_records(area, header)
+    return iter_records(area, header)
 
 
-def _iter_records(area: bytes, header: BatchHeader) -> Iterator[Record]:
+def iter_records(area: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records of an uncompressed area that check_records has accepted for this header."""
     position = 0
     log_append_time = header.max_timestamp if header.is_log_append_time else None
     for _ in range(header.records_count):

@@ -30,10 +30,13 @@ import struct
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from crc32c import crc32c
+
 from ottla.wire.compression import Compression, decompressed_bound
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_walk import IS_NATIVE, Buffer
 from ottla.wire.records import (
+    ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
     CONTROL_FLAG,
     DECOMPRESSED_BYTES_MAX,
@@ -50,7 +53,6 @@ from ottla.wire.records import (
     Record,
     RecordsSummary,
     TimestampType,
-    assign_offsets,
     assign_timestamps,
     batch_size,
     build_batch,
@@ -80,6 +82,7 @@ _INLINE_BYTES_MAX = 16 * 1024 * 1024
 _INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
 
 _COUNT = struct.Struct(">i")
+_FRONT = struct.Struct(">qii")  # base offset, length, leader epoch
 _KEPT_ATTRIBUTES = COMPRESSION_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
 _new_tuple = tuple.__new__
 
@@ -160,7 +163,7 @@ class CheckedRecords(NamedTuple):
 
     def assign(self, next_offset: int, leader_epoch: int) -> ValidatedBatches:
         buffer, header, max_timestamp, log_append_time_ms = self
-        assign_offsets(buffer, 0, next_offset, leader_epoch)
+        _FRONT.pack_into(buffer, 0, next_offset, header[1], leader_epoch)  # none of it under the checksum
         header = _new_tuple(BatchHeader, (next_offset, header[1], leader_epoch, *header[3:]))
         last_offset = next_offset + header[6]
         return _new_tuple(
@@ -265,7 +268,7 @@ def _unexpected(message: str) -> KafkaError:
 # --- the batch --------------------------------------------------------------------------------------------------------
 
 
-def _check_batch(records: Buffer, size: int, rules: ValidationRules) -> BatchHeader:
+def _check_batch(records: memoryview, size: int, rules: ValidationRules) -> BatchHeader:
     is_client = rules.origin is AppendOrigin.CLIENT
     if size < RECORDS_OFFSET:
         raise corrupt(f"Record batch is corrupt (the size {size} is smaller than the overhead {RECORDS_OFFSET})")
@@ -273,7 +276,7 @@ def _check_batch(records: Buffer, size: int, rules: ValidationRules) -> BatchHea
     if is_client and header.base_offset != 0:
         raise invalid(f"The baseOffset of the record batch should be 0, but it is {header.base_offset}")
     _check_size(size, rules)
-    if not crc_is_valid(records, 0, size):
+    if crc32c(records[ATTRIBUTES_OFFSET:size]) != header.crc:
         raise corrupt(f"Record is corrupt (stored crc = {header.crc})")
     if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise _unexpected(f"Unknown compression type id: {header.attributes & COMPRESSION_MASK}")
@@ -441,9 +444,9 @@ def _rebuilt(
     """The batch with another codec. Its records keep their bytes, unless their offsets or timestamps are wrong."""
     _check_producer(header)
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
-    lowest = header.max_timestamp if is_log_append_time else header.base_timestamp + summary.min_timestamp_delta
-    if lowest < NO_TIMESTAMP:
-        raise _unexpected(f"Invalid negative timestamp {lowest}")
+    lowest = wrap_int64(header.base_timestamp + summary.min_timestamp_delta)
+    if (header.max_timestamp if is_log_append_time else lowest) < NO_TIMESTAMP:
+        raise _unexpected("Invalid negative timestamp")
     attributes = header.attributes & TRANSACTIONAL_FLAG | (LOG_APPEND_TIME_FLAG if rules.timestamp_type else 0)
     if summary.offsets_are_consecutive and not is_log_append_time:
         header = header._replace(base_offset=0, attributes=attributes, max_timestamp=max_timestamp)

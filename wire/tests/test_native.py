@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.wire.records import encode_record, encode_varint, walk_records_python
+from ottla.wire.record_walk import walk_records_python
+from ottla.wire.records import encode_record, encode_varint
 
 native = pytest.importorskip("ottla.wire._native", reason="installed without a compiler")
 if not hasattr(native, "walk_records"):
@@ -119,6 +120,6 @@ def test_the_environment_can_force_the_twin(value, expected):
     environment = {key: text for key, text in os.environ.items() if key != "OTTLA_PURE_PYTHON"}
     if value is not None:
         environment["OTTLA_PURE_PYTHON"] = value
-    code = "from ottla.wire.records import IS_NATIVE; print(IS_NATIVE)"
+    code = "from ottla.wire.record_walk import IS_NATIVE; print(IS_NATIVE)"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected

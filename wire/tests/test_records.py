@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_walk import read_varint, read_varlong
 from ottla.wire.records import (
     BatchHeader,
     ControlType,
@@ -33,8 +34,6 @@ from ottla.wire.records import (
     increment_sequence,
     iter_batches,
     read_header,
-    read_varint,
-    read_varlong,
     records_area,
 )
 
