@@ -22,8 +22,7 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression, compress, decompress
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_walk import Buffer, read_varint, read_varlong, walk_records

@@ -42,9 +42,8 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.wire.checksum import crc32c
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, ControlType, EndTxnMarker
 

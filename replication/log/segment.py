@@ -20,13 +20,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX, CorruptIndex, OffsetIndex, TimeIndex
 from ottla.replication.log.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, segment_path
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile
+from ottla.wire.checksum import crc32c
 from ottla.wire.records import BatchHeader, decode_records
 
 if TYPE_CHECKING:

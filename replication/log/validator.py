@@ -30,8 +30,7 @@ import struct
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
+from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression, decompressed_bound
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_walk import IS_NATIVE, Buffer

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from crc32c import crc32c
 
 from ottla.replication.coordination import (
     ANY_VERSION,
@@ -42,6 +41,7 @@ from ottla.replication.coordination import (
     Operation,
     SetData,
 )
+from ottla.wire.checksum import crc32c
 
 JOURNAL_NAME = "coordination.journal"
 NODES_PER_ENTRY = 500
