@@ -119,7 +119,7 @@ class Controller:
         """More partitions for a topic."""
         topic = self.cluster.topics.get(name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
         _check_increase(name, present, count)
         if assignments is not None and len(assignments) != count - present:

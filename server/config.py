@@ -19,6 +19,7 @@ from ottla.groupcoord.config import GroupConfig, TransactionConfig
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.inert_settings import FORMER_SETTINGS, inert_settings
 from ottla.wire.settings import (
+    CLASS,
     INT_MAX,
     LIST,
     LONG,
@@ -105,8 +106,12 @@ class ServerConfig:
     )
     request_timeout_ms: int = setting(30_000, doc="Longest wait for another broker.", effective=False)
     authorizer_class_name: str = setting("", doc="There is no authorizer; only an empty value is accepted.")
-    create_topic_policy_class_name: str | None = setting(None, doc="There are no policies; no value is accepted.")
-    alter_config_policy_class_name: str | None = setting(None, doc="There are no policies; no value is accepted.")
+    create_topic_policy_class_name: str | None = setting(
+        None, kind=CLASS, doc="There are no policies; no value is accepted."
+    )
+    alter_config_policy_class_name: str | None = setting(
+        None, kind=CLASS, doc="There are no policies; no value is accepted."
+    )
     config_providers: tuple[str, ...] = setting(
         (), dynamic="cluster-wide", doc="There are no providers; only an empty value is accepted."
     )
@@ -184,8 +189,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
     node_id = _node_id(server, static)
-    if "node.id" in static or "broker.id" in static:
-        static["node.id"] = static["broker.id"] = str(node_id)
+    static["node.id"] = static["broker.id"] = str(node_id)
     if not (server.log_dirs or server.log_dir):
         static["log.dirs"] = str(default_data_directory())
     return BrokerConfig(

@@ -2,7 +2,8 @@
 
 Behaviour
 * With delete.topic.enable=false everything is refused: TOPIC_DELETION_DISABLED, below v3 INVALID_REQUEST.
-* A name or id that comes twice, both or neither of name and id, or a name whose id was given too: INVALID_REQUEST.
+* A name or id that comes twice, or both or neither of name and id: INVALID_REQUEST. So is a topic given by name and by
+  id; then it is told once, and not deleted.
 * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID, told without a name.
 * The answer goes out when the topic is gone for good and its name can be used again; its files go a little later.
 """
@@ -58,18 +59,22 @@ def _sorted_out(
 ) -> tuple[list[_Asked], list[DeletableTopicResult]]:
     """Which topics can be deleted, and the answers for everything else."""
     counts = Counter((state.name, state.topic_id) for state in named)
-    ids_given = {state.topic_id for state in named if state.name is None}
-    to_delete: list[_Asked] = []
+    to_delete: dict[bytes, _Asked] = {}
     responses: list[DeletableTopicResult] = []
-    for (name, topic_id), count in counts.items():
+    for (name, topic_id), count in sorted(counts.items(), key=lambda item: item[0][0] is not None):  # ids first
         try:
-            to_delete.append(_found(cluster, name, topic_id, count, ids_given))
+            found = _found(cluster, name, topic_id, count)
         except KafkaError as error:
             responses.append(_response(name, topic_id, error))
-    return to_delete, responses
+            continue
+        if to_delete.setdefault(found.topic_id, found) is not found:
+            del to_delete[found.topic_id]
+            message = "The provided topic name maps to an ID that was already supplied."
+            responses.append(_response(found.name, found.topic_id, KafkaError(ErrorCode.INVALID_REQUEST, message)))
+    return list(to_delete.values()), responses
 
 
-def _found(cluster: ClusterState, name: str | None, topic_id: bytes, count: int, ids_given: set[bytes]) -> _Asked:
+def _found(cluster: ClusterState, name: str | None, topic_id: bytes, count: int) -> _Asked:
     if name is None:
         return _found_by_id(cluster, topic_id, count)
     if topic_id != ZERO_UUID:
@@ -80,8 +85,6 @@ def _found(cluster: ClusterState, name: str | None, topic_id: bytes, count: int,
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise KafkaError(code, code.message)
-    if topic.topic_id in ids_given:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
     return _Asked(name, topic.topic_id)
 
 

@@ -54,16 +54,20 @@ def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
     view.with_operations = request.include_topic_authorized_operations
     if request.topics is None or (context.api_version == 0 and not request.topics):
         topics: Sequence[TopicState] = list(context.broker.cluster.topics.values())
-        return _answer(view, request, topics, [])
+        return _answer(view, request, topics)
     if context.api_version < ASK_BY_ID_SINCE and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics
     ):
         return _refused(request)
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
-        return _answer(view, request, *_by_id(view, ids))
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
-    return _answer(view, request, *_by_name(view, names, context.broker, request.allow_auto_topic_creation))
+        found, unknown = _by_id(view, ids)
+        return _answer(view, request, found, before=unknown)
+    if any(topic.name is None for topic in request.topics):
+        return _refused(request)
+    names = dict.fromkeys(topic.name or "" for topic in request.topics)
+    found, missing = _by_name(view, names, context.broker, request.allow_auto_topic_creation)
+    return _answer(view, request, found, after=missing)
 
 
 class TopicView:
@@ -168,9 +172,13 @@ def _by_name(
 
 
 def _answer(
-    view: TopicView, request: MetadataRequest, topics: Sequence[TopicState], missing: list[MetadataResponseTopic]
+    view: TopicView,
+    request: MetadataRequest,
+    topics: Sequence[TopicState],
+    *,
+    before: Sequence[MetadataResponseTopic] = (),
+    after: Sequence[MetadataResponseTopic] = (),
 ) -> Answer:
-    """The whole answer; as in Kafka topics that exist come first."""
     with_cluster_operations = request.include_cluster_authorized_operations
     response = MetadataResponse(
         brokers=[
@@ -179,19 +187,20 @@ def _answer(
         ],
         cluster_id=view.cluster.cluster_id,
         controller_id=view.cluster.controller_id,
-        topics=[],
+        topics=list(before),
         cluster_authorized_operations=CLUSTER_OPERATIONS if with_cluster_operations else OPERATIONS_NOT_ASKED,
     )
     if len(topics) <= PARTITIONS_PER_SLICE and sum(len(each.partitions) for each in topics) <= PARTITIONS_PER_SLICE:
-        response.topics = [*map(view.topic, topics), *missing]
+        response.topics += map(view.topic, topics)
+        response.topics += after
         return response
-    return _in_slices(view, topics, missing, response)
+    return _in_slices(view, topics, after, response)
 
 
 async def _in_slices(
     view: TopicView,
     topics: Sequence[TopicState],
-    missing: list[MetadataResponseTopic],
+    after: Sequence[MetadataResponseTopic],
     response: MetadataResponse,
 ) -> MetadataResponse:
     """Add the topics a slice at a time. A topic's own partitions may be more than a slice, so they count too."""
@@ -202,12 +211,12 @@ async def _in_slices(
         if told >= PARTITIONS_PER_SLICE:
             await trio.lowlevel.checkpoint()
             told = 0
-    response.topics += missing
+    response.topics += after
     return response
 
 
 def _refused(request: MetadataRequest) -> MetadataResponse:
-    """The answer to a request that uses ids or null names before they were introduced."""
+    """The answer to a request that uses ids or null names before they were introduced, or that names nothing."""
     topics = [
         MetadataResponseTopic(
             error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
