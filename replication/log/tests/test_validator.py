@@ -1,0 +1,728 @@
+"""Every refusal here was asked of Apache Kafka 4.3.1 with the same bytes; exceptions say so."""
+
+import struct
+import zlib
+from contextlib import suppress
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.replication.config import LogConfig
+from ottla.replication.log.validator import (
+    AppendOrigin,
+    InvalidRecords,
+    ValidationRules,
+    check_produce_request_records,
+    check_produced,
+    is_expensive,
+    validate_produced,
+)
+from ottla.wire.compression import Compression, compress
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.legacy_records import encode_message_set
+from ottla.wire.records import (
+    ControlType,
+    EndTxnMarker,
+    Record,
+    TimestampType,
+    crc_is_valid,
+    decode_records,
+    encode_batch,
+    encode_end_txn_marker,
+    encode_record,
+    encode_varint,
+    read_header,
+)
+
+NOW = 1_800_000_000_000
+HOUR = 3_600_000
+CODECS = list(Compression)
+COMPRESSED = [codec for codec in CODECS if codec != Compression.NONE]
+RECORD = encode_record(0, 0, None, b"v")
+TWO_RECORDS = RECORD + encode_record(1, 0, None, b"v")
+LOG_APPEND_TIME = ValidationRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
+COMPACTED = ValidationRules(compacted=True)
+
+
+def batch(
+    area: bytes = RECORD,
+    count: int = 1,
+    *,
+    base: int = 0,
+    length: int | None = None,
+    magic: int = 2,
+    crc: int | None = None,
+    attributes: int = 0,
+    last_offset_delta: int | None = None,
+    base_timestamp: int = NOW,
+    max_timestamp: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """A batch of anything, with the checksum that belongs to it unless another is given."""
+    checked = struct.pack(
+        ">hiqqqhii",
+        attributes,
+        count - 1 if last_offset_delta is None else last_offset_delta,
+        base_timestamp,
+        base_timestamp if max_timestamp is None else max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    checked += area
+    front = struct.pack(
+        ">qiibI",
+        base,
+        len(checked) + 9 if length is None else length,
+        -1,
+        magic,
+        crc32c(checked) if crc is None else crc,
+    )
+    return front + checked
+
+
+def validate(records: bytes, rules: ValidationRules = ValidationRules(), **options):  # noqa: B008
+    return validate_produced(
+        memoryview(bytearray(records)),
+        rules,
+        next_offset=options.get("next_offset", 100),
+        leader_epoch=options.get("leader_epoch", 7),
+        now_ms=NOW,
+        topic_partition="orders-3",
+    )
+
+
+def refusal(records: bytes, rules: ValidationRules = ValidationRules()) -> KafkaError:  # noqa: B008
+    with pytest.raises(KafkaError) as caught:
+        validate(records, rules)
+    return caught.value
+
+
+def body(*parts: bytes) -> bytes:
+    joined = b"".join(parts)
+    return encode_varint(len(joined)) + joined
+
+
+# --- what the request may hold ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("records", "version", "code"),
+    [
+        (None, 9, ErrorCode.INVALID_RECORD),  # Kafka never answers this one
+        (b"", 9, ErrorCode.INVALID_RECORD),
+        (b"abc", 3, ErrorCode.INVALID_RECORD),
+        (batch(length=1000), 9, ErrorCode.INVALID_RECORD),
+        (batch(length=13), 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch(length=-1), 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch(magic=0), 9, ErrorCode.INVALID_RECORD),
+        (batch(magic=1), 3, ErrorCode.INVALID_RECORD),
+        (batch(magic=3), 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch(magic=-1), 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch() + batch(), 9, ErrorCode.INVALID_RECORD),
+        (batch() + batch(magic=9), 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch() + bytes(20), 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch(attributes=4), 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    ],
+)
+def test_requests_may_hold_one_batch_of_magic_2(records, version, code):
+    with pytest.raises(KafkaError) as caught:
+        check_produce_request_records(records, version)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("records", "version"),
+    [
+        (batch(), 3),
+        (batch(attributes=4), 7),
+        (batch() + bytes(10), 9),
+        (batch() + batch()[:-1], 9),
+        (encode_message_set([Record(0, NOW, None, b"v")], 1), 2),
+        (b"", 2),
+    ],
+)
+def test_requests_of_their_version_pass(records, version):
+    check_produce_request_records(records, version)
+    check_produce_request_records(memoryview(records), version)
+
+
+# --- the batch --------------------------------------------------------------------------------------------------------
+
+REFUSED_BATCHES = {
+    "nothing": (b"", ErrorCode.INVALID_RECORD),
+    "cut off": (batch()[:-1], ErrorCode.INVALID_RECORD),
+    "base offset 5": (batch(base=5), ErrorCode.INVALID_RECORD),
+    "base offset -1": (batch(base=-1), ErrorCode.INVALID_RECORD),
+    "length 14": (batch(length=14), ErrorCode.CORRUPT_MESSAGE),
+    "length 48": (batch(length=48), ErrorCode.CORRUPT_MESSAGE),
+    "length one too high": (batch(length=len(RECORD) + 50) + b"\0", ErrorCode.CORRUPT_MESSAGE),
+    "wrong checksum": (batch(crc=1), ErrorCode.CORRUPT_MESSAGE),
+    "base offset and checksum": (batch(base=1, crc=1), ErrorCode.INVALID_RECORD),
+    "codec and checksum": (batch(attributes=7, crc=1), ErrorCode.CORRUPT_MESSAGE),
+    "codec 5": (batch(attributes=5), ErrorCode.UNKNOWN_SERVER_ERROR),
+    "codec 7 and count": (batch(attributes=7, last_offset_delta=5), ErrorCode.UNKNOWN_SERVER_ERROR),
+    "two batches": (batch() + batch(), ErrorCode.INVALID_RECORD),
+    "control": (batch(attributes=0x20), ErrorCode.INVALID_RECORD),
+    "no records": (batch(b"", 0), ErrorCode.INVALID_RECORD),
+    "count 0": (batch(count=0, last_offset_delta=0), ErrorCode.INVALID_RECORD),
+    "count -1": (batch(count=-1, last_offset_delta=0), ErrorCode.INVALID_RECORD),
+    "last offset delta -1": (batch(last_offset_delta=-1), ErrorCode.INVALID_RECORD),
+    "last offset delta 1": (batch(last_offset_delta=1), ErrorCode.INVALID_RECORD),
+    "last offset delta highest": (batch(last_offset_delta=2**31 - 1), ErrorCode.INVALID_RECORD),
+    "count too high": (batch(RECORD, 2), ErrorCode.INVALID_RECORD),
+    "count too low": (batch(TWO_RECORDS, 1), ErrorCode.INVALID_RECORD),
+    "producer id without sequence": (batch(producer_id=5, producer_epoch=0), ErrorCode.INVALID_RECORD),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BATCHES)
+def test_batch_is_refused(name):
+    records, code = REFUSED_BATCHES[name]
+    error = refusal(records)
+    assert error.code == code
+    assert not isinstance(error, InvalidRecords)  # so the client gets the code alone
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attributes": 0x7F80},
+        {"attributes": 0x40},
+        {"attributes": 0x10, "producer_id": 5, "producer_epoch": 0, "base_sequence": 0},
+        {"base_timestamp": 0},
+        {"base_timestamp": -1},
+        {"base_timestamp": -5, "max_timestamp": -1},
+        {"producer_id": 5, "producer_epoch": -1, "base_sequence": 0},
+        {"producer_id": -2, "producer_epoch": 0},
+        {"base_sequence": 5},
+    ],
+    ids=str,
+)
+def test_batch_is_accepted_unchanged(options):
+    sent = batch(**options)
+    assert bytes(validate(sent).buffer)[16:] == sent[16:]
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_offsets_and_epoch_are_assigned_in_place(codec):
+    buffer = bytearray(encode_batch([Record(0, NOW - index, b"k", b"v") for index in range(3)], compression=codec))
+    view = memoryview(buffer)
+    result = validate_produced(view, ValidationRules(), next_offset=2**40, leader_epoch=9, now_ms=NOW)
+    (header,) = result.batches
+    assert result.buffer is view
+    assert header == read_header(buffer)
+    assert crc_is_valid(buffer, 0, len(buffer))
+    assert (header.base_offset, header.partition_leader_epoch, header.records_count) == (2**40, 9, 3)
+    assert (result.first_offset, result.last_offset) == (2**40, 2**40 + 2)
+    assert (result.max_timestamp, result.offset_of_max_timestamp) == (NOW, 2**40 + 2)
+    assert result.log_append_time_ms == -1
+    assert [record.offset for record in decode_records(buffer)] == [2**40, 2**40 + 1, 2**40 + 2]
+
+
+def test_checking_needs_no_offsets_and_assigning_no_checks():
+    checked = check_produced(memoryview(bytearray(batch())), ValidationRules(), now_ms=NOW)
+    for offset in (5, 6):
+        result = checked.assign(offset, 1)
+        assert read_header(result.buffer).base_offset == result.first_offset == offset
+
+
+def test_what_is_cut_off_behind_the_batch_is_not_appended():
+    sent = batch()
+    assert len(validate(sent + bytes(10)).buffer) == len(validate(sent + sent[:40]).buffer) == len(sent)
+
+
+def test_a_read_only_buffer_is_copied():
+    sent = batch()
+    result = validate_produced(memoryview(sent), ValidationRules(), next_offset=5, leader_epoch=1, now_ms=NOW)
+    assert read_header(result.buffer).base_offset == 5
+    assert read_header(sent).base_offset == 0
+
+
+def test_uncompressed_offset_deltas_are_taken_as_they_come():
+    for deltas in ((5, 9), (1, 0)):
+        area = b"".join(encode_record(delta, 0, None, b"v") for delta in deltas)
+        assert [record.offset for record in decode_records(validate(batch(area, 2)).buffer)] == [
+            100 + delta for delta in deltas
+        ]
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_compressed_offset_deltas_must_count_from_0(codec):
+    area = encode_record(5, 0, None, b"v") + encode_record(9, 0, None, b"v")
+    assert refusal(batch(compress(codec, area), 2, attributes=codec)).code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+ZERO, NULL = b"\0", b"\1"
+BAD_RECORDS = {
+    "length one too high": bytes((RECORD[0] + 2,)) + RECORD[1:],
+    "length one too low": bytes((RECORD[0] - 2,)) + RECORD[1:],
+    "negative length": encode_varint(-5) + RECORD[1:],
+    "negative header count": body(ZERO, ZERO, ZERO, NULL, NULL, NULL),
+    "missing headers": body(ZERO, ZERO, ZERO, NULL, NULL, b"\x0a"),
+    "null header key": body(ZERO, ZERO, ZERO, NULL, NULL, b"\x02", NULL, NULL),
+    "key too long": body(ZERO, ZERO, ZERO, b"\x7e", b"k", NULL, ZERO),
+    "empty": ZERO,
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_malformed_records_are_refused(codec, name):
+    # Kafka overlooks the lengths of records in compressed batches; their consumers do not.
+    error = refusal(batch(compress(codec, BAD_RECORDS[name]), 1, attributes=codec))
+    assert error.code == ErrorCode.INVALID_RECORD
+    assert not isinstance(error, InvalidRecords)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("area", [b"garbage bytes here", b"\0" * 20])
+def test_garbage_instead_of_compressed_records_is_refused(codec, area):
+    assert refusal(batch(area, 1, attributes=codec)).code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_wrong_counts_of_compressed_records_are_refused(codec):
+    for count in (1, 3):
+        assert refusal(batch(compress(codec, TWO_RECORDS), count, attributes=codec)).code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_decompression_is_bounded(codec):
+    rules = ValidationRules(decompressed_bytes_max=10_000)
+    area = compress(codec, encode_record(0, 0, None, bytes(20_000)))
+    assert refusal(batch(area, 1, attributes=codec), rules).code == ErrorCode.MESSAGE_TOO_LARGE  # Kafka takes any size
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+NO_KEY = "Compacted topic cannot accept message without key in topic partition orders-3"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_compacted_topics_need_keys(codec):
+    area = encode_record(0, 0, b"k", b"v") + encode_record(1, 0, None, b"v")
+    error = refusal(batch(compress(codec, area), 2, attributes=codec), COMPACTED)
+    assert isinstance(error, InvalidRecords)
+    assert error.code == ErrorCode.INVALID_RECORD
+    assert error.record_errors == [(1, NO_KEY)]
+    assert error.message == (
+        "One or more records have been rejected due to 1 record errors in total, and only showing the first three "
+        f"errors at most: [RecordError(batchIndex=1, message='{NO_KEY}')]"
+    )
+    assert validate(batch(encode_record(0, 0, b"", b"v")), COMPACTED)
+    assert validate(batch(area, 2))
+
+
+def test_all_bad_records_are_named_but_three_in_the_message():
+    area = b"".join(encode_record(index, 0, None, b"v") for index in range(5))
+    error = refusal(batch(area, 5), COMPACTED)
+    assert isinstance(error, InvalidRecords) and error.message is not None
+    assert [index for index, _ in error.record_errors] == [0, 1, 2, 3, 4]
+    assert error.message.count("RecordError(") == 3
+    assert "due to 5 record errors in total" in error.message
+
+
+def test_malformed_records_come_before_missing_keys():
+    area = RECORD + BAD_RECORDS["negative header count"]
+    assert not isinstance(refusal(batch(area, 2), COMPACTED), InvalidRecords)
+
+
+# --- timestamps -------------------------------------------------------------------------------------------------------
+
+
+def out_of_range(timestamp: int, index: int, earliest: int) -> tuple[int, str]:
+    return index, (
+        f"Timestamp {timestamp} of message with offset {index} is out of range. "
+        f"The timestamp should be within [{earliest}, {NOW + HOUR}]"
+    )
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_timestamps_in_the_future_are_refused(codec):
+    area = RECORD + encode_record(1, HOUR + 1, None, b"v") + encode_record(2, HOUR, None, b"v")
+    error = refusal(batch(compress(codec, area), 3, attributes=codec))
+    assert isinstance(error, InvalidRecords)
+    assert error.code == ErrorCode.INVALID_TIMESTAMP
+    assert error.message == "One or more records have been rejected due to invalid timestamp"
+    assert error.record_errors == [out_of_range(NOW + HOUR + 1, 1, NOW - (2**63 - 1))]
+
+
+def test_timestamps_too_far_in_the_past_are_refused():
+    rules = ValidationRules(timestamp_before_max_ms=1000)
+    area = encode_record(0, -1000, None, b"v") + encode_record(1, -1001, None, b"v")
+    error = refusal(batch(area, 2), rules)
+    assert isinstance(error, InvalidRecords)
+    assert error.record_errors == [out_of_range(NOW - 1001, 1, NOW - 1000)]
+    assert validate(batch(base_timestamp=-1), rules)  # no timestamp is no old timestamp
+
+
+def test_timestamps_that_overflow_are_refused():
+    error = refusal(batch(encode_record(0, 2**63 - 1, None, b"v")))
+    assert isinstance(error, InvalidRecords)
+    assert error.record_errors == [out_of_range(NOW + 2**63 - 1 - 2**64, 0, NOW - (2**63 - 1))]
+
+
+def test_a_bad_timestamp_decides_the_code_of_mixed_errors():
+    area = RECORD + encode_record(1, 2 * HOUR, b"k", b"v")
+    error = refusal(batch(area, 2), COMPACTED)
+    assert isinstance(error, InvalidRecords)
+    assert error.code == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in error.record_errors] == [0, 1]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("claimed", [5, -7, NOW + 10**9])
+def test_a_wrong_maximum_timestamp_is_corrected(codec, claimed):
+    area = RECORD + encode_record(1, -9, None, b"v")
+    result = validate(batch(compress(codec, area), 2, attributes=codec, max_timestamp=claimed))
+    assert result.max_timestamp == read_header(result.buffer).max_timestamp == result.batches[0].max_timestamp == NOW
+    assert crc_is_valid(result.buffer, 0, len(result.buffer))
+
+
+def test_the_maximum_timestamp_is_never_below_none():
+    assert validate(batch(base_timestamp=-5)).max_timestamp == -1
+
+
+def test_any_timestamp_passes_without_limits():
+    rules = ValidationRules(timestamp_after_max_ms=2**63 - 1)
+    assert validate(batch(base_timestamp=NOW + 10**12), rules).max_timestamp == NOW + 10**12
+
+
+# --- LogAppendTime ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_log_append_time_replaces_the_timestamps(codec):
+    records = [Record(0, 5, None, b"v"), Record(0, NOW + 10**10, None, b"w")]
+    result = validate(encode_batch(records, compression=codec), LOG_APPEND_TIME)
+    assert result.log_append_time_ms == result.max_timestamp == NOW
+    assert result.batches[0].is_log_append_time
+    assert crc_is_valid(result.buffer, 0, len(result.buffer))
+    assert [record.timestamp for record in decode_records(result.buffer)] == [NOW, NOW]
+
+
+@pytest.mark.parametrize(
+    ("codec", "text"),
+    [
+        (Compression.NONE, "DefaultRecord(offset=0, timestamp=1800000000000, key=0 bytes, value=1 bytes)"),
+        (Compression.GZIP, "PartialDefaultRecord(offset=0, timestamp=1800000000000, key=-1 bytes, value=1 bytes)"),
+    ],
+)
+def test_clients_may_not_claim_log_append_time_on_such_topics(codec, text):
+    error = refusal(batch(compress(codec, RECORD), attributes=8 | codec), LOG_APPEND_TIME)
+    assert isinstance(error, InvalidRecords)
+    assert error.code == ErrorCode.INVALID_TIMESTAMP
+    message = f"Invalid timestamp type in message {text}. Producer should not set timestamp type to LogAppendTime."
+    assert error.record_errors == [(0, message)]
+
+
+def test_a_claim_of_log_append_time_is_dropped_on_other_topics():
+    result = validate(batch(attributes=8, base_timestamp=3, max_timestamp=NOW))
+    assert (result.max_timestamp, result.log_append_time_ms) == (NOW, -1)
+    assert not read_header(result.buffer).is_log_append_time
+
+
+def test_a_claim_of_log_append_time_without_a_time_is_refused():
+    assert refusal(batch(attributes=8, max_timestamp=-1)).code == ErrorCode.INVALID_TIMESTAMP
+    assert refusal(batch(attributes=8, max_timestamp=NOW + 2 * HOUR)).code == ErrorCode.INVALID_TIMESTAMP
+
+
+# --- other codecs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", CODECS)
+@pytest.mark.parametrize("target", CODECS)
+def test_batches_get_the_codec_of_the_topic(source, target):
+    records = [Record(0, NOW - index, b"k", b"value " * 20, ((b"h", b"1"),)) for index in range(5)]
+    sent = encode_batch(
+        records, compression=source, producer_id=4, producer_epoch=2, base_sequence=9, is_transactional=True
+    )
+    result = validate(sent, ValidationRules(compression=target))
+    (header,) = result.batches
+    assert header == read_header(result.buffer)
+    assert crc_is_valid(result.buffer, 0, len(result.buffer))
+    assert (header.compression, header.base_offset, header.partition_leader_epoch) == (target, 100, 7)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4, 2, 9)
+    assert header.is_transactional and header.max_timestamp == result.max_timestamp == NOW
+    assert list(decode_records(result.buffer)) == [
+        record._replace(offset=100 + index) for index, record in enumerate(records)
+    ]
+
+
+def test_recompression_sets_log_append_time():
+    rules = LOG_APPEND_TIME._replace(compression=Compression.ZSTD)
+    result = validate(batch(TWO_RECORDS, 2), rules)
+    assert result.batches[0].is_log_append_time and result.batches[0].compression is Compression.ZSTD
+    assert (result.max_timestamp, result.log_append_time_ms) == (NOW, NOW)
+
+
+@pytest.mark.parametrize("source", [Compression.NONE, Compression.LZ4])
+def test_recompression_renumbers_the_records(source):
+    area = encode_record(1, 0, None, b"a") + encode_record(0, 0, None, b"b")
+    result = validate(
+        batch(compress(source, area), 2, attributes=source), ValidationRules(compression=Compression.GZIP)
+    )
+    assert [(record.offset, record.value) for record in decode_records(result.buffer)] == [(100, b"a"), (101, b"b")]
+
+
+def test_recompression_keeps_the_one_timestamp_of_a_batch_that_claims_log_append_time():
+    sent = batch(TWO_RECORDS, 2, attributes=8, base_timestamp=5, max_timestamp=NOW)
+    result = validate(sent, ValidationRules(compression=Compression.GZIP))
+    assert [record.timestamp for record in decode_records(result.buffer)] == [NOW, NOW]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base_timestamp": -5},
+        {"producer_id": 5, "producer_epoch": -1, "base_sequence": 0},
+        {"attributes": 0x10},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_built_again_is_an_unknown_server_error(options):
+    assert refusal(batch(**options), ValidationRules(compression=Compression.GZIP)).code == (
+        ErrorCode.UNKNOWN_SERVER_ERROR
+    )
+
+
+def test_levels_reach_the_codec():
+    area = b"".join(encode_record(index, 0, None, b"%d" % (index * 7919)) for index in range(500))
+    sizes = [
+        len(validate(batch(area, 500), ValidationRules(compression=Compression.ZSTD, compression_level=level)).buffer)
+        for level in (-100, 19)
+    ]
+    assert sizes[0] > sizes[1]
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def test_batches_may_be_as_large_as_max_message_bytes():
+    sent = batch()
+    assert validate(sent, ValidationRules(max_message_bytes=len(sent)))
+    small = ValidationRules(max_message_bytes=len(sent) - 1)
+    assert refusal(sent, small).code == ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(batch(crc=1), small).code == ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(batch(base=1), small).code == ErrorCode.INVALID_RECORD
+
+
+def test_batches_must_fit_after_recompression_too():
+    sent = batch(compress(Compression.ZSTD, encode_record(0, 0, None, bytes(3000))), attributes=4)
+    assert validate(sent, ValidationRules(max_message_bytes=1000))
+    rules = ValidationRules(max_message_bytes=1000, compression=Compression.NONE)
+    assert refusal(sent, rules).code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+# --- coordinators -----------------------------------------------------------------------------------------------------
+
+COORDINATOR = ValidationRules(origin=AppendOrigin.COORDINATOR, compacted=True, compression=Compression.GZIP)
+
+
+def test_coordinators_may_write_control_batches_which_stay_as_they_are():
+    marker = encode_end_txn_marker(
+        EndTxnMarker(ControlType.COMMIT, 1), timestamp_ms=NOW, producer_id=4, producer_epoch=0, base_offset=55
+    )
+    result = validate(marker, COORDINATOR)
+    assert bytes(result.buffer)[16:] == marker[16:]
+    assert result.first_offset == 100
+
+
+def test_coordinators_are_still_checked_for_damage():
+    assert refusal(batch(crc=1), COORDINATOR).code == ErrorCode.CORRUPT_MESSAGE
+    assert refusal(batch(RECORD, 2), COORDINATOR).code == ErrorCode.INVALID_RECORD
+
+
+# --- message sets of magic 0 and 1 ------------------------------------------------------------------------------------
+
+OLD_RECORDS = [Record(index, NOW - index, b"k%d" % index, b"v") for index in range(3)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("source", [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
+@pytest.mark.parametrize("target", [None, Compression.NONE, Compression.ZSTD])
+def test_message_sets_become_one_batch(magic, source, target):
+    result = validate(encode_message_set(OLD_RECORDS, magic, compression=source), ValidationRules(compression=target))
+    (header,) = result.batches
+    assert header == read_header(result.buffer)
+    assert (header.magic, header.base_offset, header.records_count) == (2, 100, 3)
+    assert header.compression == (source if target is None else target)
+    assert crc_is_valid(result.buffer, 0, len(result.buffer))
+    assert result.max_timestamp == header.max_timestamp == (NOW if magic else -1)
+    assert list(decode_records(result.buffer)) == [
+        record._replace(offset=100 + index, timestamp=record.timestamp if magic else -1)
+        for index, record in enumerate(OLD_RECORDS)
+    ]
+
+
+def test_message_sets_get_log_append_time():
+    result = validate(encode_message_set(OLD_RECORDS, 0), LOG_APPEND_TIME)
+    assert [record.timestamp for record in decode_records(result.buffer)] == [NOW] * 3
+    assert result.log_append_time_ms == NOW
+
+
+def damaged(message_set: bytes) -> bytes:
+    return message_set[:-1] + bytes((message_set[-1] ^ 1,))
+
+
+def rewrapped(inner: bytes) -> bytes:
+    """A gzip wrapper of magic 1 around anything."""
+    outer = encode_message_set([Record(0, NOW, None, compress(Compression.GZIP, inner))], 1)
+    body = outer[16:17] + b"\x01" + outer[18:]
+    return outer[:12] + struct.pack(">I", zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("message_set", "code"),
+    [
+        (damaged(encode_message_set(OLD_RECORDS, 1)), ErrorCode.CORRUPT_MESSAGE),
+        (rewrapped(damaged(encode_message_set(OLD_RECORDS, 1))), ErrorCode.CORRUPT_MESSAGE),
+        (rewrapped(encode_message_set(OLD_RECORDS, 0)), ErrorCode.INVALID_RECORD),
+        (rewrapped(encode_message_set(OLD_RECORDS, 1)) * 2, ErrorCode.INVALID_RECORD),
+        (encode_message_set(OLD_RECORDS, 1) + encode_message_set(OLD_RECORDS, 0), ErrorCode.INVALID_RECORD),
+        (encode_message_set([Record(0, NOW + 2 * HOUR, None, b"v")], 1), ErrorCode.INVALID_TIMESTAMP),
+        (encode_message_set([Record(0, -5, None, b"v")], 1), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_bad_message_sets_are_refused(message_set, code):
+    assert refusal(message_set).code == code
+
+
+def test_messages_for_compacted_topics_need_keys():
+    error = refusal(encode_message_set([Record(0, NOW, b"k", b"v"), Record(1, NOW, None, b"v")], 1), COMPACTED)
+    assert isinstance(error, InvalidRecords)
+    assert error.record_errors == [(0, NO_KEY)]  # every plain message is a batch of its own
+    inner = encode_message_set([Record(0, NOW, b"k", b"v"), Record(1, NOW, None, b"v")], 1)
+    error = refusal(rewrapped(inner), COMPACTED)
+    assert isinstance(error, InvalidRecords)
+    assert error.record_errors == [(1, NO_KEY)]
+
+
+def test_message_sizes_are_checked_one_by_one_and_then_together():
+    message_set = encode_message_set([Record(index, NOW, b"k", bytes(300)) for index in range(4)], 1)
+    assert refusal(message_set, ValidationRules(max_message_bytes=300)).code == ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(message_set, ValidationRules(max_message_bytes=1000)).code == ErrorCode.MESSAGE_TOO_LARGE
+    assert validate(message_set, ValidationRules(max_message_bytes=2000))
+
+
+# --- where to run it --------------------------------------------------------------------------------------------------
+
+
+def test_common_batches_are_checked_at_once():
+    small = [Record(0, NOW, None, b"v" * 100)] * 100
+    for codec in CODECS:
+        if codec != Compression.GZIP:
+            assert not is_expensive(encode_batch(small, compression=codec))
+    assert not is_expensive(encode_batch([Record(0, NOW, None, bytes(1_000_000))]))
+    assert not is_expensive(b"") and not is_expensive(bytes(61)) and not is_expensive(batch(attributes=7))
+    assert not is_expensive(encode_message_set(OLD_RECORDS, 1))
+
+
+def test_batches_that_may_take_long_are_for_a_thread():
+    assert is_expensive(encode_batch([Record(0, NOW, None, bytes(4_000_000))], compression=Compression.ZSTD))
+    assert is_expensive(encode_batch([Record(0, NOW, None, bytes(4_000_000))], compression=Compression.LZ4))
+    assert is_expensive(encode_batch([Record(0, NOW, None, bytes(4_000_000))], compression=Compression.SNAPPY))
+    assert is_expensive(encode_batch([Record(0, NOW, None, bytes(4_000_000))], compression=Compression.GZIP))
+    assert is_expensive(batch(count=100_000))
+    assert is_expensive(encode_message_set(OLD_RECORDS, 1, compression=Compression.GZIP))
+    assert is_expensive(encode_message_set([Record(0, NOW, None, bytes(100_000))], 1))
+
+
+def test_recompression_is_for_a_thread_sooner():
+    sent = encode_batch([Record(0, NOW, None, bytes(100_000))])
+    assert not is_expensive(sent, ValidationRules())
+    assert not is_expensive(sent, ValidationRules(compression=Compression.NONE))
+    assert is_expensive(sent, ValidationRules(compression=Compression.ZSTD))
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def test_rules_from_a_topic_configuration():
+    assert ValidationRules.from_config(LogConfig()) == ValidationRules()
+    rules = ValidationRules.from_config(
+        LogConfig(
+            cleanup_policy=("compact", "delete"),
+            compression_type="lz4",
+            compression_lz4_level=5,
+            max_message_bytes=123,
+            message_timestamp_type="LogAppendTime",
+            message_timestamp_before_max_ms=4,
+            message_timestamp_after_max_ms=5,
+        ),
+        AppendOrigin.COORDINATOR,
+    )
+    assert rules == ValidationRules(
+        123, True, Compression.LZ4, 5, TimestampType.LOG_APPEND_TIME, 4, 5, AppendOrigin.COORDINATOR
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [("producer", None), ("uncompressed", Compression.NONE), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)],
+)
+def test_rules_know_every_compression_type(name, codec):
+    assert ValidationRules.from_config(LogConfig(compression_type=name)).compression == codec
+
+
+def test_the_decompression_limit_grows_with_max_message_bytes():
+    assert ValidationRules.from_config(LogConfig(max_message_bytes=1 << 30)).decompressed_bytes_max == 10 << 30
+
+
+# --- anything ---------------------------------------------------------------------------------------------------------
+
+ALL_RULES = [
+    ValidationRules(),
+    COMPACTED,
+    LOG_APPEND_TIME,
+    ValidationRules(compression=Compression.GZIP, timestamp_before_max_ms=1000),
+    COORDINATOR,
+]
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_damaged_batches_are_refused_with_a_kafka_error_or_make_a_good_batch(data):
+    codec = data.draw(st.sampled_from(CODECS))
+    area = bytearray(TWO_RECORDS + encode_record(2, 5, b"key", b"value", [(b"h", None)]))
+    for _ in range(data.draw(st.integers(0, 2))):
+        area[data.draw(st.integers(0, len(area) - 1))] = data.draw(st.integers(0, 255))
+    stored = bytearray(compress(codec, area))
+    for _ in range(data.draw(st.integers(0, 1))):
+        stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
+    sent = batch(
+        bytes(stored),
+        data.draw(st.sampled_from([3, 3, 3, 2, -1])),
+        attributes=codec | data.draw(st.sampled_from([0, 0, 8, 0x10, 0x40])),
+        base_timestamp=data.draw(st.sampled_from([NOW, NOW, 0, -1, -(2**63), 2**63 - 1])),
+    )
+    rules = data.draw(st.sampled_from(ALL_RULES))
+    is_expensive(sent, rules)
+    try:
+        result = validate(sent, rules)
+    except KafkaError:
+        return
+    assert crc_is_valid(result.buffer, 0, len(result.buffer))
+    assert read_header(result.buffer) == result.batches[0]
+    assert len(list(decode_records(result.buffer))) == 3
+
+
+@given(st.binary(max_size=150), st.sampled_from(ALL_RULES))
+@settings(max_examples=60)
+def test_random_bytes_are_refused_with_a_kafka_error(records, rules):
+    for version in (2, 9):
+        is_expensive(records)
+        with suppress(KafkaError):
+            check_produce_request_records(records, version)
+            validate(records, rules)
