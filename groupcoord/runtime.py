@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from contextlib import aclosing
 from typing import Any, Protocol
 
 import trio
@@ -59,7 +60,7 @@ class CoordinatorLog(Protocol):
         Raises KafkaError when nothing was written; the awaitable raises it when it is not known what will become of it.
         """
 
-    def read_batches(self, partition: int) -> AsyncIterator[bytes]:
+    def read_batches(self, partition: int) -> AsyncGenerator[bytes, None]:
         """All committed batches in order, some at a time. Raises KafkaError when the partition cannot be read."""
 
 
@@ -293,9 +294,10 @@ class PartitionRuntime:
         """Rebuild the shard from the log."""
         shard = self._runtime.make_shard()
         try:
-            async for batches in self._log.read_batches(self.partition):
-                for header, start, _ in iter_batches(batches):
-                    await replay_batch(shard, header, batches, start)
+            async with aclosing(self._log.read_batches(self.partition)) as log:
+                async for batches in log:
+                    for header, start, _ in iter_batches(batches):
+                        await replay_batch(shard, header, batches, start)
         except KafkaError as error:
             logger.error("partition %d of the offsets topic cannot be loaded: %s", self.partition, error)
             self._absent = ErrorCode.NOT_COORDINATOR

@@ -1,0 +1,351 @@
+"""Appending, waiting, loading and unloading, on virtual time."""
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from ottla.groupcoord.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
+from ottla.groupcoord.service import finished, java_string_hash
+from ottla.groupcoord.shard import Shard
+from ottla.groupcoord.tests.conversation import offset_record
+from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+
+GROUP_PARTITION = java_string_hash("group") % PARTITION_COUNT
+
+
+def committed(talk: Coordination, group: str = "group", *, require_stable: bool = False) -> Any:
+    topics = [OffsetFetchRequestTopic(name="topic", partition_indexes=[0])]
+    request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=require_stable)
+    return talk.groups.offset_fetch(request, api_version=7)
+
+
+def offset_of(response: Any) -> int:
+    return int(response.topics[0].partitions[0].committed_offset)
+
+
+def error_of(response: Any) -> ErrorCode:
+    return ErrorCode(response.topics[0].partitions[0].error_code)
+
+
+async def collect(answers: dict[Any, Any], name: Any, answer: Any) -> None:
+    answers[name] = await finished(answer)
+
+
+# ---------------------------------------------------------------------- appends
+
+
+async def test_commit_is_answered_at_once_where_the_log_commits_at_once(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        assert error_of(talk.commit(5)) is ErrorCode.NONE
+        assert offset_of(committed(talk)) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_commit_is_answered_when_it_is_committed(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    talk.log.commit_seconds = 2
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        answer = talk.commit(5)
+        assert offset_of(committed(talk)) == -1
+        assert error_of(await answer) is ErrorCode.NONE
+        assert trio.current_time() == pytest.approx(2, abs=0.01)
+        assert offset_of(committed(talk)) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_commits_that_wait_together_share_an_append(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    talk.log.commit_seconds = 2
+    answers: dict[int, Any] = {}
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        async with trio.open_nursery() as askers:
+            for number in range(20):
+                askers.start_soon(collect, answers, number, talk.commit(number))
+        assert trio.current_time() == pytest.approx(4, abs=0.01)
+        assert all(error_of(answer) is ErrorCode.NONE for answer in answers.values())
+        assert offset_of(committed(talk)) == 19
+        assert sum(map(len, talk.log.batches.values())) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_stable_offsets_wait_for_the_commits_before_them(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    talk.log.commit_seconds = 2
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        nursery.start_soon(collect, {}, "commit", talk.commit(5))
+        assert offset_of(await committed(talk, require_stable=True)) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_heartbeats_do_not_wait_for_appends(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        joined = await talk.join()
+        talk.log.commit_seconds = 2
+        syncing = talk.sync(joined, assignment=b"all")
+        request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+        assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+        assert (await syncing).assignment == b"all"
+        nursery.cancel_scope.cancel()
+
+
+async def test_refused_append_changes_nothing(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        talk.commit(5)
+        for refusal, told in (
+            (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+            (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+            (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        ):
+            talk.log.refusal = refusal
+            assert error_of(talk.commit(6)) is told
+            assert (talk.join(group="new")).error_code == told
+        talk.log.refusal = None
+        assert offset_of(committed(talk)) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_refused_append_behind_a_slow_one_fails_alone(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    talk.log.commit_seconds = 2
+    answers: dict[str, Any] = {}
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        async with trio.open_nursery() as askers:
+            askers.start_soon(collect, answers, "first", talk.commit(1))
+            askers.start_soon(collect, answers, "second", talk.commit(2))
+            await trio.sleep(1)
+            talk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        assert error_of(answers["first"]) is ErrorCode.NONE
+        assert error_of(answers["second"]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        talk.log.refusal = None
+        assert error_of(await talk.commit(3)) is ErrorCode.NONE
+        nursery.cancel_scope.cancel()
+
+
+async def test_failed_commit_sends_everybody_away_and_loads_again(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    answers: dict[str, Any] = {}
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        neighbour = next(name for name in map(str, range(99)) if talk.groups.partition_for(name) == GROUP_PARTITION)
+        talk.commit(1)
+        parked = talk.join(group=neighbour)
+        talk.log.commit_seconds, talk.log.failure = 2, ErrorCode.REQUEST_TIMED_OUT
+        async with trio.open_nursery() as askers:
+            askers.start_soon(collect, answers, "parked", parked)
+            askers.start_soon(collect, answers, "commit", talk.commit(2))
+            askers.start_soon(collect, answers, "queued", talk.join())
+        assert error_of(answers["commit"]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert answers["parked"].error_code == answers["queued"].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        talk.log.commit_seconds, talk.log.failure = 0, None
+        await trio.testing.wait_all_tasks_blocked()
+        assert offset_of(committed(talk)) == 1
+        assert error_of(talk.commit(3)) is ErrorCode.NONE
+        nursery.cancel_scope.cancel()
+
+
+# ---------------------------------------------------------------------- deadlines and parked callers
+
+
+async def test_joins_wait_for_each_other(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    answers: dict[int, Any] = {}
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        async with trio.open_nursery() as askers:
+            for number in range(3):
+                askers.start_soon(collect, answers, number, talk.join())
+        assert trio.current_time() == pytest.approx(6, abs=0.01)
+        assert {answer.generation_id for answer in answers.values()} == {1}
+        assert len(answers[0].members) == 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_silent_members_are_dropped_in_time(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        joined = await talk.join()
+        await trio.sleep(9.9)
+        request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+        assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+        await trio.sleep(10.1)
+        assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        last = talk.log.records()[-1]
+        assert isinstance(last, GroupMetadataRecord) and last.value is not None and last.value.members == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_cancelled_caller_leaves_nothing_behind(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        first = await talk.join()
+        with trio.move_on_after(1):
+            await talk.join()  # waits for the first member, which does not know of it yet
+        response = await finished(talk.join(first.member_id))
+        assert [each.member_id for each in response.members] == [first.member_id]
+        nursery.cancel_scope.cancel()
+
+
+async def test_caller_cancelled_in_the_queue_is_not_handled(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    talk.log.commit_seconds = 5
+    answers: dict[str, Any] = {}
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        nursery.start_soon(collect, answers, "commit", talk.commit(1))
+        with trio.move_on_after(1):
+            await talk.join()
+        await trio.sleep(20)
+        assert error_of(answers["commit"]) is ErrorCode.NONE
+        assert not any(isinstance(record, GroupMetadataRecord) for record in talk.log.records())
+        nursery.cancel_scope.cancel()
+
+
+async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    answers: dict[str, Any] = {}
+    async with trio.open_nursery() as askers, trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        askers.start_soon(collect, answers, "join", talk.join())
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
+    assert talk.join().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+# ---------------------------------------------------------------------- elections and loading
+
+
+async def test_groups_move_with_the_partition(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    answers: dict[str, Any] = {}
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        talk.commit(5)
+        nursery.start_soon(collect, answers, "join", talk.join())
+        await trio.sleep(1)
+        partition = talk.groups.partition_for("group")
+        talk.groups.on_resignation(partition)
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
+        assert committed(talk).error_code == error_of(talk.commit(6)) == ErrorCode.NOT_COORDINATOR
+        talk.groups.on_election(partition)
+        assert committed(talk).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await trio.testing.wait_all_tasks_blocked()
+        assert offset_of(committed(talk)) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_heartbeats_are_good_while_loading(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    talk.log.load_seconds = 10
+    heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id="somebody")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(talk.groups.run)
+        assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.NOT_COORDINATOR
+        talk.groups.on_election(talk.groups.partition_for("group"))
+        await trio.sleep(1)
+        assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.NONE
+        assert talk.join().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await trio.sleep(10)
+        assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        nursery.cancel_scope.cancel()
+
+
+async def test_partition_lost_while_loading_stays_lost(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    talk.log.load_seconds = 10
+    async with trio.open_nursery() as nursery:
+        await nursery.start(talk.groups.run)
+        partition = talk.groups.partition_for("group")
+        talk.groups.on_election(partition)
+        await trio.sleep(1)
+        talk.groups.on_resignation(partition)
+        await trio.sleep(20)
+        assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
+        nursery.cancel_scope.cancel()
+
+
+async def test_partition_that_cannot_be_read_is_not_coordinated(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    talk.log.unreadable = ErrorCode.KAFKA_STORAGE_ERROR
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
+        nursery.cancel_scope.cancel()
+
+
+async def test_log_of_a_kafka_broker_is_understood(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    batches = talk.log.batches[talk.groups.partition_for("group")]
+    key = b"\0\x03\0\x05group"  # a record of a kind of group that is not served
+    batches.append(encode_batch([Record(0, 1, key, b"\0\0\0\0\0\1"), Record(0, 1, None, b"x")]))
+    batches.append(encode_batch([Record(0, 1, b"\0\1broken", b"\0\1broken")]))
+    batches.append(encode_records([offset_record(5)], 1))
+    for producer_id, control_type, offset in ((1, ControlType.COMMIT, 6), (2, ControlType.ABORT, 7)):
+        records = [Record(0, 1, *_encoded(offset_record(offset)))]
+        batches.append(encode_batch(records, base_offset=10, producer_id=producer_id, is_transactional=True))
+        marker = EndTxnMarker(control_type, 0)
+        batches.append(encode_end_txn_marker(marker, timestamp_ms=1, producer_id=producer_id, producer_epoch=0))
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        assert offset_of(committed(talk)) == 6
+        nursery.cancel_scope.cancel()
+
+
+def _encoded(record: OffsetRecord) -> tuple[bytes, bytes | None]:
+    return encode_record(record)
+
+
+# ---------------------------------------------------------------------- bugs
+
+
+async def test_bug_costs_no_more_than_a_reload(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Coordination()
+    answers: dict[str, Any] = {}
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        talk.commit(5)
+        nursery.start_soon(collect, answers, "join", talk.join())
+        await trio.sleep(1)
+        with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+            patch.setattr(Shard, "_check_commit", lambda *arguments: 1 / 0)
+            assert error_of(talk.commit(6)) is ErrorCode.UNKNOWN_SERVER_ERROR
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
+        assert offset_of(committed(talk)) == 5
+        assert error_of(talk.commit(6)) is ErrorCode.NONE
+        nursery.cancel_scope.cancel()
+
+
+async def test_all_partitions_are_served(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        groups = [f"group{number}" for number in range(20)]
+        assert {talk.groups.partition_for(group) for group in groups} == set(range(PARTITION_COUNT))
+        for number, group in enumerate(groups):
+            talk.commit(number, group=group)
+        assert [offset_of(committed(talk, group)) for group in groups] == list(range(20))
+        nursery.cancel_scope.cancel()

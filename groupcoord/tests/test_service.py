@@ -1,0 +1,317 @@
+"""Requests as they come off the wire: versions, topic names and ids, several groups in one, and checks before the group."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.groupcoord.service import COMMITS_PER_TURN, GROUPS_PER_TURN, finished, java_string_hash, random_uuid
+from ottla.groupcoord.tests.fakes import Coordination
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.delete_groups import DeleteGroupsRequest
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest
+from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.wire.messages.list_groups import ListGroupsRequest
+from ottla.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from ottla.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from ottla.wire.messages.sync_group import SyncGroupRequest
+
+NO_TOPIC_ID = b"nowhere".ljust(16, b".")
+
+
+@pytest.fixture
+async def talk(nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> Coordination:
+    coordination = Coordination()
+    await coordination.start(nursery)
+    return coordination
+
+
+def commit_request(*topics: tuple[str, bytes, tuple[int, ...]], group: str = "group") -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=group,
+        member_id="",
+        topics=[
+            OffsetCommitRequestTopic(
+                name=name,
+                topic_id=topic_id,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=index, committed_offset=index, committed_metadata=None)
+                    for index in partitions
+                ],
+            )
+            for name, topic_id, partitions in topics
+        ],
+    )
+
+
+def errors_of(response: Any) -> dict[Any, dict[int, int]]:
+    return {
+        topic.name or topic.topic_id: {each.partition_index: each.error_code for each in topic.partitions}
+        for topic in response.topics
+    }
+
+
+# ---------------------------------------------------------------------- checks before the group
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 5_999, 1_800_001, 2**31 - 1])
+async def test_session_timeout_is_limited(talk: Coordination, timeout_ms: int) -> None:
+    assert talk.join(session_timeout_ms=timeout_ms).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+async def test_groups_of_members_have_names(talk: Coordination) -> None:
+    assert talk.join(group="").error_code == ErrorCode.INVALID_GROUP_ID
+    heartbeat = HeartbeatRequest(group_id="", generation_id=1, member_id="x")
+    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.INVALID_GROUP_ID
+    leave = LeaveGroupRequest(group_id="", members=[])
+    assert talk.groups.leave_group(leave, api_version=5).error_code == ErrorCode.INVALID_GROUP_ID
+    sync = SyncGroupRequest(group_id="", generation_id=1, member_id="x", assignments=[])
+    assert talk.groups.sync_group(sync, api_version=4).error_code == ErrorCode.INVALID_GROUP_ID
+    delete = OffsetDeleteRequest(group_id="", topics=[])
+    assert talk.groups.offset_delete(delete).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize("names", [{"protocol_type": "consumer"}, {"protocol_name": "range"}, {}])
+async def test_sync_since_version_5_names_its_protocol(talk: Coordination, names: dict[str, str]) -> None:
+    request = SyncGroupRequest(group_id="", generation_id=1, member_id="x", assignments=[], **names)  # type: ignore[arg-type]
+    assert talk.groups.sync_group(request, api_version=5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+# ---------------------------------------------------------------------- leave
+
+
+async def test_leave_before_version_3_has_one_member_and_one_error(
+    talk: Coordination, autojump_clock: trio.abc.Clock
+) -> None:
+    unknown = talk.groups.leave_group(LeaveGroupRequest(group_id="group", member_id="who"), api_version=2)
+    assert (unknown.error_code, unknown.members) == (ErrorCode.UNKNOWN_MEMBER_ID, [])
+    joined = await talk.join()
+    left = talk.groups.leave_group(LeaveGroupRequest(group_id="group", member_id=joined.member_id), api_version=0)
+    assert (left.error_code, left.members) == (ErrorCode.NONE, [])
+
+
+async def test_leave_since_version_3_has_an_error_for_each_member(
+    talk: Coordination, autojump_clock: trio.abc.Clock
+) -> None:
+    joined = await talk.join()
+    members = [MemberIdentity(member_id=joined.member_id), MemberIdentity(member_id="who")]
+    left = talk.groups.leave_group(LeaveGroupRequest(group_id="group", members=members), api_version=3)
+    assert left.error_code == ErrorCode.NONE
+    assert [each.error_code for each in left.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+# ---------------------------------------------------------------------- offsets by name and id
+
+
+async def test_commit_of_what_does_not_exist_is_refused_and_the_rest_kept(talk: Coordination) -> None:
+    request = commit_request(("topic", bytes(16), (0, 7, -1)), ("nowhere", bytes(16), (0,)), ("other", bytes(16), (0,)))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert errors_of(talk.groups.offset_commit(request, api_version=9)) == {
+        "topic": {0: ErrorCode.NONE, 7: unknown, -1: unknown},
+        "nowhere": {0: unknown},
+        "other": {0: ErrorCode.NONE},
+    }
+
+
+async def test_commit_of_nothing_that_exists_asks_no_group(talk: Coordination) -> None:
+    request = commit_request(("nowhere", bytes(16), (0,)))
+    request.generation_id_or_member_epoch = 17
+    assert errors_of(talk.groups.offset_commit(request, api_version=9)) == {
+        "nowhere": {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    }
+
+
+async def test_commit_and_fetch_by_topic_id(talk: Coordination) -> None:
+    topic = talk.topics.topic("topic")
+    assert topic is not None
+    request = commit_request(("", topic.topic_id, (1,)), ("", NO_TOPIC_ID, (0,)))
+    committed = talk.groups.offset_commit(request, api_version=10)
+    assert {each.topic_id: each.partitions[0].error_code for each in committed.topics} == {
+        topic.topic_id: ErrorCode.NONE,
+        NO_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+    asked = [OffsetFetchRequestTopics(topic_id=each, partition_indexes=[1]) for each in (NO_TOPIC_ID, topic.topic_id)]
+    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=asked)])
+    (group,) = talk.groups.offset_fetch(fetch, api_version=10).groups
+    assert {
+        each.topic_id: (each.partitions[0].committed_offset, each.partitions[0].error_code) for each in group.topics
+    } == {
+        topic.topic_id: (1, ErrorCode.NONE),
+        NO_TOPIC_ID: (-1, ErrorCode.UNKNOWN_TOPIC_ID),
+    }
+
+
+async def test_all_offsets_by_topic_id_leave_out_topics_that_are_gone(talk: Coordination) -> None:
+    talk.commit(5)
+    talk.commit(6, topic="other")
+    talk.topics = talk.groups._topics = type(talk.topics)(topic=2)
+    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)])
+    (group,) = talk.groups.offset_fetch(fetch, api_version=10).groups
+    assert [each.topic_id for each in group.topics] == [b"topic".ljust(16, b".")]
+    (group,) = talk.groups.offset_fetch(fetch, api_version=9).groups
+    assert {each.name for each in group.topics} == {"topic", "other"}
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+async def test_one_group_is_fetched_before_version_8(talk: Coordination, version: int) -> None:
+    talk.commit(5)
+    topics = [OffsetFetchRequestTopic(name="topic", partition_indexes=[0, 1])]
+    response = talk.groups.offset_fetch(OffsetFetchRequest(group_id="group", topics=topics), api_version=version)
+    assert [each.committed_offset for each in response.topics[0].partitions] == [5, -1]
+    assert response.error_code == ErrorCode.NONE
+
+
+async def test_several_groups_are_fetched_since_version_8(talk: Coordination) -> None:
+    for number in range(5):
+        talk.commit(number, group=str(number))
+    groups = [OffsetFetchRequestGroup(group_id=str(number), topics=None) for number in range(6)]
+    for require_stable in (False, True):
+        fetch = OffsetFetchRequest(groups=groups, require_stable=require_stable)
+        answers = talk.groups.offset_fetch(fetch, api_version=8).groups
+        assert [each.group_id for each in answers] == list("012345")
+        assert [each.topics[0].partitions[0].committed_offset for each in answers[:5]] == list(range(5))
+        assert answers[5].topics == []
+
+
+async def test_all_offsets_of_a_group_are_given_once_however_often_asked_for(talk: Coordination) -> None:
+    talk.commit(5)
+    groups = [OffsetFetchRequestGroup(group_id="group", topics=None)] * 1000
+    assert len(talk.groups.offset_fetch(OffsetFetchRequest(groups=groups), api_version=8).groups) == 1
+
+
+@pytest.mark.parametrize(("version", "top_level"), [(1, False), (2, True), (7, True)])
+async def test_error_of_a_fetched_group_is_told_as_the_version_can(
+    talk: Coordination, version: int, top_level: bool
+) -> None:
+    talk.groups.on_resignation(talk.groups.partition_for("group"))
+    topics = [OffsetFetchRequestTopic(name="topic", partition_indexes=[0])]
+    response = talk.groups.offset_fetch(OffsetFetchRequest(group_id="group", topics=topics), api_version=version)
+    if top_level:
+        assert (response.error_code, response.topics) == (ErrorCode.NOT_COORDINATOR, [])
+    else:
+        assert response.error_code == ErrorCode.NONE
+        assert errors_of(response) == {"topic": {0: ErrorCode.NOT_COORDINATOR}}
+
+
+async def test_large_commit_is_taken_in_parts(nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    count = 2 * COMMITS_PER_TURN + 7
+    talk.topics = talk.groups._topics = type(talk.topics)(topic=count, other=1)
+    await talk.start(nursery)
+    request = commit_request(("topic", bytes(16), tuple(range(count + 1))), ("other", bytes(16), (0, 1)))
+    response = await talk.groups.offset_commit(request, api_version=9)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    errors = errors_of(response)
+    assert errors == {"topic": dict.fromkeys(range(count), 0) | {count: unknown}, "other": {0: 0, 1: unknown}}
+    assert len(talk.log.records()) == count + 1
+
+
+async def test_deleted_offsets_are_told_apart_from_partitions_that_do_not_exist(talk: Coordination) -> None:
+    talk.commit(5)
+    topics = [
+        OffsetDeleteRequestTopic(
+            name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in (0, 9)]
+        )
+        for name in ("topic", "nowhere")
+    ]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = talk.groups.offset_delete(OffsetDeleteRequest(group_id="group", topics=topics))
+    assert errors_of(response) == {"topic": {0: ErrorCode.NONE, 9: unknown}, "nowhere": {0: unknown, 9: unknown}}
+    missing = talk.groups.offset_delete(OffsetDeleteRequest(group_id="who", topics=topics))
+    assert (missing.error_code, missing.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+
+async def test_deleted_topics_take_their_offsets_along_everywhere(talk: Coordination) -> None:
+    for number in range(30):
+        talk.commit(number, group=str(number))
+        talk.commit(number, group=str(number), topic="other")
+    topic = talk.topics.topic("topic")
+    assert topic is not None
+    await talk.groups.on_topics_deleted({"topic": topic.topic_id})
+    groups = [OffsetFetchRequestGroup(group_id=str(number), topics=None) for number in range(30)]
+    answers = talk.groups.offset_fetch(OffsetFetchRequest(groups=groups), api_version=8).groups
+    assert all([each.name for each in answer.topics] == ["other"] for answer in answers)
+
+
+# ---------------------------------------------------------------------- administration
+
+
+async def test_groups_are_described_from_all_partitions_each_once(talk: Coordination) -> None:
+    names = [str(number) for number in range(10)]
+    for name in names:
+        talk.commit(group=name)
+    request = DescribeGroupsRequest(groups=[*names, *names, "who", ""])
+    response = talk.groups.describe_groups(request, api_version=6)
+    assert [each.group_id for each in response.groups] == [*names, "who", ""]
+    assert [each.error_code for each in response.groups] == [0] * 10 + [ErrorCode.GROUP_ID_NOT_FOUND] * 2
+    talk.groups.on_resignation(talk.groups.partition_for("1"))
+    response = talk.groups.describe_groups(DescribeGroupsRequest(groups=["1"]), api_version=6)
+    assert response.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_groups_are_listed_from_all_partitions_unless_one_is_loading(talk: Coordination) -> None:
+    for number in range(10):
+        talk.commit(group=str(number))
+    listed = talk.groups.list_groups(ListGroupsRequest())
+    assert {each.group_id for each in listed.groups} == set(map(str, range(10)))
+    talk.groups.on_resignation(0)
+    assert talk.groups.list_groups(ListGroupsRequest()).error_code == ErrorCode.NONE
+    talk.groups.on_election(0)
+    assert talk.groups.list_groups(ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize("count", [3, 3 * GROUPS_PER_TURN])
+@pytest.mark.parametrize("commit_seconds", [0, 0.01])
+async def test_groups_are_deleted_each_once(
+    talk: Coordination, autojump_clock: trio.abc.Clock, count: int, commit_seconds: float
+) -> None:
+    names = [str(number) for number in range(count)]
+    for name in names:
+        talk.commit(group=name)
+    talk.log.commit_seconds = commit_seconds
+    request = DeleteGroupsRequest(groups_names=[*names, "who", *names])
+    response = await finished(talk.groups.delete_groups(request))
+    assert [each.group_id for each in response.results] == [*names, "who"]
+    assert [each.error_code for each in response.results] == [0] * count + [ErrorCode.GROUP_ID_NOT_FOUND]
+    assert talk.groups.list_groups(ListGroupsRequest()).groups == []
+
+
+# ---------------------------------------------------------------------- small things of Java's
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("group", 98629247),
+        ("console-consumer-12345", 158455506),
+        ("polygenelubricants", 0),  # whose hash is Integer.MIN_VALUE
+        ("é", 233),
+        ("😀", 1772899),
+    ],
+)
+def test_partition_is_chosen_by_javas_hash(text: str, value: int) -> None:
+    assert java_string_hash(text) == value
+
+
+def test_uuids_are_of_version_4_and_differ() -> None:
+    first, second = random_uuid(), random_uuid()
+    assert first != second
+    assert [len(part) for part in first.split("-")] == [8, 4, 4, 4, 12]
+    assert first[14] == "4" and first[19] in "89ab"
