@@ -7,7 +7,8 @@ What a crash can leave, and what is done about it, in this order:
 2. Index files without their `.log` are removed. A `.log` without `.index` is read through and gets new indexes.
 3. Without the mark of an orderly shutdown nothing from the recovery point on is believed. Every batch of those segments
    is read and checked (size, checksum, offsets in order), and indexes, leader epochs and producer state are built anew on
-   the way. At the first bad byte the segment is cut and later segments are given up.
+   the way. At the first bad byte the segment is cut and later segments are given up. Offsets are outside the checksum, and
+   a file may have lost its end at a batch border; both show as a gap, which only a compacted log may have.
 4. Segments that end below the log start offset mean that files were lost: the log begins empty at that offset.
 5. Producer state is the newest good snapshot plus the batches after it.
 
@@ -190,7 +191,13 @@ class _Loader:
             elif stem + LOG_SUFFIX not in names:
                 self._remove(name)
         self._snapshots.offsets.sort()
+        # What is read through anyway in the next step must not be looked at before.
+        trusted = len(self._segments)
+        if not self._options.had_clean_shutdown:
+            trusted = max(0, self._index_of_floor(self._options.recovery_point))
         for segment in damaged:
+            if segment not in self._segments[:trusted]:
+                continue
             logger.warning("Making the indexes of %r anew", segment)
             self._recover_segment(segment, self._producers_at(segment.base_offset))
 
@@ -218,12 +225,22 @@ class _Loader:
         producers = self._producers_at(self._segments[first].base_offset)
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
+            if index > first and self._is_gap(producers.map_end_offset, segment.base_offset):
+                logger.warning("Records before %r are missing; giving up later ones", segment)
+                self._give_up_from(index)
+                return
             truncated = self._recover_segment(segment, producers)
             if truncated:
                 logger.warning("Cut %d bytes off %r and gave up later segments", truncated, segment)
-                self._give_up(self._segments[index + 1 :])
-                del self._segments[index + 1 :]
+                self._give_up_from(index + 1)
                 return
+
+    def _is_gap(self, end_offset: int, base_offset: int) -> bool:
+        return base_offset != end_offset and not self._config.is_compacted
+
+    def _give_up_from(self, index: int) -> None:
+        self._give_up(self._segments[index:])
+        del self._segments[index:]
 
     def _index_of_floor(self, offset: int) -> int:
         return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
@@ -234,9 +251,12 @@ class _Loader:
         size = file.size()
         segment.size = size
         segment.reset_indexes()
-        position = 0
+        valid_bytes = 0
         interval = self._config.index_interval_bytes
+        producers.map_end_offset = segment.base_offset
         for header, batch, position in valid_batches(file, segment.base_offset, size):
+            if self._is_gap(producers.map_end_offset, header.base_offset):
+                break
             segment.index_batch(header, position, interval)
             epoch = header.partition_leader_epoch
             if epoch > self._epochs.latest_epoch:
@@ -244,12 +264,12 @@ class _Loader:
             for aborted in producers.apply(producers.note(header, marker_of(header, batch))):
                 segment.append_aborted(aborted)
             producers.map_end_offset = header.next_offset
-            position += len(batch)
-        if position < size:
-            file.truncate(position)
-        segment.size = position
+            valid_bytes = position + len(batch)
+        if valid_bytes < size:
+            file.truncate(valid_bytes)
+        segment.size = valid_bytes
         segment.seal()
-        return size - position
+        return size - valid_bytes
 
     def _give_up(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
@@ -380,7 +400,10 @@ def producers_at(
     start = max(producers.map_end_offset, log_start_offset)
     for segment, end in zip(segments, [*(s.base_offset for s in segments[1:]), 2**63], strict=True):
         if end > start and segment.base_offset < offset and segment.size:
-            _replay(producers, segment, start, offset)
+            try:
+                _replay(producers, segment, start, offset)
+            except (CorruptSegment, KafkaError) as error:
+                logger.error("Producers may be missing, as %r cannot be read: %s", segment, error)
     producers.map_end_offset = offset
     return producers
 

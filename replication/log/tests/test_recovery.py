@@ -1,0 +1,452 @@
+"""Coming back from anything: torn and flipped tails, missing and foreign files, half-done replacements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.scan import scan_batches
+from ottla.replication.log.segment import Segment
+from ottla.replication.log.storage import LogDirectory
+from ottla.replication.log.tests.logs import (
+    NOW_MS,
+    append,
+    batch,
+    contents,
+    idempotent,
+    load,
+    log_directory,
+    new_log,
+    offsets,
+    read_batches,
+    read_records,
+    segment_bases,
+)
+from ottla.replication.log.validator import AppendOrigin
+from ottla.wire.errors import KafkaError
+from ottla.wire.records import BatchHeader, Compression, ControlType, EndTxnMarker, encode_end_txn_marker
+
+
+def storage_of(log: PartitionLog) -> MemoryStorage:
+    storage = log.log_directory.storage
+    assert isinstance(storage, MemoryStorage)
+    return storage
+
+
+def names(log: PartitionLog) -> list[str]:
+    return sorted(storage_of(log).names(log.directory))
+
+
+def path(log: PartitionLog, name: str) -> str:
+    return f"{log.directory}/{name}"
+
+
+def filled_log(count: int = 12, **config: Any) -> PartitionLog:
+    """Segments of about three batches of two records each."""
+    log = new_log(**{"segment_bytes": 600, "index_interval_bytes": 200, **config})
+    for number in range(count):
+        append(log, idempotent(2 * number, 2, value=b"x" * 50), epoch=number // 5)
+    return log
+
+
+def places(log: PartitionLog) -> list[tuple[BatchHeader, Segment, int, int]]:
+    """Every batch with where its bytes are."""
+    return [
+        (header, segment, position, position + header.size_in_bytes)
+        for segment in log.segments
+        for header, position in scan_batches(segment.log_file.open(), 0, segment.size)
+    ]
+
+
+# --- fuzz -------------------------------------------------------------------------------------------------------------
+
+
+def cut(data: bytearray, at: int, random: Random) -> None:
+    del data[at:]
+
+
+def flip(data: bytearray, at: int, random: Random) -> None:
+    data[at] ^= 1 << random.randrange(8)
+
+
+def scribble(data: bytearray, at: int, random: Random) -> None:
+    data[at : at + 40] = random.randbytes(len(data[at : at + 40]))
+
+
+def zero(data: bytearray, at: int, random: Random) -> None:
+    data[at:] = bytes(len(data) - at)
+
+
+def insert(data: bytearray, at: int, random: Random) -> None:
+    data[at:at] = random.randbytes(random.randrange(1, 80))
+
+
+def _without_epoch(header: BatchHeader) -> BatchHeader:
+    return header._replace(partition_leader_epoch=0)
+
+
+DAMAGES: list[Callable[[bytearray, int, Random], None]] = [cut, flip, scribble, zero, insert]
+
+
+@settings(max_examples=60, deadline=None)
+@given(damage=st.sampled_from(DAMAGES), seed=st.integers(0, 2**32), data=st.data())
+def test_everything_before_the_damage_is_served_and_nothing_damaged(
+    damage: Callable[[bytearray, int, Random], None], seed: int, data: st.DataObject
+) -> None:
+    log = filled_log()
+    expected = places(log)
+    recovery_point = data.draw(st.integers(0, log.log_end_offset))
+    # Below the recovery point the disk is trusted; its segment and the ones after it are read again.
+    first = max(index for index, segment in enumerate(log.segments) if segment.base_offset <= recovery_point)
+    victim = data.draw(st.sampled_from(list(log.segments[first:])))
+    at = data.draw(st.integers(0, victim.size - 1))
+    log.close()
+    file = storage_of(log)._file(victim.log_file.path)
+    damage(file.data, at, Random(seed))
+    again = load(log, clean=False, recovery_point=recovery_point)
+    intact = [
+        header for header, segment, _, end in expected if (segment.base_offset, end) <= (victim.base_offset, at)
+    ]
+    found = read_batches(again)  # checks every checksum
+    assert found[: len(intact)] == intact
+    # Nothing is made up. The leader epoch of a batch is the one thing whose damage cannot be noticed.
+    assert [_without_epoch(header) for header, *_ in expected][: len(found)] == list(map(_without_epoch, found))
+    assert again.log_end_offset == (found[-1].next_offset if found else 0)
+    assert len(read_records(again)) == again.log_end_offset
+    # The log goes on where it ends: epochs, producers and indexes fit.
+    assert again.latest_leader_epoch == max((header.partition_leader_epoch for header in found), default=-1)
+    if found:
+        assert append(again, idempotent(again.log_end_offset, 2), epoch=9) == [again.log_end_offset - 2]
+    for header in found:
+        assert again.read(header.base_offset, 1, upper_bound=2**62, at_least_one_batch=True).region
+    again.close()
+    assert read_batches(load(again)) == read_batches(again)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(st.sampled_from(["append", "append", "append", "flush", "roll", "delete"]), max_size=25),
+    seed=st.integers(0, 2**32),
+)
+def test_what_was_flushed_survives_a_power_cut(steps: list[str], seed: int) -> None:
+    directory = log_directory()
+    storage = directory.storage
+    assert isinstance(storage, MemoryStorage)
+    log = new_log(directory, segment_bytes=700, index_interval_bytes=200)
+    storage.sync_directory("/")
+    storage.sync_directory("/logs")
+    appended = []
+    for step in steps:
+        if step == "append":
+            append(log, idempotent(log.log_end_offset, 2, value=b"x" * 100))
+            appended.append(log.log_end_offset - 2)
+        elif step == "flush":
+            log.flush()
+        elif step == "roll":
+            log.roll(NOW_MS)
+        elif step == "delete":
+            log.increase_log_start_offset(log.recovery_point)
+            log.delete_old_segments(NOW_MS, log.recovery_point)
+    durable, start = log.recovery_point, log.log_start_offset
+    storage.crash(Random(seed))
+    if not storage.exists("/logs/topic-0"):
+        assert durable == 0
+        return
+    again = load(log, clean=False, recovery_point=durable, log_start_offset=start)
+    assert again.log_end_offset >= durable
+    found = offsets(read_batches(again, again.log_start_offset))
+    assert found == [offset for offset in appended if again.log_start_offset <= offset < again.log_end_offset]
+    assert again.log_start_offset == start
+    if again.log_end_offset:
+        assert append(again, idempotent(again.log_end_offset, 2)) == [again.log_end_offset - 2]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_a_disk_that_fills_up_and_empties_loses_nothing_that_was_acknowledged(seed: int) -> None:
+    random = Random(seed)
+    log = new_log(segment_bytes=700, index_interval_bytes=200)
+    storage = storage_of(log)
+    acknowledged = []
+    for _ in range(30):
+        storage.space_left = random.choice([None, random.randrange(400)])
+        try:
+            info = log.append_as_leader(
+                batch(NOW_MS, value=random.randbytes(random.randrange(200))), leader_epoch=0, now_ms=NOW_MS
+            )
+            acknowledged.append(info.first_offset)
+        except KafkaError:
+            assert log.log_directory.is_online
+    storage.space_left = None
+    assert offsets(read_batches(log)) == acknowledged == list(range(len(acknowledged)))
+    assert offsets(read_batches(load(log, clean=False, recovery_point=0))) == acknowledged
+
+
+# --- single cases -----------------------------------------------------------------------------------------------------
+
+
+def test_segments_after_the_damage_are_given_up() -> None:
+    log = filled_log()
+    bases = segment_bases(log)
+    storage_of(log).damage(log.segments[1].log_file.path, 70, b"\xff")
+    again = load(log, clean=False, recovery_point=0)
+    assert segment_bases(again) == bases[:2]
+    assert again.log_end_offset == bases[1]
+    assert not [name for name in names(log) if name.endswith(".log") and int(name[:20]) > bases[1]]
+    assert append(again, idempotent(bases[1], 2)) == [bases[1]]
+
+
+def test_records_after_a_gap_are_given_up() -> None:
+    log = filled_log()
+    bases = segment_bases(log)
+    log.segments[1].log_file.open().truncate(181)
+    again = load(log, clean=False, recovery_point=0)
+    assert segment_bases(again) == bases[:2]
+    assert offsets(read_batches(again)) == [0, 2, 4, 6]
+
+
+def test_a_compacted_log_may_have_gaps() -> None:
+    log = filled_log(cleanup_policy=("compact",))
+    log.segments[1].log_file.open().truncate(181)
+    again = load(log, clean=False, recovery_point=0)
+    assert offsets(read_batches(again)) == [0, 2, 4, 6, 12, 14, 16, 18, 20, 22]
+
+
+def test_segments_below_the_recovery_point_are_not_read() -> None:
+    log = filled_log()
+    log.flush()
+    log.close()
+    reads: list[str] = []
+    storage_of(log).fail = lambda operation, path: reads.append(path) if operation == "read" else None
+    again = load(log, clean=False)
+    assert again.log_end_offset == log.log_end_offset
+    old = {segment.log_file.path for segment in log.segments[:-1]}
+    assert not old & set(reads)
+
+
+def test_a_clean_start_reads_no_records() -> None:
+    log = filled_log()
+    log.close()
+    lengths: list[int] = []
+    storage = storage_of(log)
+    storage.fail = lambda operation, path: lengths.append(1) if operation == "read" else None
+    load(log)
+    assert len(lengths) < 16
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
+def test_an_index_without_its_log_is_removed(suffix: str) -> None:
+    log = filled_log()
+    log.close()
+    storage_of(log).write(path(log, f"{77:020d}{suffix}"), b"x" * 34)
+    assert f"{77:020d}{suffix}" not in names(load(log))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_without_its_index_gets_one(clean: bool) -> None:
+    log = filled_log()
+    log.flush()
+    log.close()
+    good = {name: storage_of(log).read(path(log, name)) for name in names(log)}
+    for name in names(log):
+        if name.endswith((".index", ".timeindex")):
+            storage_of(log).remove(path(log, name))
+    again = load(log, clean=clean)
+    again.close()
+    assert {name: storage_of(log).read(path(log, name)) for name in names(log)} == good
+
+
+def test_files_on_their_way_out_are_removed() -> None:
+    log = filled_log()
+    log.close()
+    before = names(log)
+    for name in (f"{0:020d}.log.deleted", f"{4:020d}.snapshot.deleted", f"{0:020d}.log.cleaned", f"{0:020d}.index.cleaned"):
+        storage_of(log).write(path(log, name), b"whatever")
+    assert names(load(log)) == before
+
+
+def replacement(log: PartitionLog, first: int, last: int, suffix: str) -> list[int]:
+    """Files that replace segments [first, last] by one with the first batch of each; the offsets kept."""
+    storage = storage_of(log)
+    segments = log.segments[first : last + 1]
+    new = Segment.create(log.log_directory.files, log.directory, segments[0].base_offset, created_ms=0, suffix=suffix)
+    kept = []
+    for segment in segments:
+        header, _ = next(scan_batches(segment.log_file.open(), 0, segment.size))
+        new.append(segment.log_file.open().read_at(0, header.size_in_bytes), [header], log.config)
+        kept.append(header.base_offset)
+    new.close()
+    assert storage.exists(new.log_file.path)
+    return kept
+
+
+def test_a_replacement_that_was_finished_takes_its_place() -> None:
+    log = filled_log()
+    log.flush()
+    log.close()
+    bases = segment_bases(log)
+    others = [header.base_offset for header, segment, *_ in places(log) if segment not in log.segments[1:3]]
+    kept = replacement(log, 1, 2, ".swap")
+    again = load(log, clean=False)
+    assert segment_bases(again) == [base for base in bases if base != bases[2]]
+    assert offsets(read_batches(again)) == sorted(others + kept)
+    assert not [name for name in names(log) if name.endswith(".swap")]
+
+
+def test_a_replacement_that_was_not_finished_is_forgotten() -> None:
+    log = filled_log()
+    log.close()
+    expected = offsets(read_batches(log))
+    replacement(log, 1, 2, ".cleaned")
+    again = load(log)
+    assert offsets(read_batches(again)) == expected
+    assert not [name for name in names(log) if name.endswith(".cleaned")]
+
+
+def test_half_of_a_split_is_forgotten() -> None:
+    log = filled_log()
+    log.close()
+    expected = offsets(read_batches(log))
+    replacement(log, 2, 2, ".swap")
+    replacement(log, 1, 1, ".cleaned")
+    assert offsets(read_batches(load(log))) == expected
+
+
+def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
+    log = filled_log()
+    log.close()
+    again = load(log, log_start_offset=1000)
+    assert (again.log_start_offset, again.log_end_offset, segment_bases(again)) == (1000, 1000, [1000])
+    assert append(again, batch(1)) == [1000]
+    assert offsets(read_batches(load(again, clean=False))) == [1000]
+
+
+def test_an_empty_directory_becomes_an_empty_log() -> None:
+    log = filled_log()
+    for name in names(log):
+        storage_of(log).remove(path(log, name))
+    again = load(log, log_start_offset=5)
+    assert (again.log_start_offset, again.log_end_offset, again.topic_id) == (5, 5, None)
+
+
+def test_the_log_start_offset_of_the_checkpoint_counts() -> None:
+    log = filled_log()
+    log.close()
+    again = load(log, log_start_offset=7)
+    assert again.log_start_offset == 7
+    assert read_batches(again)[0].base_offset == 6
+    assert again.end_offset_for_epoch(0) == (0, 10)
+
+
+@pytest.mark.parametrize("data", [b"garbage", b"0\n5\n1 1\n", b""])
+def test_leader_epochs_are_found_in_the_batches_if_the_file_is_damaged(data: bytes) -> None:
+    log = filled_log()
+    log.close()
+    storage_of(log).write(path(log, "leader-epoch-checkpoint"), data)
+    again = load(log, clean=False, recovery_point=0)
+    assert [again.end_offset_for_epoch(epoch) for epoch in range(3)] == [(0, 10), (1, 20), (2, 24)]
+
+
+def test_epochs_of_records_that_were_lost_are_forgotten() -> None:
+    log = filled_log()
+    log.close()
+    storage_of(log).damage(log.segments[-1].log_file.path, 70, b"\xff\xff")
+    again = load(log, clean=False, recovery_point=0)
+    assert again.end_offset_for_epoch(again.latest_leader_epoch)[1] == again.log_end_offset
+
+
+def test_damaged_partition_metadata_counts_as_missing() -> None:
+    log = filled_log()
+    log.close()
+    storage_of(log).write(path(log, "partition.metadata"), b"\0\0\0")
+    assert load(log).topic_id is None
+
+
+def test_a_damaged_snapshot_is_replaced_by_the_log() -> None:
+    log = filled_log()
+    log.close()
+    for name in names(log):
+        if name.endswith(".snapshot"):
+            storage_of(log).damage(path(log, name), 7, b"\xff")
+    again = load(log)
+    assert append(again, idempotent(log.log_end_offset, 2), epoch=5) == [log.log_end_offset]
+
+
+def test_snapshots_beyond_the_recovered_end_are_not_believed() -> None:
+    log = filled_log()
+    log.close()
+    storage_of(log).damage(log.segments[-1].log_file.path, 70, b"\xff\xff")
+    again = load(log, clean=False, recovery_point=0)
+    assert again.log_end_offset < log.log_end_offset
+    assert append(again, idempotent(again.log_end_offset, 2), epoch=5) == [again.log_end_offset - 2]
+
+
+def test_an_open_transaction_is_still_open() -> None:
+    log = new_log()
+    append(log, batch(1), idempotent(0, is_transactional=True))
+    log.close()
+    for clean in (True, False):
+        assert load(log, clean=clean, recovery_point=0).first_unstable_offset == 1
+
+
+def test_an_aborted_transaction_is_found_again_without_its_index() -> None:
+    log = new_log()
+    append(log, batch(1), idempotent(0, 2, is_transactional=True))
+    abort = encode_end_txn_marker(EndTxnMarker(ControlType.ABORT, 3), timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0)
+    log.append_as_leader(
+        memoryview(bytearray(abort)), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
+    )
+    expected = log.aborted_transactions(0, 100)
+    assert [each[:3] for each in expected] == [(7, 1, 3)]
+    log.close()
+    storage_of(log).remove(path(log, f"{0:020d}.txnindex"))
+    assert load(log, clean=False, recovery_point=0).aborted_transactions(0, 100) == expected
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_compressed_batches_are_recovered_unread(compression: Compression) -> None:
+    log = new_log()
+    append(log, *(batch(*range(20), compression=compression) for _ in range(5)))
+    again = load(log, clean=False, recovery_point=0)
+    whole = contents(log.read(0, 10**6, upper_bound=100).region)
+    assert contents(again.read(0, 10**6, upper_bound=100).region) == whole
+
+
+def test_a_batch_larger_than_a_piece_of_reading_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ottla.replication.log import recovery
+
+    monkeypatch.setattr(recovery.valid_batches, "__defaults__", (100,))
+    log = filled_log()
+    append(log, batch(1, value=b"x" * 400), epoch=9)
+    again = load(log, clean=False, recovery_point=0)
+    assert read_batches(again) == read_batches(log)
+
+
+def test_a_log_marked_for_deletion_can_be_loaded_under_its_name() -> None:
+    log = filled_log()
+    log.close()
+    log.rename_directory("topic-0.00112233445566778899aabbccddeeff-delete")
+    again = load(log)
+    assert (again.topic, again.partition) == ("topic", 0)
+
+
+def test_loading_leaves_files_alone_that_are_none_of_its_business() -> None:
+    log = filled_log()
+    log.close()
+    storage_of(log).write(path(log, "notes.txt"), b"mine")
+    load(log, clean=False)
+    assert "notes.txt" in names(log)
+
+
+def test_another_directory_object_is_all_it_takes() -> None:
+    log = filled_log()
+    log.close()
+    assert load(log).log_directory is not log.log_directory
+    assert isinstance(load(log).log_directory, LogDirectory)
