@@ -1,42 +1,128 @@
-"""The codec of a (class, version): made once, when it is first asked for."""
+"""The codec of a (class, version): generated when it is first asked for, kept for the life of the process.
+
+Generating needs construct and some milliseconds per codec, which a broker that was just started would notice. So the
+compiled code is kept beside Python's own compiled modules, one file per codec. A file is used only if it was written
+by this very Python and generator for this very declaration, which it spells out, and if its checksum is right.
+Otherwise, and where no file can be written, the codec is simply generated again: the files are never needed.
+"""
 
 from __future__ import annotations
 
-import io
-import struct
+import marshal
+import os
+import sys
+import zlib
 from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire import runtime
+from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.wire.schema import Struct
 
+Codec = Callable[..., Any]
 
-def decoder(cls: type[Struct], version: int) -> Callable[..., Any]:
-    read = prefix_decoder(cls, version)
-    return lambda buffer, start, end: read(buffer, start, end)[0]
+_GENERATOR_FILES = ("generator.py", "generator_decode.py", "generator_encode.py", "runtime.py", "types.py")
+_LENGTH_BYTES = 4
 
-
-def prefix_decoder(cls: type[Struct], version: int) -> Callable[..., Any]:
-    import construct
-
-    if version not in cls.versions:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{cls.__name__} has no version {version}")
-    plain = cls.construct(version)
-
-    def read(buffer: bytes | bytearray, start: int, end: int) -> tuple[Any, int]:
-        stream = io.BytesIO(bytes(buffer[start:end]))
-        try:
-            return plain.parse_stream(stream), start + stream.tell()
-        except (construct.ConstructError, struct.error) as error:
-            raise ProtocolViolation(f"{cls.__name__} v{version}: {error}") from None
-
-    return read
+_codecs: dict[tuple[type[Struct], int, str], Codec] = {}
+_generator_checksums: list[int] = []
 
 
-def encoder(cls: type[Struct], version: int) -> Callable[..., Any]:
-    if version not in cls.versions:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{cls.__name__} has no version {version}")
-    plain = cls.construct(version)
-    return lambda obj, append: append(plain.build(obj))
+def codec(cls: type[Struct], version: int, kind: str) -> Codec:
+    """The function `kind` ("decode", "decode_prefix" or "encode") of `cls` at `version`."""
+    known = _codecs.get((cls, version, kind))
+    if known is None:
+        if version not in cls.versions:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{cls.__name__} has no version {version}")
+        known = _codecs[cls, version, kind] = _load(cls, version, kind)
+    return known
+
+
+def _load(cls: type[Struct], version: int, kind: str) -> Codec:
+    namespace: dict[str, Any] = {name: getattr(runtime, name) for name in runtime.__all__}
+    namespace.update(cls.structs())
+    exec(_code(cls, version, kind), namespace)  # noqa: S102 - our own code, see the module's docstring
+    function: Codec = namespace[kind]
+    return function
+
+
+def _code(cls: type[Struct], version: int, kind: str) -> CodeType:
+    path = _cache_path(cls, version, kind)
+    if path is None:
+        return _generate(cls, version, kind)
+    try:
+        key = _cache_key(cls)
+    except OSError:  # an installation without source files
+        return _generate(cls, version, kind)
+    code = read_cached(path, key)
+    if code is None:
+        code = _generate(cls, version, kind)
+        write_cached(path, key, code)
+    return code
+
+
+def _generate(cls: type[Struct], version: int, kind: str) -> CodeType:
+    from ottla.wire.generator import generate
+
+    return compile(generate(cls, version, kind), f"<{kind} {cls.__name__} v{version}>", "exec")
+
+
+# ------------------------------------------------------------------ the files
+
+
+def _cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
+    """Where the code of a class of this package is kept; other classes are not worth a file."""
+    compiled_module = __spec__.cached if __spec__ is not None else None
+    if compiled_module is None or not cls.__module__.startswith("ottla.") or "<" in cls.__qualname__:
+        return None
+    module = cls.__module__.removeprefix("ottla.")
+    return Path(compiled_module).with_name(
+        f"{module}.{cls.__qualname__}-v{version}-{kind}.{sys.implementation.cache_tag}.codec"
+    )
+
+
+def _cache_key(cls: type[Struct]) -> bytes:
+    """What the code depends on."""
+    if not _generator_checksums:
+        folder = Path(__file__).parent
+        _generator_checksums.extend(zlib.crc32((folder / name).read_bytes()) for name in _GENERATOR_FILES)
+    return f"{sys.version} {_generator_checksums} {cls.declaration()}".encode()
+
+
+def read_cached(path: Path, key: bytes) -> CodeType | None:
+    """The code in `path`, if it is whole and was written under the same key."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    checksum, body = content[:_LENGTH_BYTES], content[_LENGTH_BYTES:]
+    start = _LENGTH_BYTES + len(key)
+    if checksum != _checksum(body) or body[:start] != len(key).to_bytes(_LENGTH_BYTES, "big") + key:
+        return None
+    try:
+        code = marshal.loads(body[start:])  # as trustworthy as the .pyc files beside it
+    except (EOFError, ValueError, TypeError):
+        return None
+    return code if isinstance(code, CodeType) else None
+
+
+def write_cached(path: Path, key: bytes, code: CodeType) -> None:
+    """Replace `path` at once, so that nobody reads half of it; do nothing where that is impossible."""
+    if sys.dont_write_bytecode:
+        return
+    body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(code)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(_checksum(body) + body)
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+
+
+def _checksum(body: bytes) -> bytes:
+    return zlib.crc32(body).to_bytes(_LENGTH_BYTES, "big")

@@ -202,7 +202,7 @@ class Struct(metaclass=StructMeta):
     @classmethod
     def decode(cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None) -> Self:
         """Read one from `buffer[start:end]`. What follows it there is ignored."""
-        decoded: Self = codecs.decoder(cls, version)(buffer, start, len(buffer) if end is None else end)
+        decoded: Self = codecs.codec(cls, version, "decode")(buffer, start, len(buffer) if end is None else end)
         return decoded
 
     @classmethod
@@ -210,7 +210,7 @@ class Struct(metaclass=StructMeta):
         cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None
     ) -> tuple[Self, int]:
         """The same, with the position where it ended."""
-        decoded: tuple[Self, int] = codecs.prefix_decoder(cls, version)(
+        decoded: tuple[Self, int] = codecs.codec(cls, version, "decode_prefix")(
             buffer, start, len(buffer) if end is None else end
         )
         return decoded
@@ -221,18 +221,18 @@ class Struct(metaclass=StructMeta):
     def encode_parts(self, version: int) -> list[Any]:
         """The encoding in pieces, so that a records field (a buffer or a file region) is passed on without a copy."""
         parts: list[Any] = []
-        codecs.encoder(type(self), version)(self, parts.append)
+        codecs.codec(type(self), version, "encode")(self, parts.append)
         return parts
 
     @classmethod
     def decoder(cls, version: int) -> Decoder:
         """The bare function `(buffer, start, end) -> object` behind `decode`."""
-        return codecs.decoder(cls, version)
+        return codecs.codec(cls, version, "decode")
 
     @classmethod
     def encoder(cls, version: int) -> Encoder:
         """The bare function `(object, append)` behind `encode_parts`."""
-        return codecs.encoder(cls, version)
+        return codecs.codec(cls, version, "encode")
 
     @classmethod
     def construct(cls, version: int) -> Construct:
@@ -240,6 +240,25 @@ class Struct(metaclass=StructMeta):
         from ottla.wire.types import resolve
 
         return resolve(cls, version, version in cls.flexible)
+
+    @classmethod
+    def structs(cls) -> dict[str, type[Struct]]:
+        """This class and those of the structs inside it, by name."""
+        found: dict[str, type[Struct]] = {cls.__name__: cls}
+        for field in cls.wire_fields.values():
+            part = field.type.item if isinstance(field.type, Array) else field.type
+            if isinstance(part, type):
+                for name, struct in part.structs().items():
+                    assert found.setdefault(name, struct) is struct, f"two structs named {name} in {cls.__name__}"
+        return found
+
+    @classmethod
+    def declaration(cls) -> str:
+        """All that was declared of this class and the structs inside it."""
+        lines = [f"versions {cls.versions} flexible {cls.flexible}"]
+        for name, struct in cls.structs().items():
+            lines.append(f"{name}: {struct.wire_fields}")
+        return "\n".join(lines)
 
     @classmethod
     def zero(cls) -> Self:

@@ -1,0 +1,276 @@
+"""The decoding half of the generator.
+
+The generated function reads `buffer[position:end]`, where bytes of other frames may follow `end`. It never reads
+backwards, so it is enough that it looks at the position at the end, once in every turn of a loop, and before it copies
+anything that is not small: once beyond `end`, always beyond `end`. Reading beyond the buffer itself raises IndexError
+or struct.error, which means the same.
+
+What makes it fast: all fixed fields up to the next length are one unpack into the attributes of the new object, that
+length (or the empty section of tagged fields) included, on the guess that a varint has one byte; objects are made
+without a call of their constructor; arrays of structs in which everything is fixed are one iter_unpack.
+"""
+
+from __future__ import annotations
+
+from struct import calcsize
+
+import construct
+
+from ottla.wire.generator import (
+    Source,
+    fixed_format,
+    fixed_struct_format,
+    parts_of,
+    size_min,
+)
+from ottla.wire.types import (
+    ArrayType,
+    BytesType,
+    NullableStruct,
+    RecordsType,
+    StringType,
+    StructType,
+    TaggedFields,
+)
+
+
+def decoder_source(tree: StructType, kind: str, title: str) -> str:
+    return _Decoder(tree, kind, title).source.text()
+
+
+class _Decoder:
+    def __init__(self, tree: StructType, kind: str, title: str) -> None:
+        self.source = Source()
+        self.line = self.source.line
+        self.block = self.source.block
+        self._run: list[tuple[str, str]] = []  # (format letter, target) that wait to be unpacked together
+        self._title = title
+        with self.block(f"def {kind}(buffer, position, end):"):
+            with self.block("try:"):
+                self.line("view = memoryview(buffer)")
+                result = self._struct(tree, "")
+                self._flush()
+            with self.block("except (IndexError, error):"):
+                self.line("position = end + 1")
+            with self.block("if position > end:"):
+                self._refuse("the end is missing")
+            self.line(f"return {result}" if kind == "decode" else f"return {result}, position")
+
+    def _refuse(self, reason: str) -> None:
+        self.line(f"raise ProtocolViolation({f'{self._title}: {reason}'!r})")
+
+    # -------------------------------------------------------------- runs of fixed size
+
+    def _flush(self) -> None:
+        """Unpack what waits."""
+        if not self._run:
+            return
+        letters = "".join(letter for letter, _ in self._run)
+        targets = ", ".join(target for _, target in self._run)
+        if letters == "B":
+            self.line(f"{targets} = buffer[position]")
+        else:
+            unpack = self.source.struct(letters, "unpack_from")
+            self.line(f"{targets}{',' if len(self._run) == 1 else ''} = {unpack}(buffer, position)")
+        self.line(f"position += {calcsize('>' + letters)}")
+        self._run.clear()
+
+    def _varint(self, hint: str, reader: str = "read_varint") -> str:
+        """Read a varint together with what waits; more than one byte is the exception."""
+        value = self.source.variable(hint)
+        self._run.append(("B", value))
+        self._flush()
+        with self.block(f"if {value} > 127:"):
+            self.line(f"{value}, position = {reader}(buffer, position - 1)")
+        return value
+
+    # -------------------------------------------------------------- one type each
+
+    def _value(self, subcon: construct.Construct, target: str, path: str) -> None:
+        """Read a value into `target`, at once or with the next flush."""
+        letter = fixed_format(subcon)
+        if letter is not None:
+            self._run.append((letter, target))
+        elif isinstance(subcon, StructType):
+            self._struct(subcon, path, f"{target} = ")
+        elif isinstance(subcon, NullableStruct):
+            self._nullable_struct(subcon, target, path)
+        elif isinstance(subcon, ArrayType):
+            self._array(subcon, target, path)
+        else:
+            self._sized(subcon, target, path)
+
+    def _struct(self, subcon: StructType, path: str, targets: str = "") -> str:
+        made = self.source.variable(subcon.cls.__name__.lower())
+        self.line(f"{made} = {targets}new({subcon.cls.__name__})")
+        parts = parts_of(subcon)
+        self._defaults(subcon, made)
+        for name, part in parts:
+            if isinstance(part, TaggedFields):
+                self._tagged_fields(part, made, path)
+            else:
+                self._value(part, f"{made}.{name}", f"{path}.{name}" if path else name)
+        return made
+
+    def _defaults(self, subcon: StructType, made: str) -> None:
+        """Set what this version does not have, and what it may leave out."""
+        on_wire = {name for name, _ in parts_of(subcon)}
+        for name, field in subcon.cls.wire_fields.items():
+            if name not in on_wire:
+                self.line(f"{made}.{name} = {self.source.default(subcon.cls, name, field.initial())}")
+
+    def _nullable_struct(self, subcon: NullableStruct, target: str, path: str) -> None:
+        marker = self.source.variable("marker")
+        self._run.append(("b", marker))
+        self._flush()
+        with self.block(f"if {marker} < 0:"):
+            self.line(f"{target} = None")
+        with self.block("else:"):
+            self._struct(subcon.subcon, path, f"{target} = ")
+            self._flush()
+
+    def _sized(self, subcon: BytesType, target: str, path: str) -> None:
+        is_string = isinstance(subcon, StringType)
+        if subcon.compact:
+            size = self._varint("size", "read_string_length" if is_string else "read_varint")
+            first_valid, stop = 1, f"position + {size} - 1"
+        else:
+            size = self.source.variable("size")
+            self._run.append(("h" if is_string else "i", size))
+            self._flush()
+            first_valid, stop = 0, f"position + {size}"
+        with self.block(f"if {size} < {first_valid}:"):
+            if subcon.nullable:
+                self.line(f"{target} = None")
+            else:
+                self._refuse(f"{path} is null")
+        with self.block("else:"):
+            self.line(f"stop = {stop}")
+            if is_string:
+                self.line(f'{target} = buffer[position:stop].decode("utf-8", "replace")')
+            else:
+                with self.block("if stop > end:"):
+                    self._refuse(f"{path} goes beyond the end")
+                piece = "view[position:stop]"
+                self.line(f"{target} = {piece if isinstance(subcon, RecordsType) else f'bytes({piece})'}")
+            self.line("position = stop")
+
+    # -------------------------------------------------------------- arrays
+
+    def _array(self, subcon: ArrayType, target: str, path: str) -> None:
+        count = self._count(subcon)
+        item_bytes = size_min(subcon.item)
+        bound = count if item_bytes <= 1 else f"{count} * {item_bytes}"
+        with self.block(f"if {count} < 0:"):
+            if subcon.nullable:
+                self.line(f"{target} = None")
+            else:
+                self._refuse(f"{path} is null")
+        with self.block(f"elif {bound} > end - position:"):
+            self._refuse(f"{path} counts more elements than bytes are left")
+        with self.block("else:"):
+            self._elements(subcon.item, count, target, path)
+
+    def _count(self, subcon: ArrayType) -> str:
+        if subcon.compact:
+            count = self._varint("count")
+            self.line(f"{count} -= 1")
+            return count
+        count = self.source.variable("count")
+        self._run.append(("i", count))
+        self._flush()
+        return count
+
+    def _elements(self, item: construct.Construct, count: str, target: str, path: str) -> None:
+        letter = fixed_format(item)
+        if letter is not None:
+            self._fixed_elements(letter, count, target)
+            return
+        array = self.source.variable("array")
+        self.line(f"{array} = {target} = []")
+        letters = fixed_struct_format(item)
+        if letters is None:
+            self._loop(item, count, array, path)
+            return
+        self.line(f"stop = position + {count} * {calcsize('>' + letters)}")
+        if not letters.endswith("B"):
+            self._fixed_structs(item, letters, array)
+            return
+        with self.block(f"if {count} > 1 and {self._tag_counts(letters)}.count(0) == {count}:"):
+            self._fixed_structs(item, letters, array)
+        with self.block("else:"):
+            self._loop(item, count, array, path)
+
+    @staticmethod
+    def _tag_counts(letters: str) -> str:
+        size = calcsize(">" + letters)
+        return f"buffer[position + {size - 1}:stop:{size}]"
+
+    def _fixed_elements(self, letter: str, count: str, target: str) -> None:
+        size = calcsize(">" + letter)
+        self.line(f"stop = position + {count} * {size}")
+        if letter == "i":
+            with self.block(f"if {count} < FEW:"):
+                self.line(f"{target} = [*UNPACK_INT32S[{count}](buffer, position)]")
+            with self.block("else:"):
+                self.line(f'{target} = [*unpack_from(f">{{{count}}}i", buffer, position)]')
+        else:
+            unpack = self.source.struct(letter, "iter_unpack")
+            self.line(f"{target} = [value for value, in {unpack}(view[position:stop])]")
+        self.line("position = stop")
+
+    def _fixed_structs(self, item: StructType, letters: str, array: str) -> None:
+        unpack = self.source.struct(letters, "iter_unpack")
+        with self.block(f"for row in {unpack}(view[position:stop]):"):
+            made = self.source.variable(item.cls.__name__.lower())
+            self.line(f"{made} = new({item.cls.__name__})")
+            self.line(f"{array}.append({made})")
+            targets = ["_" if isinstance(part, TaggedFields) else f"{made}.{name}" for name, part in parts_of(item)]
+            self.line(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = row")
+            self._defaults(item, made)
+        self.line("position = stop")
+
+    def _loop(self, item: construct.Construct, count: str, array: str, path: str) -> None:
+        with self.block(f"for _ in range({count}):"):
+            if isinstance(item, StructType):
+                made = self._struct(item, path)
+                self._flush()
+                self.line(f"{array}.append({made})")
+            else:
+                self._value(item, "value", path)
+                self.line(f"{array}.append(value)")
+            with self.block("if position > end:"):
+                self._refuse(f"the end of {path} is missing")
+
+    # -------------------------------------------------------------- tagged fields
+
+    def _tagged_fields(self, subcon: TaggedFields, made: str, path: str) -> None:
+        count = self.source.variable("tags")
+        self._run.append(("B", count))
+        self._flush()
+        with self.block(f"if {count}:"):
+            if not subcon.known and not subcon.foreign:
+                self.line("position = skip_tagged_fields(buffer, position - 1, end)")
+                return
+            self.line(f"{count}, position = read_varint(buffer, position - 1)")
+            with self.block(f"for _ in range({count}):"):
+                self._tagged_field(subcon, made, path)
+
+    def _tagged_field(self, subcon: TaggedFields, made: str, path: str) -> None:
+        tag, size = self.source.variable("tag"), self.source.variable("size")
+        self.line(f"{tag}, position = read_varint(buffer, position)")
+        self.line(f"{size}, position = read_varint(buffer, position)")
+        keyword = "if"
+        for known, (name, part, _default) in sorted(subcon.known.items()):
+            with self.block(f"{keyword} {tag} == {known}:"):
+                self._value(part, f"{made}.{name}", f"{path}.{name}" if path else name)
+                self._flush()
+            keyword = "elif"
+        for foreign in sorted(subcon.foreign):
+            with self.block(f"{keyword} {tag} == {foreign}:"):
+                self._refuse(f"{path or 'it'} has tag {foreign}, which belongs to another version")
+            keyword = "elif"
+        with self.block("else:"):
+            self.line(f"position = skip_tagged_field(position, end, {size})")
+        with self.block("if position > end:"):
+            self._refuse(f"the end of {path or 'it'} is missing")
