@@ -1,0 +1,188 @@
+"""The flights example, end to end: its results equal the plain computation, whatever is stopped or killed on the way."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, date
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+pytest.importorskip("kafka")
+
+import batch
+import dataset
+import expected
+import produce
+import stream
+from kafka import KafkaConsumer, TopicPartition
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    # The clients' warnings, and py4j's sockets, which close when the session does.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:unclosed:ResourceWarning"),
+]
+
+FLIGHTS, WEATHER = 336_776, 26_115
+
+Result = dict[tuple[str, str], expected.Delays]
+
+
+@pytest.fixture(scope="module")
+def bootstrap(spark, broker) -> str:
+    """Takes Spark as well, so that a machine without it does not send the flights for nothing."""
+    return broker.bootstrap
+
+
+@pytest.fixture(scope="module")
+def wanted() -> Result:
+    return expected.delays()
+
+
+@pytest.fixture(scope="module")
+def prefix(bootstrap: str) -> str:
+    """Two topics with the data, read by all tests but the one that kills the broker under the producer."""
+    prefix = f"flights-{token_hex(4)}-"
+    produce.create_topics(bootstrap, prefix)
+    assert produce.produce_weather(bootstrap, prefix) == WEATHER + 1
+    assert produce.produce_flights(bootstrap, prefix) == FLIGHTS + 1
+    return prefix
+
+
+# --- what the sinks hold ----------------------------------------------------------------------------------------------
+
+
+def parquet_rows(spark, output: Path) -> list[tuple[tuple[str, str], expected.Delays]]:
+    rows = spark.read.parquet(str(output / "delays.parquet")).select(*stream.COLUMNS).collect()
+    return [((_utc(row.hour), row.origin), expected.Delays(*row[2:])) for row in rows]
+
+
+def topic_rows(bootstrap: str, topic: str) -> list[tuple[tuple[str, str], expected.Delays]]:
+    return [_parsed(json.loads(record.value)) for record in topic_records(bootstrap, topic)]
+
+
+def topic_records(bootstrap: str, topic: str) -> Iterator:
+    """Every record, read by a client that has nothing to do with Spark."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
+    try:
+        partitions = [TopicPartition(topic, index) for index in sorted(consumer.partitions_for_topic(topic))]
+        ends = consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            for records in consumer.poll(timeout_ms=1000).values():
+                yield from records
+    finally:
+        consumer.close()
+
+
+def record_count(bootstrap: str, topic: str) -> int:
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap)
+    try:
+        partitions = [TopicPartition(topic, index) for index in sorted(consumer.partitions_for_topic(topic))]
+        return sum(consumer.end_offsets(partitions).values())
+    finally:
+        consumer.close()
+
+
+def assert_exactly_once(rows: list[tuple[tuple[str, str], expected.Delays]], wanted: Result) -> None:
+    assert len(rows) == len(wanted)
+    assert dict(rows) == wanted
+
+
+def assert_at_least_once(rows: list[tuple[tuple[str, str], expected.Delays]], wanted: Result) -> None:
+    """The last record of each key is right, and a repeated one is equal to the first."""
+    assert dict(rows) == wanted
+    assert set(rows) == set(wanted.items())
+
+
+def _utc(hour) -> str:
+    return hour.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _parsed(value: dict) -> tuple[tuple[str, str], expected.Delays]:
+    hour = value["hour"].replace(".000Z", "Z")
+    return (hour, value["origin"]), expected.Delays(*(value[column] for column in stream.COLUMNS[2:]))
+
+
+# --- running the streaming job ----------------------------------------------------------------------------------------
+
+
+def run_to_end(queries: list) -> None:
+    for query in queries:
+        query.awaitTermination()
+        dropped = sum(state.numRowsDroppedByWatermark for p in query.recentProgress for state in p.stateOperators)
+        assert dropped == 0, "rows came later than the watermark allows, so the comparison would prove nothing"
+
+
+def wait_for_batches(query, count: int) -> None:
+    while len(query.recentProgress) < count:
+        assert not query.awaitTermination(0.1), "the job ended before it could be disturbed"
+
+
+# --- the tests --------------------------------------------------------------------------------------------------------
+
+
+def test_the_result_equals_the_plain_computation(spark, bootstrap, prefix, wanted, tmp_path):
+    run_to_end(stream.start_queries(spark, bootstrap, tmp_path, prefix))
+
+    assert sum(row.flights for row in wanted.values()) == FLIGHTS
+    assert_exactly_once(parquet_rows(spark, tmp_path), wanted)
+    assert_exactly_once(topic_rows(bootstrap, prefix + "delays"), wanted)
+
+
+def test_a_batch_job_reads_the_rows_between_two_offsets(spark, bootstrap, prefix):
+    rows = batch.weather_rows(spark, bootstrap, 12_000, 13_500, prefix).collect()
+
+    assert [tuple(row) for row in rows] == expected.weather_rows(12_000, 13_500)
+
+
+@pytest.mark.parametrize("day", [date(2013, 7, 4), date(2013, 12, 31)])
+def test_a_batch_job_reads_the_flights_between_two_midnights(spark, bootstrap, prefix, day):
+    rows = batch.flights_of_day(spark, bootstrap, day, prefix).collect()
+
+    assert {row.origin: tuple(row[1:]) for row in rows} == expected.flights_of_day(day)
+
+
+def test_a_job_stopped_half_way_goes_on_from_its_checkpoint(spark, bootstrap, prefix, wanted, tmp_path):
+    queries = stream.start_queries(spark, bootstrap, tmp_path, prefix, result="delays-resumed")
+    for query in queries:
+        wait_for_batches(query, 2)
+        query.stop()
+    assert 0 < len(parquet_rows(spark, tmp_path)) < len(wanted)
+
+    run_to_end(stream.start_queries(spark, bootstrap, tmp_path, prefix, result="delays-resumed"))
+
+    assert_exactly_once(parquet_rows(spark, tmp_path), wanted)
+    assert_at_least_once(topic_rows(bootstrap, prefix + "delays-resumed"), wanted)
+
+
+def test_killing_the_broker_loses_and_doubles_nothing(spark, killable, wanted, tmp_path):
+    prefix, bootstrap = f"killed-{token_hex(4)}-", killable.bootstrap
+    produce.create_topics(bootstrap, prefix)
+    produce.produce_weather(bootstrap, prefix)
+    rows = at_row({50_000: killable.kill, 52_000: killable.start, 150_000: killable.kill, 155_000: killable.start})
+    produce.produce(bootstrap, prefix + "flights", rows(dataset.flights()), ("carrier", "flight"))
+    assert record_count(bootstrap, prefix + "flights") == FLIGHTS + 1
+
+    queries = stream.start_queries(spark, bootstrap, tmp_path, prefix)
+    for batches in (1, 3):
+        wait_for_batches(queries[0], batches)
+        killable.kill()
+        killable.start()
+    run_to_end(queries)
+
+    assert_exactly_once(parquet_rows(spark, tmp_path), wanted)
+    assert_at_least_once(topic_rows(bootstrap, prefix + "delays"), wanted)
+
+
+def at_row(events: dict[int, Callable[[], None]]) -> Callable[[Iterator[dataset.Row]], Iterator[dataset.Row]]:
+    """Passes rows on, and lets things happen before some of them while the producer still has unsent ones."""
+
+    def passed_on(rows: Iterator[dataset.Row]) -> Iterator[dataset.Row]:
+        for number, row in enumerate(rows):
+            if number in events:
+                events[number]()
+            yield row
+
+    return passed_on
