@@ -163,7 +163,7 @@ class CheckedRecords(NamedTuple):
     def assign(self, next_offset: int, leader_epoch: int) -> ValidatedBatches:
         buffer, header, max_timestamp, log_append_time_ms = self
         _FRONT.pack_into(buffer, 0, next_offset, header[1], leader_epoch)  # none of it under the checksum
-        header = _new_tuple(BatchHeader, (next_offset, header[1], leader_epoch, *header[3:]))
+        header = _new_tuple(BatchHeader, (next_offset, header[1], leader_epoch) + header[3:])
         last_offset = next_offset + header[6]
         return _new_tuple(
             ValidatedBatches,
