@@ -16,9 +16,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import trio
 
@@ -60,8 +60,8 @@ class CoordinatorLog(Protocol):
         Raises KafkaError when nothing was written; the awaitable raises it when it is not known what will become of it.
         """
 
-    def read_batches(self, partition: int) -> AsyncGenerator[bytes, None]:
-        """All committed batches in order, some at a time. Raises KafkaError when the partition cannot be read."""
+    def read_batches(self, partition: int) -> AsyncIterator[bytes]:
+        """All committed batches in order, some at a time: an async generator. Raises KafkaError when the partition cannot be read."""
 
 
 class WaitingCaller(Caller):
@@ -294,8 +294,9 @@ class PartitionRuntime:
         """Rebuild the shard from the log."""
         shard = self._runtime.make_shard()
         try:
-            async with aclosing(self._log.read_batches(self.partition)) as log:
-                async for batches in log:
+            reading = cast("AsyncGenerator[bytes, None]", self._log.read_batches(self.partition))
+            async with aclosing(reading):  # so that a load that is cancelled closes what it reads
+                async for batches in reading:
                     for header, start, _ in iter_batches(batches):
                         await replay_batch(shard, header, batches, start)
         except KafkaError as error:
