@@ -85,6 +85,14 @@ class Source:
     def line(self, text: str) -> None:
         self._lines.append("    " * self._indent + text)
 
+    def mark(self) -> tuple[int, int]:
+        """This place, for a line of which it turns out later that it is needed here."""
+        return len(self._lines), self._indent
+
+    def line_at(self, mark: tuple[int, int], text: str) -> None:
+        at, indent = mark
+        self._lines.insert(at, "    " * indent + text)
+
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
         self.line(header)

@@ -12,6 +12,7 @@ without a call of their constructor; arrays of structs in which everything is fi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import calcsize
 
 import construct
@@ -45,11 +46,14 @@ class _Decoder:
         self.block = self.source.block
         self._run: list[tuple[str, str]] = []  # (format letter, target) that wait to be unpacked together
         self._title = title
+        self._uses_view = False
         with self.block(f"def {kind}(buffer, position, end):"):
             with self.block("try:"):
-                self.line("view = memoryview(buffer)")
+                before = self.source.mark()
                 result = self._struct(tree, "")
                 self._flush()
+                if self._uses_view:
+                    self.source.line_at(before, "view = memoryview(buffer)")
             with self.block("except (IndexError, error):"):
                 self.line("position = end + 1")
             with self.block("if position > end:"):
@@ -75,13 +79,15 @@ class _Decoder:
         self.line(f"position += {calcsize('>' + letters)}")
         self._run.clear()
 
-    def _varint(self, hint: str, reader: str = "read_varint") -> str:
+    def _varint(self, hint: str, reader: str = "read_varint", when_long: Callable[[str], None] | None = None) -> str:
         """Read a varint together with what waits; more than one byte is the exception."""
         value = self.source.variable(hint)
         self._run.append(("B", value))
         self._flush()
         with self.block(f"if {value} > 127:"):
             self.line(f"{value}, position = {reader}(buffer, position - 1)")
+            if when_long is not None:
+                when_long(value)
         return value
 
     # -------------------------------------------------------------- one type each
@@ -151,6 +157,7 @@ class _Decoder:
             else:
                 with self.block("if stop > end:"):
                     self._refuse(f"{path} goes beyond the end")
+                self._uses_view = True
                 piece = "view[position:stop]"
                 self.line(f"{target} = {piece if isinstance(subcon, RecordsType) else f'bytes({piece})'}")
             self.line("position = stop")
@@ -158,70 +165,79 @@ class _Decoder:
     # -------------------------------------------------------------- arrays
 
     def _array(self, subcon: ArrayType, target: str, path: str) -> None:
-        count = self._count(subcon)
-        item_bytes = size_min(subcon.item)
-        bound = count if item_bytes <= 1 else f"{count} * {item_bytes}"
-        with self.block(f"if {count} < 0:"):
+        count, bias = self._count(subcon, path)
+        with self.block(f"if {count} < {bias}:"):
             if subcon.nullable:
                 self.line(f"{target} = None")
             else:
                 self._refuse(f"{path} is null")
-        with self.block(f"elif {bound} > end - position:"):
-            self._refuse(f"{path} counts more elements than bytes are left")
         with self.block("else:"):
-            self._elements(subcon.item, count, target, path)
+            self._elements(subcon.item, count, bias, target, path)
 
-    def _count(self, subcon: ArrayType) -> str:
-        if subcon.compact:
-            count = self._varint("count")
-            self.line(f"{count} -= 1")
-            return count
-        count = self.source.variable("count")
-        self._run.append(("i", count))
-        self._flush()
-        return count
+    def _count(self, subcon: ArrayType, path: str) -> tuple[str, int]:
+        """Read the number of elements; a compact array says one more, the bias."""
+        if not subcon.compact:
+            count = self.source.variable("count")
+            self._run.append(("i", count))
+            self._flush()
+            self._check_count(subcon, count, path)
+            return count, 0
+        # A count of one byte may lie: the loop ends as soon as its elements go beyond the end, if they take bytes.
+        if size_min(subcon.item):
+            return self._varint("count", when_long=lambda count: self._check_count(subcon, f"({count} - 1)", path)), 1
+        count = self._varint("count")
+        self._check_count(subcon, f"({count} - 1)", path)
+        return count, 1
 
-    def _elements(self, item: construct.Construct, count: str, target: str, path: str) -> None:
+    def _check_count(self, subcon: ArrayType, count: str, path: str) -> None:
+        item_bytes = max(size_min(subcon.item), 1)
+        with self.block(f"if {count} * {item_bytes} > end - position:"):
+            self._refuse(f"{path} counts more elements than bytes are left")
+
+    def _elements(self, item: construct.Construct, count: str, bias: int, target: str, path: str) -> None:
         letter = fixed_format(item)
         if letter is not None:
-            self._fixed_elements(letter, count, target)
+            self._fixed_elements(letter, count, bias, target)
             return
         array = self.source.variable("array")
         self.line(f"{array} = {target} = []")
         letters = fixed_struct_format(item)
         if letters is None:
-            self._loop(item, count, array, path)
+            self._loop(item, count, bias, array, path)
             return
-        self.line(f"stop = position + {count} * {calcsize('>' + letters)}")
+        self._stop(count, bias, calcsize(">" + letters))
         if not letters.endswith("B"):
             self._fixed_structs(item, letters, array)
             return
-        with self.block(f"if {count} > 1 and {self._tag_counts(letters)}.count(0) == {count}:"):
+        with self.block(f"if {count} > {bias + 1} and {self._tag_counts(letters)}.count(0) == {count} - {bias}:"):
             self._fixed_structs(item, letters, array)
         with self.block("else:"):
-            self._loop(item, count, array, path)
+            self._loop(item, count, bias, array, path)
+
+    def _stop(self, count: str, bias: int, size: int) -> None:
+        self.line(f"stop = position + {count} * {size}{f' - {size}' if bias else ''}")
 
     @staticmethod
     def _tag_counts(letters: str) -> str:
         size = calcsize(">" + letters)
         return f"buffer[position + {size - 1}:stop:{size}]"
 
-    def _fixed_elements(self, letter: str, count: str, target: str) -> None:
-        size = calcsize(">" + letter)
-        self.line(f"stop = position + {count} * {size}")
+    def _fixed_elements(self, letter: str, count: str, bias: int, target: str) -> None:
+        self._stop(count, bias, calcsize(">" + letter))
         if letter == "i":
+            few = "UNPACK_INT32S_COMPACT" if bias else "UNPACK_INT32S"
             with self.block(f"if {count} < FEW:"):
-                self.line(f"{target} = [*UNPACK_INT32S[{count}](buffer, position)]")
+                self.line(f"{target} = [*{few}[{count}](buffer, position)]")
             with self.block("else:"):
-                self.line(f'{target} = [*unpack_from(f">{{{count}}}i", buffer, position)]')
+                self.line(f'{target} = [*unpack_from(f">{{{count} - {bias}}}i", buffer, position)]')
         else:
             unpack = self.source.struct(letter, "iter_unpack")
-            self.line(f"{target} = [value for value, in {unpack}(view[position:stop])]")
+            self.line(f"{target} = [value for value, in {unpack}(buffer[position:stop])]")
         self.line("position = stop")
 
     def _fixed_structs(self, item: StructType, letters: str, array: str) -> None:
         unpack = self.source.struct(letters, "iter_unpack")
-        with self.block(f"for row in {unpack}(view[position:stop]):"):
+        with self.block(f"for row in {unpack}(buffer[position:stop]):"):
             made = self.source.variable(item.cls.__name__.lower())
             self.line(f"{made} = new({item.cls.__name__})")
             self.line(f"{array}.append({made})")
@@ -230,8 +246,8 @@ class _Decoder:
             self._defaults(item, made)
         self.line("position = stop")
 
-    def _loop(self, item: construct.Construct, count: str, array: str, path: str) -> None:
-        with self.block(f"for _ in range({count}):"):
+    def _loop(self, item: construct.Construct, count: str, bias: int, array: str, path: str) -> None:
+        with self.block(f"for _ in range({'1, ' if bias else ''}{count}):"):
             if isinstance(item, StructType):
                 made = self._struct(item, path)
                 self._flush()

@@ -14,6 +14,7 @@ new = object.__new__
 # Arrays of a few int32 are everywhere (replicas, partitions), and a ready Struct is twice as fast as a format string.
 FEW = 32
 UNPACK_INT32S = [Struct(f">{count}i").unpack_from for count in range(FEW)]
+UNPACK_INT32S_COMPACT = [UNPACK_INT32S[0], *UNPACK_INT32S[:-1]]  # by a count that says one more
 PACK_INT32S = [Struct(f">{count}i").pack for count in range(FEW)]
 
 
@@ -35,6 +36,7 @@ __all__ = [
     "FEW",
     "PACK_INT32S",
     "UNPACK_INT32S",
+    "UNPACK_INT32S_COMPACT",
     "ProtocolViolation",
     "Struct",
     "encode_string_length",
