@@ -62,7 +62,7 @@ class _TreeNode:
         self.creation_id = creation_id
         self.ephemeral = ephemeral
         self.next_sequence = 0
-        self.children: dict[str, None] = {}
+        self.children: dict[str, None] | None = None  # most nodes are leaves
 
 
 class EmbeddedCoordination:
@@ -108,11 +108,11 @@ class EmbeddedCoordination:
         return [None if each is None else Node(each.data, each.version, each.creation_id) for each in found]
 
     async def children(self, path: str) -> list[str]:
-        return list(self._node(path).children)
+        return list(self._node(path).children or ())
 
     async def children_data(self, path: str) -> Mapping[str, Node]:
         nodes = self._nodes
-        found = {name: nodes[f"{path}/{name}"] for name in self._node(path).children}
+        found = {name: nodes[f"{path}/{name}"] for name in self._node(path).children or ()}
         return {name: Node(each.data, each.version, each.creation_id) for name, each in found.items()}
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
@@ -216,7 +216,7 @@ class EmbeddedCoordination:
     def _insert(self, path: str, node: _TreeNode) -> None:
         parent_path, _, name = path.rpartition("/")
         parent = self._nodes[parent_path]
-        parent.children[name] = None
+        _add_child(parent, name)
         parent.next_sequence += 1
         self._nodes[path] = node  # after its parent, which keeps `_nodes` in an order that a journal can replay
 
@@ -228,14 +228,16 @@ class EmbeddedCoordination:
 
         def restore() -> None:
             self._nodes[path] = node
-            self._nodes[parent_path].children[name] = None
+            _add_child(self._nodes[parent_path], name)
 
         return restore
 
     def _remove(self, path: str) -> None:
         parent_path, _, name = path.rpartition("/")
         del self._nodes[path]
-        del self._nodes[parent_path].children[name]
+        siblings = self._nodes[parent_path].children
+        assert siblings is not None
+        del siblings[name]
 
     # ------------------------------------------------------------------ watches
 
@@ -342,8 +344,14 @@ class EmbeddedCoordination:
         self._nodes[path] = node
         if path:
             parent_path, _, name = path.rpartition("/")
-            self._nodes[parent_path].children[name] = None
+            _add_child(self._nodes[parent_path], name)
         self._last_id = max(self._last_id, creation_id)
+
+
+def _add_child(parent: _TreeNode, name: str) -> None:
+    if parent.children is None:
+        parent.children = {}
+    parent.children[name] = None
 
 
 def _restorer(node: _TreeNode) -> Callable[[], None]:

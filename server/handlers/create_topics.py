@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import trio
+
 from ottla.replication.controller import NewTopic, TopicPlan
 from ottla.server.config_changes import creation_texts
 from ottla.server.configs import ConfigRepository, effective_topic_value, topic_settings
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     from ottla.server.administration import Outcome, TopicAdministration
 
+TOPICS_PER_SLICE = 50
+
 
 @handles(CreateTopicsRequest)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -39,7 +43,11 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
     named = Counter(topic.name for topic in request.topics)
     asked = [topic for topic in request.topics if named[topic.name] == 1]
     outcomes = await _outcomes(administration, asked, validate_only=request.validate_only)
-    results = [_result(topic, outcomes[topic.name], administration.configs) for topic in asked]
+    results = []
+    for number, topic in enumerate(asked, 1):
+        results.append(_result(topic, outcomes[topic.name], administration.configs))
+        if number % TOPICS_PER_SLICE == 0:
+            await trio.lowlevel.checkpoint()
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_failure(name, twice) for name, count in named.items() if count > 1]
     return CreateTopicsResponse(topics=results)
