@@ -43,11 +43,13 @@ from ottla.wire.records import (
     encode_batch,
     invalid,
     iter_batches,
+    wrap_int64,
 )
 
 _ENTRY = struct.Struct(">qiIbb")  # offset, size, crc, magic, attributes
 _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
+_LAST_OFFSET_DELTA_MAX = 0x7FFFFFFF
 
 
 class Message(NamedTuple):
@@ -172,7 +174,7 @@ def _with_absolute_offsets(outer: Message, messages: list[Message]) -> list[Mess
         )
     else:
         base_offset = outer.offset - last_inner_offset
-    return [message._replace(offset=base_offset + message.offset) for message in messages]
+    return [message._replace(offset=wrap_int64(base_offset + message.offset)) for message in messages]
 
 
 def decode_message(buffer: Buffer, start: int, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
@@ -221,7 +223,9 @@ def encode_message_set(
     first_offset = records[0].offset if wrapped and magic else 0
     plain = b"".join(
         [
-            _encode_message(record.offset - first_offset, magic, flags, record.timestamp, record.key, record.value)
+            _encode_message(
+                wrap_int64(record.offset - first_offset), magic, flags, record.timestamp, record.key, record.value
+            )
             for record in records
         ]
     )
@@ -246,6 +250,9 @@ def _up_converted(message_set: Buffer, limit: int) -> Iterator[bytes]:
             yield bytes(message_set[start:end])
             continue
         records = [message.as_record() for message in read_inner_messages(message_set, start, end, limit)]
+        offsets = [record.offset for record in records]
+        if any(not 0 <= offset - offsets[0] <= _LAST_OFFSET_DELTA_MAX for offset in offsets):
+            raise invalid("Offsets of inner messages are too far apart for one batch")
         yield encode_batch(
             records,
             base_offset=records[0].offset,

@@ -382,7 +382,7 @@ def encode_batch(
     encoded = [
         encode_record(
             record.offset - base_offset if keep_offsets else index,
-            record.timestamp - base_timestamp,
+            wrap_int64(record.timestamp - base_timestamp),
             record.key,
             record.value,
             record.headers,

@@ -228,18 +228,48 @@ def test_wrappers_are_bounded():
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
+def damage(data: st.DataObject, message_set: bytes) -> bytearray:
+    damaged = bytearray(message_set)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.sampled_from([0, 127, 128, 255]))
+    return damaged
+
+
 @pytest.mark.parametrize(("magic", "codec"), SETS)
 @given(data=st.data())
 @settings(max_examples=40)
 def test_damaged_sets_decode_or_raise_a_kafka_error(magic, codec, data):
-    message_set = bytearray(GOLDEN[f"{magic}-{codec.name.lower()}"])
-    for _ in range(data.draw(st.integers(1, 3))):
-        message_set[data.draw(st.integers(8, len(message_set) - 1))] = data.draw(st.integers(0, 255))
+    message_set = damage(data, GOLDEN[f"{magic}-{codec.name.lower()}"])
+    for read in (decode_set, up_convert, lambda damaged: down_convert(damaged, 0)):
+        with suppress(KafkaError):
+            read(message_set)
     with suppress(KafkaError):
-        decode_set(message_set)
         for _, start, end in iter_batches(message_set):
             crc_is_valid(message_set, start, end)
-        up_convert(message_set)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.data())
+@settings(max_examples=40)
+def test_damaged_batches_are_converted_or_raise_a_kafka_error(magic, codec, data):
+    batch = damage(data, GOLDEN[f"2-{codec.name.lower()}"])
+    with suppress(KafkaError):
+        down_convert(batch, magic)
+
+
+def test_offsets_and_timestamps_at_the_ends_of_their_range_convert():
+    records = [Record(0, -(2**63), None, None), Record(0, 2**63 - 1, None, None)]
+    message_set = down_convert(encode_batch(records, base_offset=2**63 - 2, compression=Compression.GZIP), 1)
+    assert [record.timestamp for record in decode_set(message_set)] == [-(2**63), 2**63 - 1]
+
+
+def test_offsets_too_far_apart_for_a_batch_are_refused():
+    for offsets in ((0, 2**31), (5, 4)):
+        message_set = gzipped(*offsets, magic=0, offset=offsets[-1])
+        with pytest.raises(KafkaError) as caught:
+            up_convert(message_set)
+        assert caught.value.code == ErrorCode.INVALID_RECORD
 
 
 # --- conversion -------------------------------------------------------------------------------------------------------
