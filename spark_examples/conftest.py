@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -23,9 +24,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "flights"))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python forgets the socket of every refused connection; some are found only when pytest ends.
-    config.addinivalue_line("filterwarnings", r"ignore:unclosed.*socket.*'0\.0\.0\.0':ResourceWarning")
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """kafka-python forgets the socket of every refused connection, and some are found only when pytest looks a last time."""
+    warnings.filterwarnings("ignore", r"unclosed <socket.*laddr=\('0\.0\.0\.0'", ResourceWarning)
 
 
 class Broker:
