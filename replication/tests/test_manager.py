@@ -1,0 +1,462 @@
+"""The replica manager: starting on what is there, group-committed flushes, background work, failing disks, shutdown."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ottla.replication.cluster_state import PartitionState
+from ottla.replication.config import LogConfig, ReplicationConfig
+from ottla.replication.directories import LogDirectoryProblem
+from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.tests.logs import batch, offsets, read_batches
+from ottla.replication.manager import ReplicaManager
+from ottla.replication.partition import Partition
+from ottla.wire.errors import ErrorCode, KafkaError
+
+NODE = 1
+TOPIC_ID = bytes(range(16))
+LEADS = PartitionState(NODE, 0, (NODE,), (NODE,))
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """What the controller asks this broker to keep."""
+
+    topic: str = "topic"
+    index: int = 0
+    topic_id: bytes = TOPIC_ID
+    state: PartitionState = LEADS
+    config: LogConfig = field(default_factory=LogConfig)
+
+
+class Disk:
+    """A storage that outlives brokers; threads are imagined, and counted in `jobs`."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryStorage(self.now_ms)
+        self.jobs = 0
+        self.thread_delay_s = 0.0
+
+    @staticmethod
+    def now_ms() -> int:
+        return int(trio.current_time() * 1000)
+
+    async def run_in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        self.jobs += 1
+        await trio.sleep(self.thread_delay_s)
+        return function(*args)
+
+    def manager(self, *, log_dirs: tuple[str, ...] = ("/logs",), **config: Any) -> ReplicaManager:
+        return ReplicaManager(
+            log_dirs,
+            node_id=NODE,
+            config=ReplicationConfig(**config),
+            storage=self.storage,
+            clock_ms=self.now_ms,
+            run_in_thread=self.run_in_thread,
+        )
+
+    @asynccontextmanager
+    async def broker(self, *hosted: Hosted, clean: bool = True, **options: Any) -> AsyncIterator[ReplicaManager]:
+        """A manager that is open, loaded and running; left in order unless `clean` is false."""
+        manager = self.manager(**options)
+        await manager.open()
+        await manager.load(hosted, cluster_id="cluster")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(manager.run)
+            yield manager
+            nursery.cancel_scope.cancel()
+        if clean:
+            await manager.shutdown()
+        else:
+            for held in manager._held:
+                held.release()
+
+    def names(self, path: str = "/logs") -> list[str]:
+        return sorted(self.storage.names(path))
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+def partition_of(manager: ReplicaManager, topic: str = "topic", index: int = 0) -> Partition:
+    partition = manager.partition(topic, index)
+    assert partition is not None
+    return partition
+
+
+def produce(partition: Partition, count: int = 1, *, value: bytes = b"value") -> int:
+    records = batch(*(Disk.now_ms(),) * count, value=value)
+    return partition.append_as_leader(records, required_acks=-1, now_ms=Disk.now_ms()).last_offset + 1
+
+
+# --- starting and stopping --------------------------------------------------------------------------------------------
+
+
+async def test_partitions_are_made_and_come_back(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = [Hosted(index=index) for index in range(3)]
+    async with disk.broker() as manager:
+        assert manager.partition("topic", 0) is None
+        await manager.create_partitions(hosted)
+        assert [each.index for each in manager.partitions_of("topic")] == [0, 1, 2]
+        for count, partition in enumerate(manager.partitions(), 1):
+            produce(partition, count)
+            assert (partition.is_leader, partition.topic_id) == (True, TOPIC_ID)
+    assert disk.storage.read("/logs/recovery-point-offset-checkpoint") == b"0\n3\ntopic 0 1\ntopic 1 2\ntopic 2 3\n"
+    assert ".kafka_cleanshutdown" in disk.names()
+    async with disk.broker(*hosted) as manager:
+        assert [each.high_watermark for each in manager.partitions()] == [1, 2, 3]
+        assert ".kafka_cleanshutdown" not in disk.names()
+        assert manager.cluster_id == "cluster"
+
+
+async def test_hosted_partitions_that_are_missing_are_made_at_start(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(), Hosted(index=1)) as manager:
+        assert len(list(manager.partitions())) == 2
+
+
+async def test_after_a_power_cut_flushed_records_are_there(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = Hosted(config=LogConfig(flush_messages=1))
+    async with disk.broker(hosted, clean=False) as manager:
+        partition = partition_of(manager)
+        for _ in range(5):
+            assert await manager.wait_committed(partition, produce(partition)) == ErrorCode.NONE
+        produce(partition)
+    for seed in range(5):
+        disk.storage.crash(Random(seed))
+        async with disk.broker(hosted, clean=False) as manager:
+            assert offsets(read_batches(partition_of(manager).log))[:5] == [0, 1, 2, 3, 4]
+
+
+async def test_a_killed_broker_recovers_from_its_checkpoints(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = Hosted(config=LogConfig(segment_bytes=400))
+    async with disk.broker(hosted, clean=False) as manager:
+        partition = partition_of(manager)
+        for _ in range(6):
+            produce(partition, value=b"x" * 100)
+        partition.delete_records(3)
+        await trio.sleep(70)
+        produce(partition)
+        assert partition.log.recovery_point == 4
+    assert disk.storage.read("/logs/log-start-offset-checkpoint") == b"0\n1\ntopic 0 3\n"
+    assert disk.storage.read("/logs/topic-0/leader-epoch-checkpoint") == b"0\n1\n0 3\n"
+    async with disk.broker(hosted) as manager:
+        partition = partition_of(manager)
+        assert (partition.log_start_offset, partition.high_watermark) == (3, 7)
+
+
+async def test_a_directory_nobody_claims_is_put_aside_and_kept(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(), Hosted("other")) as manager:
+        produce(partition_of(manager))
+    async with disk.broker(Hosted(topic_id=bytes(16)), Hosted("other")) as manager:
+        assert partition_of(manager).log_end_offset == 0
+        assert partition_of(manager, "other").topic_id == TOPIC_ID
+    (stray,) = [name for name in disk.names() if name.endswith("-stray")]
+    assert disk.storage.size(f"/logs/{stray}/{0:020d}.log") > 0
+
+
+async def test_found_partitions_are_told_before_loading(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted("a"), Hosted("b", 3)):
+        pass
+    manager = disk.manager()
+    await manager.open()
+    assert manager.cluster_id == "cluster"
+    found = sorted((each.parsed.topic, each.parsed.partition, each.topic_id) for each in manager.found_partitions())
+    assert found == [("a", 0, TOPIC_ID), ("b", 3, TOPIC_ID)]
+
+
+async def test_a_second_broker_on_the_same_directory_is_refused(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker():
+        with pytest.raises(LogDirectoryProblem):
+            await disk.manager().open()
+
+
+async def test_another_broker_may_lead_what_is_kept_here(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(state=PartitionState(2, 5, (1, 2), (2,)))) as manager:
+        partition = partition_of(manager)
+        assert (partition.is_leader, partition.leader_id, partition.leader_epoch) == (False, 2, 5)
+        await manager.create_partitions([Hosted(state=PartitionState(1, 6, (1, 2), (1,), 1))])
+        assert (partition.is_leader, partition.leader_epoch) == (True, 6)
+
+
+async def test_partitions_spread_over_directories(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = [Hosted(index=index) for index in range(7)]
+    async with disk.broker(*hosted, log_dirs=("/a", "/b", "/c")) as manager:
+        counts = [len(manager.partitions_in(directory)) for directory in manager.log_directories]
+        assert sorted(counts) == [2, 2, 3]
+    async with disk.broker(*hosted, log_dirs=("/a", "/b", "/c")) as manager:
+        assert [len(manager.partitions_in(directory)) for directory in manager.log_directories] == counts
+
+
+async def test_a_partition_in_two_directories_stops_the_start(disk: Disk, autojump_clock: MockClock) -> None:
+    for path in ("/a", "/b"):
+        async with disk.broker(Hosted(), log_dirs=(path,)):
+            pass
+    manager = disk.manager(log_dirs=("/a", "/b"))
+    await manager.open()
+    with pytest.raises(LogDirectoryProblem, match="topic-0 is in more than one log directory"):
+        await manager.load([Hosted()], cluster_id="cluster")
+
+
+async def test_many_partitions_are_made_without_holding_up_others(disk: Disk, autojump_clock: MockClock) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with disk.broker() as manager, trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await manager.create_partitions([Hosted(index=index) for index in range(300)])
+        nursery.cancel_scope.cancel()
+    assert turns > 5
+
+
+async def test_a_disk_that_refuses_new_partitions_says_so(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted()) as manager:
+        disk.storage.space_left = 0
+        with pytest.raises(OSError):
+            await manager.create_partitions([Hosted("new")])
+        disk.storage.space_left = None
+        assert manager.partition("new", 0) is None
+        await manager.create_partitions([Hosted("new")])
+
+
+# --- deleting ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_partition_is_gone_at_once_and_its_files_later(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(), Hosted(index=1)) as manager:
+        partition = partition_of(manager)
+        produce(partition)
+        await manager.delete_partitions([("topic", 0), ("topic", 9), ("none", 0)])
+        assert manager.partition("topic", 0) is None and partition.is_deleted
+        (name,) = [name for name in disk.names() if name.endswith("-delete")]
+        assert name.startswith("topic-0.")
+        assert disk.storage.read("/logs/replication-offset-checkpoint") == b"0\n1\ntopic 1 0\n"
+        await manager.create_partitions([Hosted(topic_id=bytes(16))])
+        assert partition_of(manager).log_end_offset == 0
+        await trio.sleep(59)
+        assert name in disk.names()
+        await trio.sleep(5)
+        assert name not in disk.names()
+        assert "topic-0" in disk.names()
+
+
+async def test_a_deletion_that_was_cut_short_is_finished_after_the_start(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(), clean=False) as manager:
+        await manager.delete_partitions([("topic", 0)])
+    async with disk.broker():
+        await trio.sleep(5)
+        assert not [name for name in disk.names() if name.startswith("topic")]
+
+
+async def test_a_producer_that_waits_when_its_topic_is_deleted_is_told(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(config=LogConfig(flush_ms=1))) as manager:
+        partition = partition_of(manager)
+        disk.thread_delay_s = 100
+        end = produce(partition)
+        async with trio.open_nursery() as nursery:
+            answers: list[ErrorCode] = []
+
+            async def wait() -> None:
+                answers.append(await manager.wait_committed(partition, end))
+
+            nursery.start_soon(wait)
+            await trio.sleep(1)
+            nursery.start_soon(manager.delete_partitions, [("topic", 0)])
+            await trio.sleep(1)
+            assert answers == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            disk.thread_delay_s = 0
+
+
+# --- committing -------------------------------------------------------------------------------------------------------
+
+
+async def test_appends_share_a_flush(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(config=LogConfig(flush_messages=1))) as manager:
+        partition = partition_of(manager)
+        disk.thread_delay_s = 0.01
+        before = disk.jobs
+        codes = []
+
+        async def producer() -> None:
+            for _ in range(10):
+                codes.append(await manager.wait_committed(partition, produce(partition), timeout_s=5))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(producer)
+        assert codes == [ErrorCode.NONE] * 500
+        assert disk.jobs - before <= 25
+        assert partition.log.recovery_point == partition.high_watermark == 500
+
+
+async def test_without_forced_flushes_nobody_waits_for_the_disk(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted()) as manager:
+        before = disk.jobs
+        assert await manager.wait_committed(partition_of(manager), produce(partition_of(manager))) == ErrorCode.NONE
+        assert disk.jobs == before
+
+
+async def test_a_commit_that_does_not_come_times_out(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(config=LogConfig(flush_messages=1))) as manager:
+        partition = partition_of(manager)
+        disk.thread_delay_s = 60
+        end = produce(partition)
+        assert await manager.wait_committed(partition, end, timeout_s=1) == ErrorCode.REQUEST_TIMED_OUT
+        assert not partition.watchers
+        assert await manager.wait_committed(partition, end, required_acks=1) == ErrorCode.NONE
+
+
+async def test_settings_reach_every_partition_of_a_topic(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(), Hosted(index=1), Hosted("other")) as manager:
+        changed = LogConfig(retention_ms=5)
+        manager.update_topic_config("topic", changed)
+        assert [each.log.config is changed for each in manager.partitions()] == [True, True, False]
+
+
+# --- background work --------------------------------------------------------------------------------------------------
+
+
+async def test_retention_is_applied_and_files_removed(disk: Disk, autojump_clock: MockClock) -> None:
+    config = LogConfig(segment_bytes=400, retention_ms=60_000, file_delete_delay_ms=30_000)
+    async with disk.broker(Hosted(config=config), log_retention_check_interval_ms=10_000) as manager:
+        partition = partition_of(manager)
+        for _ in range(4):
+            produce(partition, value=b"x" * 100)
+        await trio.sleep(50)
+        assert partition.log_start_offset == 0
+        await trio.sleep(30)
+        assert partition.log_start_offset == 4
+        assert [name for name in disk.names("/logs/topic-0") if name.endswith(".deleted")]
+        await trio.sleep(35)
+        assert not [name for name in disk.names("/logs/topic-0") if name.endswith(".deleted")]
+
+
+async def test_a_finished_segment_is_flushed_in_the_background(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(config=LogConfig(segment_bytes=400))) as manager:
+        partition = partition_of(manager)
+        for _ in range(3):
+            produce(partition, value=b"x" * 100)
+        assert partition.log.recovery_point == 0
+        await trio.sleep(1)
+        assert partition.log.recovery_point == 2
+
+
+async def test_high_watermarks_are_noted_every_few_seconds(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted()) as manager:
+        produce(partition_of(manager))
+        await trio.sleep(6)
+        assert disk.storage.read("/logs/replication-offset-checkpoint") == b"0\n1\ntopic 0 1\n"
+
+
+async def test_idle_producers_are_forgotten(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(), producer_id_expiration_ms=1000) as manager:
+        partition = partition_of(manager)
+        records = batch(Disk.now_ms(), producer_id=5, producer_epoch=0, base_sequence=0)
+        partition.append_as_leader(records, required_acks=1, now_ms=Disk.now_ms())
+        assert len(partition.log.active_producers()) == 1
+        await trio.sleep(1000)
+        assert partition.log.active_producers() == []
+
+
+async def test_background_work_goes_on_after_a_mistake(disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    async with disk.broker(Hosted(config=LogConfig(retention_ms=1)), log_retention_check_interval_ms=1000) as manager:
+        partition = partition_of(manager)
+        log, partition.log = partition.log, None  # type: ignore[assignment]
+        await trio.sleep(2.5)
+        partition.log = log
+        assert "Background work failed" in caplog.text
+        produce(partition)
+        await trio.sleep(2)
+        assert partition.log_start_offset == 1
+
+
+# --- failing disks ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_failed_flush_takes_the_directory_offline_and_tells_who_waits(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = Hosted(config=LogConfig(flush_messages=1))
+    async with disk.broker(hosted) as manager:
+        partition = partition_of(manager)
+        disk.storage.fail = lambda operation, path: OSError(errno.EIO, "broken") if operation == "sync" else None
+        assert await manager.wait_committed(partition, produce(partition)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert partition.high_watermark == 0
+        assert manager.all_directories_failed.is_set()
+        with pytest.raises(KafkaError):
+            produce(partition)
+        disk.storage.fail = None
+    assert ".kafka_cleanshutdown" not in disk.names()
+
+
+async def test_one_directory_may_fail_and_the_other_go_on(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = [Hosted(index=index) for index in range(4)]
+    async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
+        broken, sound = manager.log_directories
+        broken.fail(OSError(errno.EIO, "broken"))
+        assert not manager.all_directories_failed.is_set()
+        for partition in manager.partitions_in(sound):
+            assert await manager.wait_committed(partition, produce(partition)) == ErrorCode.NONE
+        await manager.create_partitions([Hosted("new", index) for index in range(2)])
+        assert len(manager.partitions_in(sound)) == 4
+        await trio.sleep(100)
+    assert ".kafka_cleanshutdown" not in disk.names("/a")
+    assert ".kafka_cleanshutdown" in disk.names("/b")
+
+
+async def test_partitions_on_a_disk_that_fails_at_start_are_not_made_anew(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = [Hosted(index=index) for index in range(4)]
+    async with disk.broker(*hosted, log_dirs=("/a", "/b")):
+        pass
+    disk.storage.fail = lambda operation, path: (
+        OSError(errno.EIO, "broken") if operation == "read" and path.startswith("/a/topic") else None
+    )
+    async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
+        assert [directory.is_online for directory in manager.log_directories] == [False, True]
+        assert len(list(manager.partitions())) == 2
+        disk.storage.fail = None
+    async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
+        assert len(list(manager.partitions())) == 4
+
+
+async def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted()) as manager:
+        produce(partition_of(manager))
+        disk.storage.fail = lambda operation, path: (
+            OSError(errno.EIO, "broken") if operation == "write" and "checkpoint" in path else None
+        )
+        await trio.sleep(10)
+        assert not manager.log_directories[0].is_online
+        disk.storage.fail = None
+
+
+# --- with real threads and files --------------------------------------------------------------------------------------
+
+
+async def test_the_same_with_real_threads_and_files(tmp_path: Any) -> None:
+    hosted = [Hosted(index=index, config=LogConfig(flush_messages=1)) for index in range(3)]
+    for round_number in (1, 2):
+        manager = ReplicaManager([str(tmp_path / "logs")], node_id=NODE, config=ReplicationConfig())
+        await manager.open()
+        await manager.load(hosted, cluster_id="cluster")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(manager.run)
+            for partition in manager.partitions():
+                assert await manager.wait_committed(partition, produce(partition, 2)) == ErrorCode.NONE
+                assert offsets(read_batches(partition.log)) == [0, 2][:round_number]
+            nursery.cancel_scope.cancel()
+        await manager.shutdown()
