@@ -193,7 +193,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     if not (server.log_dirs or server.log_dir):
         static["log.dirs"] = str(default_data_directory())
     return BrokerConfig(
-        server=server,
+        server=_read(ServerConfig, static),  # with what was settled meanwhile
         log=log,
         replication=replication,
         groups=_read(GroupConfig, static),
