@@ -1,0 +1,216 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.replication.controller import NewTopic
+from ottla.server.handlers.alter_configs import alter_configs
+from ottla.server.handlers.describe_configs import describe_configs
+from ottla.server.handlers.incremental_alter_configs import incremental_alter_configs
+from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.wire.messages import alter_configs as alter
+from ottla.wire.messages import incremental_alter_configs as incremental
+from ottla.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def describe(
+    broker: AdministeredBroker, kind: int, name: str, keys: list[str] | None = None, **options: bool
+) -> DescribeConfigsResult:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(resources=[resource], **options)
+    (result,) = describe_configs(request, broker.context(4)).results
+    return result
+
+
+def entry(broker: AdministeredBroker, kind: int, name: str, key: str, **options: bool) -> Any:
+    (found,) = describe(broker, kind, name, [key], **options).configs
+    return found
+
+
+async def change(
+    broker: AdministeredBroker, *resources: tuple[int, str, list[tuple[str, int, str | None]]], dry: bool = False
+) -> list[tuple[int, str | None]]:
+    request = incremental.IncrementalAlterConfigsRequest(
+        resources=[
+            incremental.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    incremental.AlterableConfig(name=key, config_operation=operation, value=value)
+                    for key, operation, value in changes
+                ],
+            )
+            for kind, name, changes in resources
+        ],
+        validate_only=dry,
+    )
+    response = await incremental_alter_configs(request, broker.context(1))
+    return [(each.error_code, each.error_message) for each in response.responses]
+
+
+async def broker_with_topic(directory: Path, **settings: str) -> AdministeredBroker:
+    broker = await opened(directory, {name.replace("_", "."): text for name, text in settings.items()})
+    await broker.administration.create_topics([NewTopic(name="t", configs={"segment.ms": "7"})])
+    return broker
+
+
+async def test_a_topic_is_described_with_the_source_of_each_value(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path, log_retention_bytes="99")
+    result = describe(broker, TOPIC, "t", include_synonyms=True, include_documentation=True)
+    assert (result.error_code, result.error_message, len(result.configs)) == (0, "", 33)
+    found = {each.name: each for each in result.configs}
+    assert (found["segment.ms"].value, found["segment.ms"].config_source) == ("7", 1)
+    assert found["retention.bytes"].synonyms == [
+        DescribeConfigsSynonym(name="log.retention.bytes", value="99", source=4),
+        DescribeConfigsSynonym(name="log.retention.bytes", value="-1", source=5),
+    ]
+    policy = found["cleanup.policy"]
+    assert (policy.value, policy.config_source, policy.config_type, policy.read_only) == ("delete", 5, 7, False)
+    assert all(each.documentation for each in result.configs)
+    plain = entry(broker, TOPIC, "t", "segment.ms")
+    assert (plain.synonyms, plain.documentation) == ([], None)
+
+
+async def test_a_broker_is_described_with_every_public_setting(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path, ssl_keystore_password="s3cret")
+    result = describe(broker, BROKER, "1", include_synonyms=True, include_documentation=True)
+    found = {each.name: each for each in result.configs}
+    assert len(found) == 340
+    assert (found["node.id"].value, found["node.id"].read_only) == ("1", True)
+    assert (found["log.retention.ms"].value, found["log.retention.ms"].read_only) == (None, False)
+    assert found["log.retention.hours"].value == "168"
+    secret = found["ssl.keystore.password"]
+    assert (secret.value, secret.is_sensitive, secret.config_type, secret.config_source) == (None, True, 9, 4)
+    assert [each.value for each in secret.synonyms] == [None]
+    assert all(each.documentation for each in result.configs)
+    assert "s3cret" not in repr(result)
+
+
+async def test_run_time_settings_of_all_brokers_are_a_resource_of_their_own(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    assert describe(broker, BROKER, "").configs == []
+    await change(broker, (BROKER, "", [("log.retention.ms", SET, "5")]), (BROKER, "1", [("max.connections", SET, "6")]))
+    (found,) = describe(broker, BROKER, "", include_synonyms=True).configs
+    assert (found.name, found.value, found.config_source) == ("log.retention.ms", "5", 3)
+    assert [each.source for each in found.synonyms] == [3]
+    own = entry(broker, BROKER, "1", "max.connections", include_synonyms=True)
+    assert [(each.value, each.source) for each in own.synonyms] == [("6", 2), ("2147483647", 5)]
+    assert entry(broker, TOPIC, "t", "retention.ms").config_source == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code", "message"),
+    [
+        (TOPIC, "x", 3, ""),
+        (TOPIC, "", 17, "Topic name is invalid: the empty string is not allowed"),
+        (BROKER, "2", 42, "Unexpected broker id, expected 1 or empty string, but received 2"),
+        (BROKER, "x", 42, "Broker id must be an integer, but it is: x"),
+        (LOGGER, "1", 42, "Unsupported resource type: BROKER_LOGGER"),
+    ],
+)
+async def test_what_cannot_be_described(tmp_path: Path, kind: int, name: str, code: int, message: str) -> None:
+    broker = await broker_with_topic(tmp_path)
+    result = describe(broker, kind, name)
+    assert (result.error_code, result.error_message, result.configs) == (code, message, [])
+
+
+async def test_an_unknown_resource_type_fails_the_whole_request(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name="t", configuration_keys=None) for kind in (TOPIC, 77)
+    ]
+    results = describe_configs(DescribeConfigsRequest(resources=resources), broker.context(4)).results
+    assert [each.error_code for each in results] == [42, 42]
+
+
+async def test_single_settings_are_changed(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    changes: list[tuple[str, int, str | None]] = [
+        ("retention.ms", SET, "5"),
+        ("cleanup.policy", APPEND, "compact"),
+        ("segment.ms", DELETE, None),
+    ]
+    assert await change(broker, (TOPIC, "t", changes), dry=True) == [(0, None)]
+    assert entry(broker, TOPIC, "t", "segment.ms").value == "7"
+    assert await change(broker, (TOPIC, "t", changes)) == [(0, None)]
+    assert entry(broker, TOPIC, "t", "retention.ms").value == "5"
+    assert entry(broker, TOPIC, "t", "cleanup.policy").value == "delete,compact"
+    assert entry(broker, TOPIC, "t", "segment.ms").value == "604800000"
+    assert broker.partitions.configs["t"].retention_ms == 5
+
+
+async def test_resources_are_changed_or_refused_one_by_one(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    results = await change(
+        broker,
+        (TOPIC, "x", [("retention.ms", SET, "5")]),
+        (TOPIC, "t", [("retention.ms", SET, "5"), ("foo", SET, "5")]),
+        (TOPIC, "", []),
+        (TOPIC, "a b", []),
+        (BROKER, "2", []),
+        (BROKER, "x", []),
+        (LOGGER, "1", []),
+        (BROKER, "", [("max.connections", SET, "6")]),
+    )
+    assert results == [
+        (3, "The topic 'x' does not exist."),
+        (40, "Unknown topic config name: foo"),
+        (42, "Default topic resources are not allowed."),
+        (
+            17,
+            "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+        ),
+        (42, "Unexpected broker id, expected 1, but received 2"),
+        (42, "Node id must be an integer, but it is: x"),
+        (42, "Unknown resource type 8"),
+        (0, None),
+    ]
+    assert entry(broker, TOPIC, "t", "retention.ms").value == "604800000"
+    assert broker.config.server.max_connections == 6
+
+
+async def test_a_resource_that_comes_twice_is_refused_twice(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    twice = (TOPIC, "t", [("retention.ms", SET, "5")])
+    refused = (42, "Each resource must appear at most once.")
+    assert await change(broker, twice, twice) == [refused, refused]
+
+
+async def test_the_older_request_replaces_all_settings(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+
+    async def replace(name: str, texts: dict[str, str | None]) -> tuple[int, str | None]:
+        configs = [alter.AlterableConfig(name=key, value=value) for key, value in texts.items()]
+        resource = alter.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=configs)
+        request = alter.AlterConfigsRequest(resources=[resource], validate_only=False)
+        (response,) = (await alter_configs(request, broker.context(2))).responses
+        return response.error_code, response.error_message
+
+    assert await replace("t", {"retention.ms": "5"}) == (0, None)
+    assert entry(broker, TOPIC, "t", "retention.ms").value == "5"
+    assert entry(broker, TOPIC, "t", "segment.ms").value == "604800000"
+    assert await replace("t", {"foo": "5"}) == (40, "Unknown topic config name: foo")
+    assert await replace("t", {"retention.ms": None}) == (42, "Null value not supported for : retention.ms")
+    assert await replace("x", {}) == (3, "The topic 'x' does not exist.")
+
+
+async def test_changed_settings_come_back_after_a_restart(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    await change(
+        broker, (TOPIC, "t", [("retention.ms", SET, "5")]), (BROKER, "1", [("log.segment.bytes", SET, "1048576")])
+    )
+    broker.coordination.close()
+    again = await opened(tmp_path)
+    assert entry(again, TOPIC, "t", "retention.ms").value == "5"
+    assert entry(again, TOPIC, "t", "segment.bytes").value == "1048576"
+    assert entry(again, BROKER, "1", "log.segment.bytes").config_source == 2

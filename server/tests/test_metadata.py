@@ -1,0 +1,169 @@
+from pathlib import Path
+from typing import Any
+
+import trio
+import trio.testing
+
+from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, PartitionState, TopicState
+from ottla.replication.controller import NewTopic
+from ottla.server.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.server.handlers import metadata as module
+from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+)
+
+
+async def asked(
+    broker: AdministeredBroker, names: list[str] | None, *, version: int = 12, **options: Any
+) -> MetadataResponse:
+    topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+    return await ask(broker, MetadataRequest(topics=topics, **options), version)
+
+
+async def ask(broker: AdministeredBroker, request: MetadataRequest, version: int = 12) -> MetadataResponse:
+    response = module.metadata(request, broker.context(version))
+    return response if isinstance(response, MetadataResponse) else await response
+
+
+def told(response: MetadataResponse) -> list[tuple[str | None, int]]:
+    return [(topic.name, topic.error_code) for topic in response.topics]
+
+
+async def test_a_topic_is_told_with_its_leaders(tmp_path: Path) -> None:
+    broker = await opened(tmp_path, racks={1: "r"})
+    await broker.administration.create_topics([NewTopic(name="t", partition_count=2)])
+    response = await asked(broker, ["t"])
+    assert response.brokers == [MetadataResponseBroker(node_id=1, host="host-1", port=9092, rack="r")]
+    assert (response.cluster_id, response.controller_id) == ("cluster", 1)
+    (topic,) = response.topics
+    assert (topic.name, topic.topic_id, topic.is_internal) == ("t", broker.cluster.topics["t"].topic_id, False)
+    assert topic.partitions[1] == MetadataResponsePartition(
+        error_code=0, partition_index=1, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1]
+    )
+
+
+async def test_null_means_all_topics_and_an_empty_list_none(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    await broker.administration.create_topics([NewTopic(name="t"), NewTopic(name="u")])
+    for version in (1, 12):
+        assert told(await asked(broker, None, version=version)) == [("t", 0), ("u", 0)]
+        assert told(await asked(broker, [], version=version)) == []
+    assert told(await asked(broker, [], version=0)) == [("t", 0), ("u", 0)]
+
+
+async def test_names_are_told_once_those_that_exist_first(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    await broker.administration.create_topics([NewTopic(name="t")])
+    response = await asked(broker, ["x", "a b", "t", "x", "t"], allow_auto_topic_creation=False)
+    assert told(response) == [
+        ("t", 0),
+        ("x", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ]
+
+
+async def test_ids_are_looked_up_and_unknown_ones_told_first(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    await broker.administration.create_topics([NewTopic(name="t")])
+    known = broker.cluster.topics["t"].topic_id
+    topics = [MetadataRequestTopic(topic_id=each, name="ignored") for each in (known, b"x" * 16)]
+    response = await ask(broker, MetadataRequest(topics=topics))
+    assert told(response) == [(None, ErrorCode.UNKNOWN_TOPIC_ID), ("t", 0)]
+    assert response.topics[0].topic_id == b"x" * 16
+
+
+async def test_ids_and_null_names_before_their_version_are_refused(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    for topic in (MetadataRequestTopic(name=None), MetadataRequestTopic(topic_id=b"x" * 16, name="t")):
+        response = await ask(broker, MetadataRequest(topics=[topic]), 10)
+        assert told(response) == [(topic.name or "", ErrorCode.INVALID_REQUEST)]
+        assert response.brokers == []
+    response = await ask(broker, MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 13)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_missing_topic_is_created_if_request_and_broker_allow_it(tmp_path: Path) -> None:
+    for allowed, enabled, is_created in ((True, "true", True), (False, "true", False), (True, "false", False)):
+        directory = tmp_path / f"{allowed}-{enabled}"
+        directory.mkdir()
+        broker = await opened(directory, {"auto.create.topics.enable": enabled})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.administration.run)
+            response = await asked(broker, ["t", "a b"], allow_auto_topic_creation=allowed)
+            assert ("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) in told(response)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert ("t" in broker.cluster.topics) == is_created
+
+
+async def test_operations_are_told_on_request(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    await broker.administration.create_topics([NewTopic(name="t")])
+    response = await asked(
+        broker,
+        ["t", "x"],
+        version=10,
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=True,
+        include_topic_authorized_operations=True,
+    )
+    assert [topic.topic_authorized_operations for topic in response.topics] == [TOPIC_OPERATIONS] * 2 == [3576] * 2
+    assert response.cluster_authorized_operations == CLUSTER_OPERATIONS == 8096
+    assert (await asked(broker, ["t"])).topics[0].topic_authorized_operations == -(1 << 31)
+
+
+async def test_partitions_whose_brokers_are_away(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    elsewhere = BrokerEndpoint(2, "h", 1)
+    broker.cluster.put_broker(BrokerRegistration(2, {"OTHER": elsewhere}))
+    leaders = (1, 2, 3)
+    states = tuple(PartitionState(leader, 5, (1, 2, 3), (1, 2)) for leader in leaders)
+    broker.cluster.put_topic(TopicState("t", b"t" * 16, states))
+
+    async def partitions(version: int) -> list[tuple[int, int, list[int], list[int], list[int]]]:
+        (topic,) = (await asked(broker, ["t"], version=version)).topics
+        return [
+            (each.error_code, each.leader_id, each.replica_nodes, each.isr_nodes, each.offline_replicas)
+            for each in topic.partitions
+        ]
+
+    everybody = ([1, 2, 3], [1, 2], [2, 3])
+    assert await partitions(12) == [
+        (ErrorCode.NONE, 1, *everybody),
+        (ErrorCode.LISTENER_NOT_FOUND, -1, *everybody),
+        (ErrorCode.LEADER_NOT_AVAILABLE, -1, *everybody),
+    ]
+    assert [each[0] for each in await partitions(5)] == [0, 5, 5]
+    assert [each[:4] for each in await partitions(0)] == [
+        (ErrorCode.REPLICA_NOT_AVAILABLE, 1, [1], [1]),
+        (ErrorCode.LEADER_NOT_AVAILABLE, -1, [1], [1]),
+        (ErrorCode.LEADER_NOT_AVAILABLE, -1, [1], [1]),
+    ]
+
+
+async def test_a_long_answer_gives_way_to_others(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    state = PartitionState(1, 0, (1,), (1,))
+    for number in range(50):
+        broker.cluster.put_topic(TopicState(f"t{number}", number.to_bytes(16), (state,) * 100))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        response = await asked(broker, None)
+        nursery.cancel_scope.cancel()
+    assert [topic.name for topic in response.topics] == [f"t{number}" for number in range(50)]
+    assert sum(len(topic.partitions) for topic in response.topics) == 5000
+    assert turns >= 1
