@@ -153,7 +153,7 @@ class _Decoder:
         with self.block("else:"):
             self.line(f"stop = {stop}")
             if is_string:
-                self.line(f'{target} = buffer[position:stop].decode("utf-8", "replace")')
+                self.line(f'{target} = buffer[position:stop].decode("utf-8", JAVA_REPLACE)')
             else:
                 with self.block("if stop > end:"):
                     self._refuse(f"{path} goes beyond the end")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.schema import Message
+from ottla.wire.text import JAVA_REPLACE
 from ottla.wire.varint import skip_tagged_fields
 
 __all__ = [
@@ -80,7 +81,7 @@ def _read_client_id(buffer: bytes | bytearray, position: int, end: int) -> tuple
     text_end = text_start + length
     if text_end > end:
         raise ProtocolViolation(f"a client id of {length} bytes goes beyond the end of its frame")
-    return buffer[text_start:text_end].decode("utf-8", "replace"), text_end
+    return buffer[text_start:text_end].decode("utf-8", JAVA_REPLACE), text_end
 
 
 def encode_request_header(header: RequestHeader, header_version: int) -> bytes:

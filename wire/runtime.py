@@ -5,6 +5,7 @@ from __future__ import annotations
 from struct import Struct, error, pack, unpack_from
 
 from ottla.wire.errors import ProtocolViolation
+from ottla.wire.text import JAVA_REPLACE
 from ottla.wire.varint import encode_varint, read_varint, skip_tagged_field, skip_tagged_fields
 
 STRING_BYTES_MAX = 32767
@@ -34,6 +35,7 @@ def encode_string_length(length: int) -> bytes:
 
 __all__ = [
     "FEW",
+    "JAVA_REPLACE",
     "PACK_INT32S",
     "UNPACK_INT32S",
     "UNPACK_INT32S_COMPACT",

@@ -24,6 +24,7 @@ from typing import IO, Any
 import construct
 
 from ottla.wire.schema import Array, Field, Primitive, Struct, VersionRange
+from ottla.wire.text import JAVA_REPLACE
 
 Path = str
 Context = Any  # a construct.Container; construct has no types
@@ -147,7 +148,7 @@ class StringType(BytesType):
     classic_prefix = construct.Int16sb
 
     def _from_bytes(self, raw: bytes, path: Path) -> str:
-        return self._limited(raw, path).decode("utf-8", "replace")
+        return self._limited(raw, path).decode("utf-8", JAVA_REPLACE)
 
     def _to_bytes(self, obj: Any, path: Path) -> bytes:
         return self._limited(obj.encode(), path)
