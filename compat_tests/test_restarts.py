@@ -1,0 +1,223 @@
+"""What outlives a broker process: a stop, a SIGKILL, a torn file."""
+
+import contextlib
+import threading
+import time
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+
+
+def read_all(bootstrap, topic, partition=0):
+    """Everything in a partition from its start to its present end: [(offset, value)]."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings | {"enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    found, deadline = [], time.monotonic() + 30
+    with contextlib.closing(consumer):
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error():
+                return found
+            if message is not None:
+                found.append((message.offset(), message.value()))
+    raise AssertionError(f"no end after {len(found)} records")
+
+
+def produce(bootstrap, topic, values, **options):
+    producer = Producer({"bootstrap.servers": bootstrap, **options})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(20) == 0
+
+
+def numbers(first, after):
+    return [b"%d" % i for i in range(first, after)]
+
+
+class Feed:
+    """Produces numbered records without a pause, in a thread, and remembers which were acknowledged and where."""
+
+    def __init__(self, bootstrap, topic, **options):
+        self.topic = topic
+        self.producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "batch.num.messages": 20,
+                "retry.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 2,
+                **options,
+            }
+        )
+        self.produced = 0
+        self.acknowledged: dict[int, int] = {}
+        self.errors: list[object] = []
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.stopping.is_set():
+            number = self.produced
+            self.producer.produce(self.topic, b"%d" % number, partition=0, on_delivery=self.delivered)
+            self.produced += 1
+            # At some pace, and not without limit while the broker is away.
+            self.producer.poll(0.05 if self.produced - len(self.acknowledged) > 2000 else 0.001)
+
+    def delivered(self, error, message):
+        if error:
+            self.errors.append(error)
+        else:
+            self.acknowledged[int(message.value())] = message.offset()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *failure):
+        self.stopping.set()
+        self.thread.join()
+
+    def finish(self):
+        """Stops producing and waits for everything to be acknowledged."""
+        self.stopping.set()
+        self.thread.join()
+        assert self.producer.flush(60) == 0
+        assert not self.errors
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_an_idempotent_producer_loses_and_doubles_nothing_over_restarts(start_broker, make_topic, wait_until, how):
+    broker = start_broker()
+    topic = make_topic(servers=broker.bootstrap)
+    with Feed(broker.bootstrap, topic) as feed:
+        for _ in range(3):
+            before = len(feed.acknowledged)
+            wait_until(lambda: len(feed.acknowledged) > before + 500, "500 more are acknowledged")  # noqa: B023
+            getattr(broker, how)()
+            broker.restart()
+        feed.finish()
+    assert len(feed.acknowledged) == feed.produced
+    # In order, once each, and each at the offset that its acknowledgement named.
+    assert read_all(broker.bootstrap, topic) == [(i, b"%d" % i) for i in range(feed.produced)]
+    assert feed.acknowledged == {i: i for i in range(feed.produced)}
+
+
+def test_a_consumer_group_works_on_over_a_kill(start_broker, make_topic, wait_until):
+    broker = start_broker()
+    topic = make_topic(servers=broker.bootstrap)
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "group", "auto.offset.reset": "earliest"}
+    quick = {"reconnect.backoff.max.ms": 200, "session.timeout.ms": 6000, "enable.auto.commit": False}
+    consumer = Consumer(settings | quick)
+    consumer.subscribe([topic])
+    seen = []
+
+    def read_until(count):
+        deadline = time.monotonic() + 40
+        while len(seen) < count:
+            assert time.monotonic() < deadline, f"{len(seen)} of {count}"
+            message = consumer.poll(0.2)
+            if message is not None and not message.error():
+                seen.append(message.value())
+                with contextlib.suppress(KafkaException):  # the group may be just rebalancing
+                    consumer.commit(message=message, asynchronous=False)
+
+    with contextlib.closing(consumer):
+        produce(broker.bootstrap, topic, numbers(0, 20))
+        read_until(20)
+        broker.kill()
+        broker.restart()
+        produce(broker.bootstrap, topic, numbers(20, 40))
+        read_until(40)
+    assert seen == numbers(0, 40)
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_topics_configs_offsets_and_deletions_are_there_after_a_restart(start_broker, make_topic, how):
+    broker = start_broker()
+    topic = make_topic(partitions=2, servers=broker.bootstrap, configs={"retention.ms": "777000"})
+    gone = make_topic(servers=broker.bootstrap)
+    partition = TopicPartition(topic, 0)
+    produce(broker.bootstrap, topic, numbers(0, 30))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    offsets = ConsumerGroupTopicPartitions("group", [TopicPartition(topic, 0, 21, "a note")])
+    for call in (
+        admin.incremental_alter_configs([resource]),
+        admin.alter_consumer_group_offsets([offsets]),
+        admin.delete_records([TopicPartition(topic, 0, 12)]),
+        admin.delete_topics([gone]),
+    ):
+        [future] = call.values()
+        future.result(timeout=20)
+
+    def state():
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        metadata = admin.list_topics(timeout=20)
+        [configs] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        configs = {name: config.value for name, config in configs.result(timeout=20).items() if not config.is_default}
+        [group] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("group")]).values()
+        [earliest] = admin.list_offsets({partition: OffsetSpec.earliest()}).values()
+        [latest] = admin.list_offsets({partition: OffsetSpec.latest()}).values()
+        return (
+            metadata.cluster_id,
+            sorted(name for name in metadata.topics if not name.startswith("__")),
+            {name: configs[name] for name in ("retention.ms", "cleanup.policy")},
+            [(p.topic, p.partition, p.offset, p.metadata) for p in group.result(timeout=20).topic_partitions],
+            (earliest.result(timeout=20).offset, latest.result(timeout=20).offset),
+        )
+
+    before = state()
+    assert before[1:] == (
+        [topic],
+        {"retention.ms": "777000", "cleanup.policy": "delete,compact"},
+        [(topic, 0, 21, "a note")],
+        (12, 30),
+    )
+    getattr(broker, how)()
+    broker.restart()
+    assert state() == before
+    assert read_all(broker.bootstrap, topic)[0] == (12, b"12")
+
+
+def test_a_torn_tail_and_spoilt_indexes_cost_nothing_that_was_whole(start_broker, make_topic):
+    broker = start_broker()
+    topic = make_topic(servers=broker.bootstrap)
+    for first in range(0, 500, 50):
+        produce(broker.bootstrap, topic, numbers(first, first + 50))
+    broker.kill()
+    directory = broker.data_dir / f"{topic}-0"
+    log = directory / "00000000000000000000.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[: len(whole) // 20])  # half a batch, and at that one whose offsets have been
+    (directory / "00000000000000000000.index").write_bytes(b"\x01" * 13)
+    (directory / "00000000000000000000.timeindex").write_bytes(b"\x07" * 1000)
+    broker.restart()
+    assert [value for _, value in read_all(broker.bootstrap, topic)] == numbers(0, 500)
+    produce(broker.bootstrap, topic, [b"afterwards"])
+    assert read_all(broker.bootstrap, topic)[-1] == (500, b"afterwards")
+    assert log.read_bytes().startswith(whole)
+
+
+def test_a_clean_stop_leaves_a_marker_and_a_kill_does_not(start_broker):
+    broker = start_broker()
+    marker = broker.data_dir / ".kafka_cleanshutdown"
+    assert not marker.exists()
+    broker.stop()
+    assert marker.exists()
+    broker.restart()
+    assert not marker.exists()
+    broker.kill()
+    assert not marker.exists()
+    broker.restart()
