@@ -19,21 +19,6 @@ Failing disks
     The first I/O error that cannot be undone takes a log directory offline (`on_directory_failure`). Its partitions answer
     KAFKA_STORAGE_ERROR, everybody waiting for one is told, and nothing is written there any more, not even the mark of an
     orderly shutdown. `all_directories_failed` is set when none is left.
-
-Public API
-    ReplicaManager(log_dirs, *, node_id, config, storage=..., clock_ms=..., run_in_thread=..., default_log_config=...)
-    await open()                       lock the directories; then `cluster_id` is what they say, or None
-    found_partitions()                 what is on disk, before load: for a broker that finds logs it knows nothing of
-    await load(hosted, cluster_id=...) bring back every log, make what is missing, take up the roles in `hosted`
-    partition(topic, index) -> Partition | None      partitions() -> iterator      partitions_of(topic) -> list
-    await create_partitions(hosted)    OSError; those that exist only take up their new state
-    await delete_partitions([(topic, index)])
-    update_topic_config(topic, config)
-    await wait_committed(partition, next_offset, *, timeout_s=None, required_acks=-1) -> ErrorCode
-    await run(task_status=...)         the background loops, until cancelled
-    await shutdown(broker_epoch=-1)    everything to disk, in order
-    log_directories -> [LogDirectory]  path, is_online, storage.space(path); partitions_in(log_directory)
-    `hosted` is a sequence of objects with topic, index, topic_id, state (a PartitionState) and config (a LogConfig).
 """
 
 from __future__ import annotations
@@ -57,6 +42,7 @@ from ottla.replication.directories import (
     OffsetCheckpoints,
     hold_directories,
 )
+from ottla.replication.log.flush import FlushJob
 from ottla.replication.log.names import (
     DELETE_MARK,
     HIGH_WATERMARK_CHECKPOINT,
@@ -64,7 +50,7 @@ from ottla.replication.log.names import (
     STRAY_MARK,
     marked_directory_name,
 )
-from ottla.replication.log.partition_log import FlushJob, PartitionLog
+from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.partition import Partition

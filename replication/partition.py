@@ -29,21 +29,6 @@ Waiting
     Nothing waits in here. Whoever waits for an acknowledgement or for new records adds a function to `watchers`; it is
     called, without arguments, whenever high watermark, log end offset, log start offset or role have changed, and then asks
     again. A watcher may remove itself; it must not touch the partition otherwise.
-
-Public API
-    Partition(topic, index, log, *, local_id, request_flush=None)
-    topic, index, topic_id, log, leader_id (-1: unknown), leader_epoch, partition_epoch, replicas, isr, is_leader, is_deleted
-    high_watermark, last_stable_offset, log_start_offset, log_end_offset, min_isr, is_under_min_isr, watchers
-
-    append_as_leader(records, *, required_acks, now_ms, origin=CLIENT, checked=None, transaction_version=0) -> AppendInfo
-    acknowledgement(next_offset, required_acks) -> ErrorCode | None       None: wait for a watcher and ask again
-    committed(next_offset) -> bool                                        high_watermark >= next_offset
-    read(fetch_offset, max_bytes, *, read_committed=False, at_least_one_batch=False, current_leader_epoch=-1,
-         last_fetched_epoch=-1) -> ReadInfo                               KafkaError
-    list_offset(timestamp, *, read_committed=False, current_leader_epoch=-1) -> TimestampedOffset   -1s: nothing found
-    end_offset_for_epoch(epoch, *, current_leader_epoch=-1) -> (epoch, end_offset)
-    delete_records(offset) -> low watermark                               offset -1: up to the high watermark
-    make_leader(...), make_follower(...), mark_deleted(), set_config(config), on_flushed()
 """
 
 from __future__ import annotations
@@ -53,7 +38,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
-from ottla.replication.log.partition_log import EMPTY, AppendInfo, PartitionLog
+from ottla.replication.log.log_reader import EMPTY
+from ottla.replication.log.partition_log import AppendInfo, PartitionLog
 from ottla.replication.log.segment import TimestampedOffset
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords

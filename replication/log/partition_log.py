@@ -17,42 +17,21 @@ Who may call what, where
 
     Segments below the last one do not change, so a thread may read their files too (the cleaner does). Loading happens
     in a thread because nobody else knows the log yet. `flush()` and `close()` do all of it at once, for shutdown and tests.
-
-Public API
-    PartitionLog.create(log_directory, topic, partition, config, *, topic_id, now_ms, log_start_offset=0) -> PartitionLog
-    PartitionLog.load(log_directory, name, config, options: LoadOptions) -> PartitionLog
-    topic, partition, directory, config (settable), topic_id, log_directory
-    log_start_offset, log_end_offset, recovery_point, size_in_bytes, latest_leader_epoch (-1: none), is_flush_required
-    first_unstable_offset -> int | None
-
-    append_as_leader(records, *, leader_epoch, now_ms, origin=CLIENT, checked=None, transaction_version=0) -> AppendInfo
-    check_produced(records, *, now_ms, origin=CLIENT) -> CheckedRecords       what append does first; a thread may do it
-    validation_rules(origin=CLIENT) -> ValidationRules
-    append_as_follower(records, *, now_ms) -> AppendInfo
-    read(start_offset, max_bytes, *, upper_bound, at_least_one_batch=False) -> LogRead(region, end_offset)
-    aborted_transactions(start_offset, end_offset) -> list[AbortedTransaction]
-    find_offset_by_timestamp(timestamp) / max_timestamp_offset() -> TimestampedOffset | None
-    end_offset_for_epoch(epoch) -> (epoch, end_offset)          epoch_for_offset(offset) -> int | None
-    assign_epoch(epoch, start_offset)                           on_high_watermark(high_watermark)
-    active_producers() -> list[ProducerEntry]                   remove_expired_producers(now_ms, expiration_ms) -> int
-    increase_log_start_offset(offset) -> bool
-    truncate_to(offset, *, now_ms) -> bool                      truncate_fully_and_start_at(offset, *, now_ms)
-    roll(now_ms)                delete_old_segments(now_ms, high_watermark) -> count of segments
-    prepare_flush(), finish_flush(job), flush(), close(), rename_directory(name)
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.checkpoints import encode_epochs, encode_partition_metadata
 from ottla.replication.log.epochs import LeaderEpochs
+from ottla.replication.log.flush import FlushJob
+from ottla.replication.log.log_reader import EMPTY, LogReader, base_offset_of, guarded
 from ottla.replication.log.names import (
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -62,10 +41,10 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of, producers_at
-from ottla.replication.log.scan import CorruptSegment
-from ottla.replication.log.segment import Segment, TimestampedOffset
+from ottla.replication.log.retention import expired_count
+from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
-from ottla.replication.log.storage import FileRegion, LogDirectory, Storage, StorageFile
+from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.validator import (
     AppendOrigin,
     CheckedRecords,
@@ -80,11 +59,7 @@ from ottla.wire.settings import LONG_MAX
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
-EMPTY = b""
 DAY_MS = 86_400_000
-
-# The disk is full, not broken: what was written is undone and the log stays in service.
-_SURVIVABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EMFILE, errno.ENFILE))
 
 
 class AppendInfo(NamedTuple):
@@ -99,64 +74,7 @@ class AppendInfo(NamedTuple):
     rolled: bool
 
 
-class LogRead(NamedTuple):
-    """A slice of the log. Everything in `region` is below `end_offset`."""
-
-    region: FileRegion | bytes
-    end_offset: int
-
-
-class FlushJob:
-    """Files to sync so that the log is durable up to `offset`."""
-
-    __slots__ = ("_directories", "_epochs", "_files", "_storage", "offset")
-
-    def __init__(
-        self,
-        storage: Storage,
-        offset: int,
-        files: list[StorageFile],
-        directories: Sequence[str],
-        epochs: tuple[str, bytes] | None,
-    ) -> None:
-        self._storage = storage
-        self.offset = offset
-        self._files = files
-        self._directories = directories
-        self._epochs = epochs
-
-    def run(self) -> None:
-        """Wait for the disk. OSError: nothing is certain, and the log directory must go offline."""
-        # A directory that is gone was deleted with its topic meanwhile.
-        if self._epochs is not None:
-            with contextlib.suppress(FileNotFoundError):
-                self._storage.replace(*self._epochs)
-        for file in self._files:
-            file.sync()
-        for directory in self._directories:
-            with contextlib.suppress(FileNotFoundError):
-                self._storage.sync_directory(directory)
-
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def _guarded(method: Method) -> Method:
-    # What the disk does to a caller outside the hot path: the directory goes offline unless it was only full.
-    @wraps(method)
-    def call(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
-        self.log_directory.check_online()
-        try:
-            return method(self, *args, **kwargs)
-        except OSError as error:
-            raise self.storage_error(error) from error
-        except CorruptSegment as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.name}: {error}") from error
-
-    return call  # type: ignore[return-value]
-
-
-class PartitionLog:
+class PartitionLog(LogReader):
     """One replica's log. The module docstring says what may be called where."""
 
     __slots__ = (
@@ -164,14 +82,9 @@ class PartitionLog:
         "_config",
         "_epochs",
         "_producers",
-        "_segments",
         "_snapshots",
         "directory",
         "is_flush_required",
-        "log_directory",
-        "log_end_offset",
-        "log_start_offset",
-        "name",
         "partition",
         "recovery_point",
         "topic",
@@ -187,16 +100,18 @@ class PartitionLog:
         config: LogConfig,
         parts: LoadedLog,
     ) -> None:
-        self.log_directory = log_directory
+        super().__init__(
+            log_directory,
+            partition_directory_name(topic, partition),
+            parts.segments,
+            log_start_offset=parts.log_start_offset,
+            log_end_offset=parts.log_end_offset,
+        )
         self.directory = directory
         self.topic = topic
         self.partition = partition
-        self.name = partition_directory_name(topic, partition)  # for messages
         self.topic_id = parts.topic_id
-        self.log_start_offset = parts.log_start_offset
-        self.log_end_offset = parts.log_end_offset
         self.recovery_point = parts.recovery_point
-        self._segments = parts.segments
         self._epochs = parts.epochs
         self._producers = parts.producers
         self._snapshots = parts.snapshots
@@ -256,16 +171,6 @@ class PartitionLog:
         self.is_flush_required = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
 
     @property
-    def size_in_bytes(self) -> int:
-        """Bytes in all segments."""
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """The segments, oldest first; the last is being written to."""
-        return self._segments
-
-    @property
     def latest_leader_epoch(self) -> int:
         """The epoch of the last record, or of the leader elected since; -1 before the first."""
         return self._epochs.latest_epoch
@@ -278,12 +183,6 @@ class PartitionLog:
             return None
         offset = producers.first_unstable_offset
         return None if offset is None else max(offset, self.log_start_offset)
-
-    def storage_error(self, error: OSError) -> KafkaError:
-        """What to raise for `error`; takes the directory offline unless the disk is merely full."""
-        if error.errno in _SURVIVABLE:
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
-        return self.log_directory.fail(error)
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
@@ -463,76 +362,6 @@ class PartitionLog:
                 # The marker is in the log but not in the index, which would show aborted records to consumers.
                 raise self.log_directory.fail(error) from error
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    def read(
-        self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False
-    ) -> LogRead:
-        """Whole batches from the one that holds `start_offset` on, all below `upper_bound`, `max_bytes` at most.
-
-        The first batch may begin below `start_offset`. With `at_least_one_batch` it comes even if it is larger than
-        `max_bytes`. OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset].
-        """
-        if start_offset < self.log_start_offset or start_offset > self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Received request for offset {start_offset} for partition {self.name},"
-                f" but we only have [{self.log_start_offset}, {self.log_end_offset}]",
-            )
-        if start_offset >= upper_bound or (max_bytes <= 0 and not at_least_one_batch):
-            return LogRead(EMPTY, start_offset)
-        return self._read(start_offset, max_bytes, upper_bound, at_least_one_batch)
-
-    @_guarded
-    def _read(self, start_offset: int, max_bytes: int, upper_bound: int, at_least_one_batch: bool) -> LogRead:
-        segments = self._segments
-        index = bisect_right(segments, start_offset, key=_base_offset) - 1 if len(segments) > 1 else 0
-        while index < len(segments):
-            segment = segments[index]
-            index += 1
-            segment_end = segments[index].base_offset if index < len(segments) else self.log_end_offset
-            if segment.base_offset >= upper_bound:
-                break
-            position = segment.locate(start_offset)
-            if position is None:
-                continue  # compaction left a gap at the segment's end
-            end = segment.size if upper_bound >= segment_end else segment.locate(upper_bound)
-            region, end_offset = segment.read(
-                position, max_bytes, segment.size if end is None else end, at_least_one_batch=at_least_one_batch
-            )
-            bound = min(upper_bound, segment_end)
-            return LogRead(region or EMPTY, bound if end_offset is None else min(end_offset, bound))
-        return LogRead(EMPTY, start_offset)
-
-    @_guarded
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that have records in [start_offset, end_offset)."""
-        found: list[AbortedTransaction] = []
-        index = max(0, bisect_right(self._segments, start_offset, key=_base_offset) - 1)
-        for segment in self._segments[index:]:
-            if segment.txn_index is not None:
-                transactions, is_complete = segment.txn_index.collect(start_offset, end_offset)
-                found += transactions
-                if is_complete:
-                    break
-        return found
-
-    @_guarded
-    def find_offset_by_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is at least `timestamp`."""
-        for segment in self._segments:
-            if segment.size and segment.largest_timestamp() >= timestamp:
-                found = segment.find_offset_by_timestamp(timestamp, self.log_start_offset)
-                if found is not None:
-                    return found
-        return None
-
-    @_guarded
-    def max_timestamp_offset(self) -> TimestampedOffset | None:
-        """The first record that has the largest timestamp of all."""
-        segment = max(self._segments, key=lambda segment: segment.max_timestamp)
-        return segment.find_max_timestamp()
-
     # --- epochs, producers --------------------------------------------------------------------------------------------
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -583,7 +412,7 @@ class PartitionLog:
             self._producers.on_log_start_offset(offset)
         return True
 
-    @_guarded
+    @guarded
     def roll(self, now_ms: int) -> bool:
         """Begin a new segment, unless the last one is empty."""
         return self._roll(now_ms, self.log_end_offset)
@@ -600,7 +429,7 @@ class PartitionLog:
         )
         return True
 
-    @_guarded
+    @guarded
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Drop all records from `offset` on; returns whether there were any."""
         assert offset >= 0
@@ -610,7 +439,7 @@ class PartitionLog:
         if offset < self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
-        keep = bisect_right(self._segments, offset, key=_base_offset)
+        keep = bisect_right(self._segments, offset, key=base_offset_of)
         self._give_up(self._segments[keep:], now_ms)
         del self._segments[keep:]
         self._segments[-1].truncate_to(offset, now_ms)
@@ -620,7 +449,7 @@ class PartitionLog:
         self._reload_producers(now_ms)
         return True
 
-    @_guarded
+    @guarded
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Drop everything and go on as an empty log that begins at `offset`."""
         self._give_up(self._segments, now_ms)
@@ -645,57 +474,24 @@ class PartitionLog:
                 expiration_ms=DAY_MS,
             )
 
-    # --- retention ----------------------------------------------------------------------------------------------------
-
-    @_guarded
+    @guarded
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Give up segments that retention does not cover any more; returns how many."""
-        config = self._config
-        start_offset = self.log_start_offset
-        deleted = self._delete_while(high_watermark, now_ms, lambda segment, end: end <= start_offset, keep_last=True)
-        if not config.is_deleting:
-            return deleted
-        excess = self.size_in_bytes - config.retention_bytes
-        if config.retention_bytes >= 0 and excess > 0:
-            count = 0
-            for segment in self._segments:
-                excess -= segment.size
-                if excess < 0:
-                    break
-                count += 1
-            surplus = set(map(_base_offset, self._segments[:count]))
-            deleted += self._delete_while(high_watermark, now_ms, lambda segment, end: segment.base_offset in surplus)
-        if config.retention_ms >= 0:
-            oldest_ms = now_ms - config.retention_ms
-            deleted += self._delete_while(
-                high_watermark, now_ms, lambda segment, end: segment.largest_timestamp() < oldest_ms
-            )
-        return deleted
-
-    def _delete_while(
-        self,
-        high_watermark: int,
-        now_ms: int,
-        is_expired: Callable[[Segment, int], bool],
-        *,
-        keep_last: bool = False,
-    ) -> int:
-        segments = self._segments
-        count = 0
-        for index, segment in enumerate(segments):
-            is_last = index + 1 == len(segments)
-            end = self.log_end_offset if is_last else segments[index + 1].base_offset
-            if end > high_watermark or (is_last and (keep_last or not segment.size)) or not is_expired(segment, end):
-                break
-            count += 1
+        count = expired_count(
+            self._segments,
+            self._config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+        )
         if not count:
             return 0
-        if count == len(segments):
+        if count == len(self._segments):
             self._roll(now_ms, self.log_end_offset)
-        expired = segments[:count]
-        self.increase_log_start_offset(segments[count].base_offset)
-        self._give_up(expired, now_ms)
-        del segments[:count]
+        self.increase_log_start_offset(self._segments[count].base_offset)
+        self._give_up(self._segments[:count], now_ms)
+        del self._segments[:count]
         return count
 
     def _give_up(self, segments: Sequence[Segment], now_ms: int) -> None:
@@ -710,14 +506,14 @@ class PartitionLog:
 
     # --- durability ---------------------------------------------------------------------------------------------------
 
-    @_guarded
+    @guarded
     def prepare_flush(self, *, include_active: bool = True) -> FlushJob | None:
         """What a thread has to sync for the log to be durable to its end, or to the start of the last segment."""
         active = self._segments[-1]
         offset = self.log_end_offset if include_active else active.base_offset
         if offset <= self.recovery_point:
             return None
-        first = max(0, bisect_right(self._segments, self.recovery_point, key=_base_offset) - 1)
+        first = max(0, bisect_right(self._segments, self.recovery_point, key=base_offset_of) - 1)
         files = [lazy.open() for segment in self._segments[first:-1] for lazy in segment.files_to_sync()]
         if include_active:
             files.append(active.log_file.open())  # its indexes are made anew after a crash in any case
@@ -730,7 +526,7 @@ class PartitionLog:
         """`job` has run: what it covers is durable."""
         self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))
 
-    @_guarded
+    @guarded
     def flush(self) -> None:
         """Make the log durable to its end, here and now."""
         job = self.prepare_flush()
@@ -738,7 +534,7 @@ class PartitionLog:
             job.run()
             self.finish_flush(job)
 
-    @_guarded
+    @guarded
     def close(self) -> None:
         """Leave the directory as an orderly shutdown does. Call `flush` first; the log stays readable."""
         for segment in self._segments:
@@ -758,7 +554,7 @@ class PartitionLog:
         with contextlib.suppress(OSError):  # not needed before the segment is finished
             self._segments[-1].save_indexes()
 
-    @_guarded
+    @guarded
     def rename_directory(self, name: str) -> None:
         """Move the whole log to another name in the same log directory."""
         directory = f"{self.log_directory.path}/{name}"
@@ -768,7 +564,7 @@ class PartitionLog:
         for segment in self._segments:
             segment.move_to(directory)
 
-    @_guarded
+    @guarded
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Write the topic's id down, where it is not known yet."""
         self.log_directory.storage.write(f"{self.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
@@ -781,5 +577,3 @@ def _validation_rules(config: LogConfig, origin: AppendOrigin) -> ValidationRule
     return ValidationRules.from_config(config, origin)
 
 
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset

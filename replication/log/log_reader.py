@@ -1,0 +1,161 @@
+"""What can be asked of a log without changing it: slices, aborted transactions, timestamps.
+
+`LogReader` is the part of `PartitionLog` that only looks. It holds the segments and the offsets they cover; who appends,
+cuts and deletes is `PartitionLog`.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
+
+from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.scan import CorruptSegment
+from ottla.replication.log.segment import Segment, TimestampedOffset
+from ottla.replication.log.storage import FileRegion, LogDirectory
+from ottla.wire.errors import ErrorCode, KafkaError
+
+EMPTY = b""
+
+# The disk is full, not broken: what was written is undone and the log stays in service.
+_SURVIVABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EMFILE, errno.ENFILE))
+
+
+class LogRead(NamedTuple):
+    """A slice of the log. Everything in `region` is below `end_offset`."""
+
+    region: FileRegion | bytes
+    end_offset: int
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def guarded(method: Method) -> Method:
+    """What the disk does to a caller outside the hot path: the directory goes offline unless it was only full."""
+
+    @wraps(method)
+    def call(self: LogReader, *args: Any, **kwargs: Any) -> Any:
+        self.log_directory.check_online()
+        try:
+            return method(self, *args, **kwargs)
+        except OSError as error:
+            raise self.storage_error(error) from error
+        except CorruptSegment as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.name}: {error}") from error
+
+    return call  # type: ignore[return-value]
+
+
+class LogReader:
+    """Segments in order, and what lies where in them."""
+
+    __slots__ = ("_segments", "log_directory", "log_end_offset", "log_start_offset", "name")
+
+    def __init__(
+        self,
+        log_directory: LogDirectory,
+        name: str,
+        segments: list[Segment],
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+    ) -> None:
+        self.log_directory = log_directory
+        self.name = name  # topic-partition, for messages
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self._segments = segments
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes in all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first; the last is being written to."""
+        return self._segments
+
+    def storage_error(self, error: OSError) -> KafkaError:
+        """What to raise for `error`; takes the directory offline unless the disk is merely full."""
+        if error.errno in _SURVIVABLE:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
+        return self.log_directory.fail(error)
+
+    def read(
+        self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False
+    ) -> LogRead:
+        """Whole batches from the one that holds `start_offset` on, all below `upper_bound`, `max_bytes` at most.
+
+        The first batch may begin below `start_offset`. With `at_least_one_batch` it comes even if it is larger than
+        `max_bytes`. OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset].
+        """
+        if start_offset < self.log_start_offset or start_offset > self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {start_offset} for partition {self.name},"
+                f" but we only have [{self.log_start_offset}, {self.log_end_offset}]",
+            )
+        if start_offset >= upper_bound or (max_bytes <= 0 and not at_least_one_batch):
+            return LogRead(EMPTY, start_offset)
+        return self._read(start_offset, max_bytes, upper_bound, at_least_one_batch)
+
+    @guarded
+    def _read(self, start_offset: int, max_bytes: int, upper_bound: int, at_least_one_batch: bool) -> LogRead:
+        segments = self._segments
+        index = bisect_right(segments, start_offset, key=base_offset_of) - 1 if len(segments) > 1 else 0
+        while index < len(segments):
+            segment = segments[index]
+            index += 1
+            segment_end = segments[index].base_offset if index < len(segments) else self.log_end_offset
+            if segment.base_offset >= upper_bound:
+                break
+            position = segment.locate(start_offset)
+            if position is None:
+                continue  # compaction left a gap at the segment's end
+            end = segment.size if upper_bound >= segment_end else segment.locate(upper_bound)
+            region, end_offset = segment.read(
+                position, max_bytes, segment.size if end is None else end, at_least_one_batch=at_least_one_batch
+            )
+            bound = min(upper_bound, segment_end)
+            return LogRead(region or EMPTY, bound if end_offset is None else min(end_offset, bound))
+        return LogRead(EMPTY, start_offset)
+
+    @guarded
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions that have records in [start_offset, end_offset)."""
+        found: list[AbortedTransaction] = []
+        index = max(0, bisect_right(self._segments, start_offset, key=base_offset_of) - 1)
+        for segment in self._segments[index:]:
+            if segment.txn_index is not None:
+                transactions, is_complete = segment.txn_index.collect(start_offset, end_offset)
+                found += transactions
+                if is_complete:
+                    break
+        return found
+
+    @guarded
+    def find_offset_by_timestamp(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record whose timestamp is at least `timestamp`."""
+        for segment in self._segments:
+            if segment.size and segment.largest_timestamp() >= timestamp:
+                found = segment.find_offset_by_timestamp(timestamp, self.log_start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    @guarded
+    def max_timestamp_offset(self) -> TimestampedOffset | None:
+        """The first record that has the largest timestamp of all."""
+        segment = max(self._segments, key=lambda segment: segment.max_timestamp)
+        return segment.find_max_timestamp()
+
+
+def base_offset_of(segment: Segment) -> int:
+    """For bisecting segments."""
+    return segment.base_offset
+
