@@ -34,15 +34,17 @@ class GroupConfig:
 class TransactionConfig:
     """Transactions and the topic that keeps their state."""
 
-    transaction_max_timeout_ms: int = setting(900_000, minimum=1, doc="Longest timeout a producer may ask for.")
+    transaction_max_timeout_ms: int = setting(
+        900_000, minimum=1, doc="Longest timeout a producer may ask for.", effective=False
+    )
     transactional_id_expiration_ms: int = setting(
-        604_800_000, minimum=1, doc="Time after which an idle transactional id is forgotten."
+        604_800_000, minimum=1, doc="Time after which an idle transactional id is forgotten.", effective=False
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        10_000, minimum=1, doc="Time between two looks for transactions to abort."
+        10_000, minimum=1, doc="Time between two looks for transactions to abort.", effective=False
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        3_600_000, minimum=1, doc="Time between two looks for transactional ids to forget."
+        3_600_000, minimum=1, doc="Time between two looks for transactional ids to forget.", effective=False
     )
     transaction_state_log_min_isr: int = setting(2, minimum=1, doc="min.insync.replicas of the transaction topic.")
     transaction_state_log_num_partitions: int = setting(50, minimum=1, doc="Partitions of the transaction topic.")

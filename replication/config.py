@@ -80,6 +80,7 @@ class LogConfig:
         minimum=0,
         synonyms=("log.cleaner.delete.retention.ms",),
         doc="How long a compacted topic keeps deletion markers.",
+        effective=False,
     )
     file_delete_delay_ms: int = setting(
         MINUTE_MS,
@@ -136,6 +137,7 @@ class LogConfig:
         minimum=1,
         synonyms=("log.cleaner.max.compaction.lag.ms",),
         doc="Longest time a record may stay uncompacted.",
+        effective=False,
     )
     max_message_bytes: int = setting(
         1_048_588, minimum=0, synonyms=("message.max.bytes",), doc="Largest record batch accepted, after compression."
@@ -166,6 +168,7 @@ class LogConfig:
         maximum=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
         doc="Share of uncompacted bytes at which a log becomes worth compacting.",
+        effective=False,
     )
     min_compaction_lag_ms: int = setting(
         0,
@@ -173,6 +176,7 @@ class LogConfig:
         minimum=0,
         synonyms=("log.cleaner.min.compaction.lag.ms",),
         doc="Shortest time a record stays uncompacted.",
+        effective=False,
     )
     min_insync_replicas: int = setting(
         1, minimum=1, synonyms=("min.insync.replicas",), doc="Replicas that must hold a record before acks=all answers."
@@ -235,6 +239,7 @@ class LogConfig:
         False,
         synonyms=("unclean.leader.election.enable",),
         doc="Whether a replica that lost records may lead when no other is left.",
+        effective=False,
     )
 
     @property
@@ -292,9 +297,6 @@ class ReplicationConfig:
     log_retention_check_interval_ms: int = setting(
         300_000, kind=LONG, minimum=1, doc="Time between two looks for segments to delete."
     )
-    log_flush_scheduler_interval_ms: int = setting(
-        LONG_MAX, kind=LONG, doc="Time between two looks for logs that are due for a flush by flush.ms."
-    )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         MINUTE_MS, minimum=0, doc="Time between two writes of the recovery points."
     )
@@ -305,32 +307,51 @@ class ReplicationConfig:
         5000, kind=LONG, doc="Time between two writes of the high watermarks."
     )
     num_recovery_threads_per_data_dir: int = setting(
-        2, minimum=1, dynamic="cluster-wide", doc="Threads that recover and flush the logs of one data directory."
+        2,
+        minimum=1,
+        dynamic="cluster-wide",
+        doc="Threads that recover and flush the logs of one data directory.",
+        effective=False,
     )
-    log_cleaner_enable: bool = setting(True, doc="Whether compacted topics are compacted.")
-    log_cleaner_threads: int = setting(1, minimum=0, dynamic="cluster-wide", doc="Threads that compact logs.")
+    log_cleaner_enable: bool = setting(True, doc="Whether compacted topics are compacted.", effective=False)
+    log_cleaner_threads: int = setting(
+        1, minimum=0, dynamic="cluster-wide", doc="Threads that compact logs.", effective=False
+    )
     log_cleaner_backoff_ms: int = setting(
         15_000,
         kind=LONG,
         minimum=0,
         dynamic="cluster-wide",
         doc="Pause of the cleaner when nothing is to be compacted.",
+        effective=False,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
-        128 * MIB, kind=LONG, dynamic="cluster-wide", doc="Memory for the cleaner's map of keys."
+        128 * MIB, kind=LONG, dynamic="cluster-wide", doc="Memory for the cleaner's map of keys.", effective=False
     )
     log_cleaner_io_buffer_size: int = setting(
-        524_288, minimum=0, dynamic="cluster-wide", doc="Memory for the cleaner's reads and writes."
+        524_288, minimum=0, dynamic="cluster-wide", doc="Memory for the cleaner's reads and writes.", effective=False
     )
     replica_lag_time_max_ms: int = setting(
-        30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR."
+        30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR.", effective=False
     )
-    replica_fetch_max_bytes: int = setting(MIB, minimum=0, doc="Bytes a follower asks for per partition.")
-    replica_fetch_response_max_bytes: int = setting(10 * MIB, minimum=0, doc="Bytes a follower asks for per request.")
-    replica_fetch_min_bytes: int = setting(1, doc="Bytes a leader gathers before it answers a follower.")
-    replica_fetch_wait_max_ms: int = setting(500, doc="Longest wait of a leader for replica.fetch.min.bytes.")
-    replica_fetch_backoff_ms: int = setting(1000, minimum=0, doc="Pause of a follower after a failed fetch.")
-    num_replica_fetchers: int = setting(1, minimum=1, dynamic="cluster-wide", doc="Fetchers per source broker.")
+    replica_fetch_max_bytes: int = setting(
+        MIB, minimum=0, doc="Bytes a follower asks for per partition.", effective=False
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        10 * MIB, minimum=0, doc="Bytes a follower asks for per request.", effective=False
+    )
+    replica_fetch_min_bytes: int = setting(
+        1, doc="Bytes a leader gathers before it answers a follower.", effective=False
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        500, doc="Longest wait of a leader for replica.fetch.min.bytes.", effective=False
+    )
+    replica_fetch_backoff_ms: int = setting(
+        1000, minimum=0, doc="Pause of a follower after a failed fetch.", effective=False
+    )
+    num_replica_fetchers: int = setting(
+        1, minimum=1, dynamic="cluster-wide", doc="Fetchers per source broker.", effective=False
+    )
     max_incremental_fetch_session_cache_slots: int = setting(1000, minimum=0, doc="Incremental fetch sessions kept.")
     max_request_partition_size_limit: int = setting(
         2000, minimum=1, doc="Partitions in one page of a DescribeTopicPartitions answer."

@@ -5,7 +5,6 @@ itself); `inert_settings.py` lists Kafka's others. `load_config` turns texts fro
 `BrokerConfig`, or raises `ConfigError` with one line that a person can act on.
 """
 
-import difflib
 import os
 import re
 import socket
@@ -87,8 +86,12 @@ class ServerConfig:
     log_dir: tuple[str, ...] = setting((), kind=LIST, doc="Data directory, if log.dirs is not given.")
     log_dirs: tuple[str, ...] | None = setting(None, kind=LIST, empty_allowed=False, doc="Data directories.")
     socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
-    socket_send_buffer_bytes: int = setting(102_400, doc="Socket send buffer; -1: the system's default.")
-    socket_receive_buffer_bytes: int = setting(102_400, doc="Socket receive buffer; -1: the system's default.")
+    socket_send_buffer_bytes: int = setting(
+        102_400, doc="Socket send buffer; -1: the system's default.", effective=False
+    )
+    socket_receive_buffer_bytes: int = setting(
+        102_400, doc="Socket receive buffer; -1: the system's default.", effective=False
+    )
     socket_listen_backlog_size: int = setting(50, minimum=1, doc="Connections waiting to be accepted.")
     connections_max_idle_ms: int = setting(600_000, kind=LONG, doc="Time after which an idle connection is closed.")
     max_connections: int = setting(INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections open at a time.")
@@ -100,6 +103,7 @@ class ServerConfig:
         check=_per_ip_overrides,
         dynamic="cluster-wide",
         doc="Limits for single addresses, as address:count, separated by commas.",
+        effective=False,
     )
     max_connection_creation_rate: int = setting(
         INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections accepted per second.", effective=False
@@ -170,6 +174,11 @@ def broker_settings() -> Mapping[str, Setting]:
     return known
 
 
+def settings_without_effect() -> list[str]:
+    """The broker settings that are accepted and described but change nothing."""
+    return sorted(name for name, declared in broker_settings().items() if not declared.effective)
+
+
 @cache
 def known_names() -> frozenset[str]:
     """Every name that a start-up file may hold."""
@@ -237,6 +246,8 @@ def default_data_directory() -> Path:
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    import difflib  # only for a message that ends the process
+
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return close[0] if close else None
 

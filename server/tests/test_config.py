@@ -2,7 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server.config import ConfigError, Endpoint, broker_settings, known_names, load_config
+from ottla.server.config import (
+    ConfigError,
+    Endpoint,
+    broker_settings,
+    known_names,
+    load_config,
+    settings_without_effect,
+)
 from ottla.wire.settings import parse_value
 
 
@@ -160,3 +167,10 @@ def test_broker_id_is_the_older_name_of_node_id() -> None:
 
 def test_settings_of_one_listener_are_accepted() -> None:
     assert load_config({"listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": "x"})
+
+
+def test_settings_without_effect_can_be_listed() -> None:
+    inert = settings_without_effect()
+    assert "num.io.threads" in inert
+    assert "log.flush.scheduler.interval.ms" not in inert
+    assert "num.partitions" not in inert
