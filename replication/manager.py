@@ -28,8 +28,8 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -38,20 +38,19 @@ from ottla.replication.directories import (
     CHECKPOINTS,
     FoundPartition,
     HeldDirectory,
-    LogDirectoryProblem,
     OffsetCheckpoints,
     hold_directories,
 )
+from ottla.replication.loading import HostedPartition as HostedPartition
+from ottla.replication.loading import LoadPlan, plan_loads
 from ottla.replication.log.flush import FlushJob
 from ottla.replication.log.names import (
     DELETE_MARK,
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
-    STRAY_MARK,
     marked_directory_name,
 )
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -69,21 +68,6 @@ SYNC_THREADS = 4
 INITIAL_DELAY_S = 30
 REMOVAL_INTERVAL_S = 1
 PRODUCER_EXPIRY_INTERVAL_S = 600
-
-
-class HostedPartition(Protocol):
-    """A partition that belongs on this broker's disks, and what it is to be."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def topic_id(self) -> bytes: ...
-    @property
-    def state(self) -> PartitionState: ...
-    @property
-    def config(self) -> LogConfig: ...
 
 
 def system_clock_ms() -> int:
@@ -163,7 +147,7 @@ class ReplicaManager:
         for held in self._held:
             started = time.perf_counter()
             try:
-                logs = await self._run_in_thread(self._load_directory, held, wanted, cluster_id)
+                logs = await self._load_directory(held, wanted, cluster_id)
             except OSError as error:
                 held.log_directory.fail(error)
                 continue
@@ -181,47 +165,41 @@ class ReplicaManager:
             # They are probably on the disk that failed. Beginning them anew would lose what is there.
             logger.error("%d partitions are not available while a log directory is offline", len(missing))
 
-    def _load_directory(
-        self, held: HeldDirectory, wanted: dict[tuple[str, int], HostedPartition], cluster_id: str
+    async def _load_directory(
+        self, held: HeldDirectory, wanted: Mapping[tuple[str, int], HostedPartition], cluster_id: str
     ) -> list[PartitionLog]:
-        # In a thread; nobody else uses this directory yet.
-        held.settle(node_id=self.node_id, cluster_id=cluster_id, new_directory_id=self._new_uuid)
-        checkpoints = self._checkpoints[held.path] = held.read_checkpoints()
-        had_clean_shutdown = held.take_clean_shutdown_mark()
-        logs = []
-        for found in held.found_partitions():
-            key = (found.parsed.topic, found.parsed.partition)
-            hosted = wanted.get(key)
-            if not self._is_to_be_loaded(held, found, hosted):
-                continue
-            assert hosted is not None
-            if self.partition(*key) is not None:
-                raise LogDirectoryProblem(f"{found.name} is in more than one log directory, the second is {held.path}")
-            options = LoadOptions(
-                log_start_offset=checkpoints.log_start_offsets.get(key, 0),
-                recovery_point=checkpoints.recovery_points.get(key, 0),
-                had_clean_shutdown=had_clean_shutdown,
-                now_ms=self._clock_ms(),
-                producer_id_expiration_ms=self.config.producer_id_expiration_ms,
-            )
-            logs.append(PartitionLog.load(held.log_directory, found.name, hosted.config, options))
+        plan = await self._run_in_thread(self._plan_loads, held, wanted, cluster_id)
+        self._checkpoints[held.path] = plan.checkpoints
+        threads = min(self.config.num_recovery_threads_per_data_dir, len(plan.loads))
+        logs: list[PartitionLog] = []
+        errors: list[OSError] = []
+
+        def load(start: int) -> None:
+            try:
+                for each in plan.loads[start::threads]:
+                    logs.append(PartitionLog.load(held.log_directory, *each))
+            except OSError as error:
+                errors.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for start in range(threads):
+                nursery.start_soon(self._run_in_thread, load, start)
+        if errors:
+            raise errors[0]
         return logs
 
-    def _is_to_be_loaded(self, held: HeldDirectory, found: FoundPartition, hosted: HostedPartition | None) -> bool:
-        path = f"{held.path}/{found.name}"
-        if found.parsed.mark == DELETE_MARK:
-            held.log_directory.remove_later(path, self._clock_ms())
-            return False
-        if found.parsed.mark:
-            return False
-        if hosted is not None and found.topic_id in (None, hosted.topic_id):
-            return True
-        # Its topic was deleted, or another of the same name was made, while this broker was away. The records may be
-        # somebody's last copy, so they are moved out of the way and not removed.
-        stray = marked_directory_name(*found.parsed[:2], self._new_uuid().hex(), STRAY_MARK)
-        logger.warning("No topic claims %s; it is kept as %s", path, stray)
-        self._storage.rename(path, f"{held.path}/{stray}")
-        return False
+    def _plan_loads(
+        self, held: HeldDirectory, wanted: Mapping[tuple[str, int], HostedPartition], cluster_id: str
+    ) -> LoadPlan:
+        held.settle(node_id=self.node_id, cluster_id=cluster_id, new_directory_id=self._new_uuid)
+        return plan_loads(
+            held,
+            wanted,
+            is_loaded=lambda topic, index: self.partition(topic, index) is not None,
+            now_ms=self._clock_ms(),
+            producer_id_expiration_ms=self.config.producer_id_expiration_ms,
+            new_uuid=self._new_uuid,
+        )
 
     def _take_up(self, log: PartitionLog, hosted: HostedPartition) -> None:
         """Let a log be known as a partition."""

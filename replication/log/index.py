@@ -24,7 +24,7 @@ from bisect import bisect_right
 from struct import Struct
 from typing import ClassVar
 
-from ottla.replication.log.storage import FileCache, LazyFile
+from ottla.replication.log.storage import FileCache, LazyFile, Storage
 
 SPILL_ENTRIES = 512
 PAGE_ENTRIES = 512
@@ -83,6 +83,18 @@ class SparseIndex:
             file.truncate(saved_bytes)
         file.append(tail)
         self._saved += len(tail) // self.ENTRY.size
+        self._tail = bytearray()
+
+    def save_anew(self, storage: Storage) -> None:
+        """Make the file hold just the entries collected since this index was made over whatever was there before."""
+        if self._saved:  # a spill on the way has emptied the file
+            self.save()
+            return
+        data = bytes(self._tail)
+        if not (storage.exists(self.path) and storage.read(self.path) == data):
+            storage.write(self.path, data)
+            self._file.close()
+        self._saved = len(data) // self.ENTRY.size
         self._tail = bytearray()
 
     def file_to_sync(self) -> LazyFile:

@@ -268,7 +268,7 @@ class _Loader:
         if valid_bytes < size:
             file.truncate(valid_bytes)
         segment.size = valid_bytes
-        segment.seal()
+        segment.seal_anew()
         return size - valid_bytes
 
     def _give_up(self, segments: Sequence[Segment]) -> None:

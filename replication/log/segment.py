@@ -172,12 +172,9 @@ class Segment:
         self.txn_index.append(transaction)
 
     def reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Empty all indexes, whatever state their files are in."""
-        storage = self._files.storage
-        storage.write(self.path(INDEX_SUFFIX), b"")
-        storage.write(self.path(TIME_INDEX_SUFFIX), b"")
+        """Forget what the indexes say, whatever state their files are in; `seal_anew` writes them again."""
         if self.txn_index is not None:
-            storage.remove(self.txn_index.path)
+            self._files.storage.remove(self.txn_index.path)
             self.txn_index = None
         self.bytes_since_last_index_entry = 0
         self.indexes_are_full = False
@@ -192,8 +189,15 @@ class Segment:
         self.txn_index = txn_index
         for header, position in scan_batches(self._log.open(), 0, self.size, LARGE_SCAN_BYTES):
             self.index_batch(header, position, index_interval_bytes)
-        self.seal()
+        self.seal_anew()
         return indexes
+
+    def seal_anew(self) -> None:
+        """Complete indexes that were collected since `reset_indexes`."""
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+        self.offset_index.save_anew(self._files.storage)
+        self.time_index.save_anew(self._files.storage)
 
     def seal(self) -> None:
         """Complete the indexes on disk: the segment is to be read only, or closed."""

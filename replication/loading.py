@@ -1,0 +1,105 @@
+"""Bringing the logs of one directory in line with what this broker is to host: which to load, which to put aside.
+
+Called in threads, while nobody else uses the directory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ottla.replication.directories import FoundPartition, HeldDirectory, LogDirectoryProblem, OffsetCheckpoints
+from ottla.replication.log.names import DELETE_MARK, STRAY_MARK, marked_directory_name
+from ottla.replication.log.recovery import LoadOptions
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster_state import PartitionState
+    from ottla.replication.config import LogConfig
+
+logger = logging.getLogger(__name__)
+
+
+class HostedPartition(Protocol):
+    """A partition that belongs on this broker's disks, and what it is to be."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def state(self) -> PartitionState: ...
+    @property
+    def config(self) -> LogConfig: ...
+
+
+class Load(NamedTuple):
+    """A log to be loaded from a directory of this name."""
+
+    name: str
+    config: LogConfig
+    options: LoadOptions
+
+
+class LoadPlan(NamedTuple):
+    """What there is to load, and what the checkpoints say of it."""
+
+    loads: list[Load]
+    checkpoints: OffsetCheckpoints
+
+
+def plan_loads(
+    held: HeldDirectory,
+    wanted: Mapping[tuple[str, int], HostedPartition],
+    *,
+    is_loaded: Callable[[str, int], bool],
+    now_ms: int,
+    producer_id_expiration_ms: int,
+    new_uuid: Callable[[], bytes],
+) -> LoadPlan:
+    """Look through a directory. Partitions nobody hosts are put aside, deleted ones are to be removed."""
+    checkpoints = held.read_checkpoints()
+    had_clean_shutdown = held.take_clean_shutdown_mark()
+    loads = []
+    for found in held.found_partitions():
+        key = (found.parsed.topic, found.parsed.partition)
+        hosted = wanted.get(key)
+        if not _is_to_be_loaded(held, found, hosted, now_ms, new_uuid):
+            continue
+        assert hosted is not None
+        if is_loaded(*key):
+            raise LogDirectoryProblem(f"{found.name} is in more than one log directory, the second is {held.path}")
+        options = LoadOptions(
+            log_start_offset=checkpoints.log_start_offsets.get(key, 0),
+            recovery_point=checkpoints.recovery_points.get(key, 0),
+            had_clean_shutdown=had_clean_shutdown,
+            now_ms=now_ms,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+        loads.append(Load(found.name, hosted.config, options))
+    return LoadPlan(loads, checkpoints)
+
+
+def _is_to_be_loaded(
+    held: HeldDirectory,
+    found: FoundPartition,
+    hosted: HostedPartition | None,
+    now_ms: int,
+    new_uuid: Callable[[], bytes],
+) -> bool:
+    path = f"{held.path}/{found.name}"
+    if found.parsed.mark == DELETE_MARK:
+        held.log_directory.remove_later(path, now_ms)
+        return False
+    if found.parsed.mark:
+        return False
+    if hosted is not None and found.topic_id in (None, hosted.topic_id):
+        return True
+    # Its topic was deleted, or another of the same name was made, while this broker was away. The records may be
+    # somebody's last copy, so they are moved out of the way and not removed.
+    stray = marked_directory_name(found.parsed.topic, found.parsed.partition, new_uuid().hex(), STRAY_MARK)
+    logger.warning("No topic claims %s; it is kept as %s", path, stray)
+    held.log_directory.storage.rename(path, f"{held.path}/{stray}")
+    return False
