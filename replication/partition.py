@@ -92,6 +92,7 @@ class Partition:
         "leader_epoch_start_offset",
         "leader_id",
         "log",
+        "min_isr",
         "partition_epoch",
         "replicas",
         "topic",
@@ -119,6 +120,7 @@ class Partition:
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        self.min_isr = 0  # how many replicas must be in sync; never more than there are
         self.is_deleted = False
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         log.on_high_watermark(self.high_watermark)
@@ -170,11 +172,6 @@ class Partition:
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     @property
-    def min_isr(self) -> int:
-        """How many replicas must be in sync; never more than there are."""
-        return min(self.log.config.min_insync_replicas, len(self.replicas))
-
-    @property
     def is_under_min_isr(self) -> bool:
         """Whether too few replicas are in sync."""
         return len(self.isr) < self.min_isr
@@ -188,7 +185,7 @@ class Partition:
         if partition_epoch < self.partition_epoch:
             return False
         is_new_leader = not self.is_leader
-        self.replicas, self.isr = replicas, isr
+        self._set_replicas(replicas, isr)
         if leader_epoch > self.leader_epoch:
             self.leader_epoch = leader_epoch
             self.leader_epoch_start_offset = self.log.log_end_offset
@@ -212,9 +209,13 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.leader_epoch_start_offset = -1
         self.partition_epoch = partition_epoch
-        self.replicas, self.isr = replicas, ()
+        self._set_replicas(replicas, ())
         self.notify_watchers()
         return is_new_epoch
+
+    def _set_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
+        self.replicas, self.isr = replicas, isr
+        self.min_isr = min(self.log.config.min_insync_replicas, len(replicas))
 
     def mark_deleted(self) -> None:
         """The topic is gone; whoever still holds the partition gets errors."""
@@ -225,6 +226,7 @@ class Partition:
     def set_config(self, config: LogConfig) -> None:
         """The topic's settings have changed."""
         self.log.config = config
+        self._set_replicas(self.replicas, self.isr)
         if self.is_leader:
             if self.log.is_flush_required and self.high_watermark < self.log.log_end_offset:
                 self._flush()

@@ -18,7 +18,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -28,6 +28,7 @@ from ottla.server.inbox import Inbox
 from ottla.server.outbox import Outbox, Progress
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
+from ottla.wire.schema import holds_records
 
 if TYPE_CHECKING:
     from ottla.server.listener import Listener
@@ -46,7 +47,17 @@ _envelope_flexible = struct.Struct(">iix").pack  # the same with an empty tag se
 class Call:
     """What serving one (api key, version) needs, resolved once for the whole process."""
 
-    __slots__ = ("decode", "encode", "envelope", "envelope_bytes", "flexible", "handler", "route", "version")
+    __slots__ = (
+        "decode",
+        "encode",
+        "envelope",
+        "envelope_bytes",
+        "flexible",
+        "handler",
+        "is_plain",
+        "route",
+        "version",
+    )
 
     def __init__(self, route: Route, version: int) -> None:
         flexible_answer = version in route.response_class.flexible and route.api_key != API_VERSIONS_KEY
@@ -58,6 +69,19 @@ class Call:
         self.flexible = version in route.request_class.flexible
         self.envelope: Callable[[int, int], bytes] = _envelope_flexible if flexible_answer else _envelope
         self.envelope_bytes = 5 if flexible_answer else 4  # without the size field
+        self.is_plain = not holds_records(route.response_class)
+
+
+class Waiting(NamedTuple):
+    """A request whose answer is not ready: what it calls, its correlation id, and what to await."""
+
+    call: Call
+    correlation_id: int
+    result: Any
+
+
+END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
+"""In place of a request: other connections are due."""
 
 
 class Calls:
@@ -104,6 +128,7 @@ class Connection:
         "_outbox",
         "_peer",
         "_socket",
+        "_turn_end",
         "cancel_scope",
         "is_parked",
         "last_active",
@@ -119,7 +144,7 @@ class Connection:
         self._outbox = Outbox()
         self.cancel_scope = trio.CancelScope()
         self.is_parked = False
-        self.last_active = time.monotonic()
+        self._note_time()
 
     async def run(self) -> None:
         """Serve until the peer leaves, the housekeeper cancels, or an error ends it."""
@@ -146,7 +171,7 @@ class Connection:
             return True
 
     async def _serve(self) -> None:
-        inbox, sock = self._inbox, self._socket
+        inbox, outbox, sock = self._inbox, self._outbox, self._socket
         while True:
             inbox.detach()
             await trio.lowlevel.wait_readable(sock)
@@ -155,31 +180,33 @@ class Connection:
                     return
             except BlockingIOError:
                 continue
-            self.last_active = now = time.monotonic()
-            self._context.now_ms = time.time_ns() // 1_000_000
+            self._note_time()
             try:
-                await self._answer_frames(now + TURN_SECONDS)
+                while (waiting := self._answer_frames()) is not None:
+                    await self._finish(waiting)
             finally:
-                await self._flush()  # also what was answered before a bad frame
+                if outbox.parts and outbox.send(sock) is not Progress.DONE:
+                    await self._flush()  # also what was answered before a bad frame
 
-    async def _answer_frames(self, turn_end: float) -> None:
+    def _note_time(self) -> None:
+        self.last_active = now = time.monotonic()
+        self._turn_end = now + TURN_SECONDS
+        self._context.now_ms = time.time_ns() // 1_000_000
+
+    def _answer_frames(self) -> Waiting | None:
+        """Answer complete frames until there are no more, one has to be waited for, or the turn is over."""
         inbox = self._inbox
         while (frame := inbox.next_frame()) is not None:
-            result = self._begin(inbox.buffer, frame[0], frame[1])
-            if result is not None:
-                await self._finish(*result)
-                turn_end = time.monotonic() + TURN_SECONDS
-                self._context.now_ms = time.time_ns() // 1_000_000
-            elif time.monotonic() > turn_end:
-                inbox.detach()
-                await self._flush()
-                await trio.lowlevel.checkpoint()
-                turn_end = time.monotonic() + TURN_SECONDS
-                self._context.now_ms = time.time_ns() // 1_000_000
+            waiting = self._begin(inbox.buffer, frame[0], frame[1])
+            if waiting is not None:
+                return waiting
+            if time.monotonic() > self._turn_end:
+                return END_OF_TURN
+        return None
 
     # ------------------------------------------------------------------ one request
 
-    def _begin(self, buffer: bytearray, start: int, end: int) -> tuple[Call, int, Any] | None:
+    def _begin(self, buffer: bytearray, start: int, end: int) -> Waiting | None:
         """Handle one frame. Returns what must be awaited before the answer can be built, else None."""
         if end - start < _HEADER_BYTES:
             raise ProtocolViolation(f"a frame of {end - start} bytes is too short for a request header")
@@ -199,7 +226,7 @@ class Connection:
         if result is None:
             return None
         if hasattr(result, "__await__"):
-            return call, correlation_id, result
+            return Waiting(call, correlation_id, result)
         self._answer(call, correlation_id, result)
         return None
 
@@ -225,27 +252,35 @@ class Connection:
         return answer
 
     def _answer(self, call: Call, correlation_id: int, response: Any) -> None:
+        parts: list[Any] = []
+        call.encode(response, parts.append)
         out = self._outbox.parts
-        envelope_at = len(out)
-        out.append(b"")
-        call.encode(response, out.append)
-        size = call.envelope_bytes
-        for index in range(envelope_at + 1, len(out)):
-            size += len(out[index])
-        out[envelope_at] = call.envelope(size, correlation_id)
+        if call.is_plain:
+            body = b"".join(parts)
+            out.append(call.envelope(len(body) + call.envelope_bytes, correlation_id) + body)
+        else:
+            out.append(call.envelope(sum(map(len, parts)) + call.envelope_bytes, correlation_id))
+            out += parts
 
-    async def _finish(self, call: Call, correlation_id: int, waiting: Any) -> None:
+    async def _finish(self, waiting: Waiting) -> None:
         """Await the rest of a request; answers that are ready go out first."""
         self._inbox.detach()
         await self._flush()
+        if waiting is END_OF_TURN:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._finish_request(waiting)
+        self._note_time()
+
+    async def _finish_request(self, waiting: Waiting) -> None:
+        call, correlation_id, result = waiting
         self.is_parked = call.route.abandonable
         try:
-            response = await waiting
+            response = await result
         except KafkaError as error:
             response = self._error_answer(call, error)
         finally:
             self.is_parked = False
-        self.last_active = time.monotonic()
         if response is not None:
             self._answer(call, correlation_id, response)
 

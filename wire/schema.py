@@ -301,6 +301,15 @@ class Message(Struct):
         return response
 
 
+def holds_records(cls: type[Struct]) -> bool:
+    """Whether a records field is anywhere in a message, so that its encoding may hold more than plain bytes."""
+    for each in cls.wire_fields.values():
+        item = each.type.item if isinstance(each.type, Array) else each.type
+        if item is Records or (isinstance(item, type) and holds_records(item)):
+            return True
+    return False
+
+
 def _constructor(cls: type[Struct]) -> Callable[..., None]:
     """Write and compile `__init__` of one class: keyword parameters, defaults, assignments."""
     defaults: dict[str, Any] = {}

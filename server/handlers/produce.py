@@ -79,13 +79,14 @@ def produce(
 class Appending:
     """The appends of one produce request, and what has to be waited for after them."""
 
-    __slots__ = ("_broker", "_context", "_deferred", "_request", "_topics", "_uncommitted", "_version")
+    __slots__ = ("_broker", "_context", "_deferred", "_has_moved", "_request", "_topics", "_uncommitted", "_version")
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
         self._request = request
         self._context = context
         self._broker = context.broker
         self._version = context.api_version
+        self._has_moved = False  # a partition of the request is led by another broker
         self._topics: list[TopicProduceResponse] = []
         self._deferred: list[tuple[Partition, PartitionProduceResponse, bytearray]] = []
         self._uncommitted: list[tuple[Partition, PartitionProduceResponse, int]] = []
@@ -96,20 +97,19 @@ class Appending:
 
     def append_all(self) -> None:
         """Append what can be appended at once; copy what must be checked in a thread."""
-        is_refused = self._request.transactional_id is None and any(map(_is_transactional, self._all_records()))
-        for topic in self._request.topic_data:
-            answers = []
-            for data in topic.partition_data:
-                if is_refused:
-                    answers.append(_refused(data.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-                else:
-                    answers.append(self._append(topic, data))
+        request = self._request
+        append = self._append
+        if request.transactional_id is None and _holds_transactional(request):
+            append = self._refuse
+        for topic in request.topic_data:
+            answers = [append(topic, data) for data in topic.partition_data]
             self._topics.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
             )
 
-    def _all_records(self) -> list[memoryview | None]:
-        return [data.records for topic in self._request.topic_data for data in topic.partition_data]
+    def _refuse(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return PartitionProduceResponse(index=data.index, error_code=code, base_offset=NO_OFFSET)
 
     def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
         answer = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
@@ -126,6 +126,7 @@ class Appending:
             self._fail(answer, error, partition)
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= CURRENT_LEADER_SINCE:
                 answer.current_leader = self._current_leader(topic, data.index)
+                self._has_moved = True
             return answer
         self._accept(answer, partition, info)
         return answer
@@ -211,7 +212,10 @@ class Appending:
         if self._request.acks == 0:
             self._close_on_error()
             return None
-        return ProduceResponse(responses=self._topics, node_endpoints=self._node_endpoints())
+        response = ProduceResponse(responses=self._topics)
+        if self._has_moved:
+            response.node_endpoints = self._node_endpoints()
+        return response
 
     def _close_on_error(self) -> None:
         for topic in self._topics:
@@ -255,6 +259,10 @@ class Appending:
         ]
 
 
+def _holds_transactional(request: ProduceRequest) -> bool:
+    return any(_is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data)
+
+
 def _is_transactional(records: memoryview | None) -> bool:
     return (
         records is not None
@@ -262,10 +270,6 @@ def _is_transactional(records: memoryview | None) -> bool:
         and records[_MAGIC_AT] == 2
         and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_FLAG)
     )
-
-
-def _refused(index: int, code: ErrorCode) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index=index, error_code=code, base_offset=NO_OFFSET)
 
 
 def _set_error(answer: PartitionProduceResponse, code: ErrorCode) -> None:
