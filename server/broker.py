@@ -79,11 +79,12 @@ class Broker:
             replication_factor=config.replication.default_replication_factor,
         )
         self.groups = GroupCoordinator(config.groups, OffsetsTopic(self), self.cluster)
+        self.hosting = PartitionHosting(self.replicas, self.groups)
         self.administration = TopicAdministration(
             coordination=self.coordination,
             controller=self.controller,
             configs=self.configs,
-            partitions=PartitionHosting(self.replicas, self.groups),
+            partitions=self.hosting,
             on_topics_deleted=self.groups.on_topics_deleted,
         )
         self.producer_ids = ProducerIdManager(
@@ -127,7 +128,7 @@ class Broker:
         known_id = self.replicas.cluster_id
         self.cluster.cluster_id = await settle_cluster_id(self.coordination, lambda: known_id or random_cluster_id())
         await take_over(self.coordination, self.controller, self.configs)
-        await self.replicas.load(self.administration.hosted_partitions(), cluster_id=self.cluster.cluster_id)
+        await self.hosting.load(self.administration.hosted_partitions(), cluster_id=self.cluster.cluster_id)
 
     async def close(self) -> None:
         """Everything to disk, and the directories free for the next broker."""

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING
 
 import trio
-from ottla.replication.log.validator import AppendOrigin
 
 from ottla.replication.cluster_state import GROUP_METADATA_TOPIC
+from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -20,9 +20,17 @@ class PartitionHosting:
         self._replicas = replicas
         self._groups = groups
 
+    async def load(self, partitions: Sequence[HostedPartition], *, cluster_id: str) -> None:
+        """Bring back what was there before this start."""
+        await self._replicas.load(partitions, cluster_id=cluster_id)
+        self._elect(partitions)
+
     async def create_partitions(self, partitions: Sequence[HostedPartition]) -> None:
         """Make partitions; OSError if the disk will not have them."""
         await self._replicas.create_partitions(partitions)
+        self._elect(partitions)
+
+    def _elect(self, partitions: Sequence[HostedPartition]) -> None:
         for each in partitions:
             if each.topic == GROUP_METADATA_TOPIC:
                 self._groups.on_election(each.index)
