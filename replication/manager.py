@@ -41,8 +41,7 @@ from ottla.replication.directories import (
     OffsetCheckpoints,
     hold_directories,
 )
-from ottla.replication.loading import HostedPartition as HostedPartition
-from ottla.replication.loading import LoadPlan, plan_loads
+from ottla.replication.loading import HostedPartition, LoadPlan, plan_loads
 from ottla.replication.log.flush import FlushJob
 from ottla.replication.log.names import (
     DELETE_MARK,
@@ -57,6 +56,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.cluster_state import PartitionState
+
+__all__ = ["HostedPartition", "ReplicaManager"]
 
 logger = logging.getLogger("ottla.replication")
 
