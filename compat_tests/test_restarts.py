@@ -187,8 +187,11 @@ def test_topics_configs_offsets_and_deletions_are_there_after_a_restart(start_br
     )
     getattr(broker, how)()
     broker.restart()
-    assert state() == before
-    assert read_all(broker.bootstrap, topic)[0] == (12, b"12")
+    if how == "kill":  # Kafka writes down new log start offsets once a minute only, so they may not have been yet
+        assert state()[:-1] == before[:-1]
+    else:
+        assert state() == before
+        assert read_all(broker.bootstrap, topic)[0] == (12, b"12")
 
 
 def test_a_torn_tail_and_spoilt_indexes_cost_nothing_that_was_whole(start_broker, make_topic):
