@@ -53,7 +53,7 @@ def fixed_struct_format(subcon: construct.Construct) -> str | None:
         if letter is None:
             return None
         letters.append(letter)
-    return "".join(letters)
+    return "".join(letters) or None
 
 
 def parts_of(subcon: StructType) -> list[tuple[str, construct.Construct]]:

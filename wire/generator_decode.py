@@ -79,7 +79,7 @@ class _Decoder:
         self.line(f"position += {calcsize('>' + letters)}")
         self._run.clear()
 
-    def _varint(self, hint: str, reader: str = "read_varint", when_long: Callable[[str], None] | None = None) -> str:
+    def _varint(self, hint: str, reader: str = "read_length", when_long: Callable[[str], None] | None = None) -> str:
         """Read a varint together with what waits; more than one byte is the exception."""
         value = self.source.variable(hint)
         self._run.append(("B", value))
@@ -138,7 +138,7 @@ class _Decoder:
     def _sized(self, subcon: BytesType, target: str, path: str) -> None:
         is_string = isinstance(subcon, StringType)
         if subcon.compact:
-            size = self._varint("size", "read_string_length" if is_string else "read_varint")
+            size = self._varint("size", "read_string_length" if is_string else "read_length")
             first_valid, stop = 1, f"position + {size} - 1"
         else:
             size = self.source.variable("size")

@@ -6,7 +6,7 @@ from struct import Struct, error, pack, unpack_from
 
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.text import JAVA_REPLACE
-from ottla.wire.varint import encode_varint, read_varint, skip_tagged_field, skip_tagged_fields
+from ottla.wire.varint import encode_varint, read_length, read_varint, skip_tagged_field, skip_tagged_fields
 
 STRING_BYTES_MAX = 32767
 
@@ -21,7 +21,7 @@ PACK_INT32S = [Struct(f">{count}i").pack for count in range(FEW)]
 
 def read_string_length(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
     """The length + 1 of a compact string that takes more than one byte to say it."""
-    length, position = read_varint(buffer, position)
+    length, position = read_length(buffer, position)
     if length > STRING_BYTES_MAX + 1:
         raise ProtocolViolation(f"a string of {length - 1} bytes")
     return length, position
@@ -46,6 +46,7 @@ __all__ = [
     "error",
     "new",
     "pack",
+    "read_length",
     "read_string_length",
     "read_varint",
     "skip_tagged_field",

@@ -52,6 +52,11 @@ def bytes_left(stream: IO[bytes]) -> int:
     return end - position
 
 
+def wrap(value: int) -> int:
+    """What Java's int makes of a number."""
+    return (value + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
+
+
 class UnsignedVarint(construct.Construct):  # type: ignore[misc]
     """Seven bits a byte, lowest first, at most five bytes: what does not fit into Java's int wraps as it does there."""
 
@@ -61,13 +66,8 @@ class UnsignedVarint(construct.Construct):  # type: ignore[misc]
             byte = construct.stream_read(stream, 1, path)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return self._wrap(value & 0xFFFFFFFF)
+                return wrap(value)
         raise construct.IntegerError("a varint of more than five bytes", path=path)
-
-    @staticmethod
-    def _wrap(value: int) -> int:
-        # 2^31 itself stays positive: it only occurs as the length 2^31 - 1 plus one.
-        return value - (1 << 32) if value > 1 << 31 else value
 
     def _build(self, obj: int, stream: IO[bytes], context: Context, path: Path) -> int:
         rest, encoded = obj, bytearray()
@@ -94,7 +94,7 @@ class _Prefixed(construct.Construct):  # type: ignore[misc]
         self.prefix = VARINT if compact else self.classic_prefix
 
     def _parse_length(self, stream: IO[bytes], context: Context, path: Path) -> int | None:
-        length: int = self.prefix._parse(stream, context, path) - self.compact
+        length = wrap(self.prefix._parse(stream, context, path) - self.compact)
         if length > bytes_left(stream):
             raise construct.StreamError(f"length or count {length} exceeds the bytes that are left", path=path)
         if length >= 0:

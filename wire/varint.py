@@ -1,7 +1,7 @@
 """Unsigned varints as Kafka reads and writes them, and the section of tagged fields that is made of them.
 
 A varint has seven bits a byte, lowest first, and at most five bytes. What does not fit into Java's int wraps as it does
-there, so a length can turn out negative; only 2^31 stays positive, as it can but be the length 2^31 - 1 plus one.
+there, so a length can turn out negative.
 
 The readers take no end of input: reading beyond a frame that ends inside a longer buffer moves the position beyond the
 frame's end, which the caller checks, and reading beyond the buffer raises IndexError.
@@ -25,8 +25,14 @@ def read_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             value &= 0xFFFFFFFF
-            return value - (1 << 32) if value > 1 << 31 else value, position + index + 1
+            return value - (1 << 32) if value >> 31 else value, position + index + 1
     raise ProtocolViolation("a varint of more than five bytes")
+
+
+def read_length(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
+    """The same for a length or count + 1, where Java takes the one off again: its lowest int becomes its highest."""
+    value, position = read_varint(buffer, position)
+    return (1 << 31 if value == -1 << 31 else value), position
 
 
 def encode_varint(value: int) -> bytes:
