@@ -311,7 +311,6 @@ class ReplicationConfig:
         minimum=1,
         dynamic="cluster-wide",
         doc="Threads that recover and flush the logs of one data directory.",
-        effective=False,
     )
     log_cleaner_enable: bool = setting(True, doc="Whether compacted topics are compacted.", effective=False)
     log_cleaner_threads: int = setting(

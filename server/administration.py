@@ -33,7 +33,6 @@ from ottla.replication.coordination import (
     SessionExpired,
     SetData,
 )
-from ottla.server.config import BrokerConfig
 from ottla.server.config_changes import check_broker, check_topic
 from ottla.server.configs import ConfigRepository, Overrides, Texts
 from ottla.server.internal_topics import new_topic
@@ -104,7 +103,6 @@ class TopicAdministration:
         self._wanted: dict[str, None] = {}
         self._in_creation: set[str] = set()
         self._wakeup = trio.Event()
-        configs.on_change(self._spread_defaults)
 
     # ------------------------------------------------------------------ topics
 
@@ -271,7 +269,10 @@ class TopicAdministration:
             check_broker(self.configs, texts, for_all=for_all)
             if validate_only or texts == known.texts:
                 return
+            log_before = self.configs.current.log
             self.configs.put_broker(await self._write_settings(path, known, texts), for_all=for_all)
+            if self.configs.current.log != log_before:
+                await self._spread_defaults()
 
     async def _write_settings(self, path: str, known: Overrides, texts: Texts) -> Overrides:
         data = znodes.encode_config(texts)
@@ -283,9 +284,12 @@ class TopicAdministration:
             raise _as_kafka_error(error) from None
         return Overrides(dict(texts), 0 if known.version is None else known.version + 1)
 
-    def _spread_defaults(self, _changed: BrokerConfig) -> None:
-        for name in self._cluster.topics:
+    async def _spread_defaults(self) -> None:
+        """Let every partition know its topic's settings after the defaults changed."""
+        for number, name in enumerate(list(self._cluster.topics), 1):
             self._partitions.update_topic_config(name, self.configs.log_config(name))
+            if number % TOPICS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
 
     # ------------------------------------------------------------------ topics that are created by asking for them
 
