@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
@@ -147,7 +148,8 @@ async def test_partitions_whose_brokers_are_away(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_long_answer_gives_way_to_others(tmp_path: Path) -> None:
+async def test_a_long_answer_gives_way_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PARTITIONS_PER_SLICE", 100)
     broker = await opened(tmp_path)
     state = PartitionState(1, 0, (1,), (1,))
     for number in range(50):
@@ -166,4 +168,4 @@ async def test_a_long_answer_gives_way_to_others(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
     assert [topic.name for topic in response.topics] == [f"t{number}" for number in range(50)]
     assert sum(len(topic.partitions) for topic in response.topics) == 5000
-    assert turns >= 1
+    assert turns > 10
