@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from dataset import Row, flights, time_ms, weather
 from kafka import KafkaAdminClient, KafkaProducer
+from kafka.producer.future import FutureRecordMetadata
 
 # Event time goes on only with the rows. One row from after the year on each topic tells every reader that 2013 is over.
 AFTER_THE_YEAR: Row = {"origin": "nowhere", "time_hour": "2014-02-01T00:00:00Z"}
@@ -47,7 +48,8 @@ def produce(bootstrap: str, topic: str, rows: Iterable[Row], key_columns: tuple[
     producer = KafkaProducer(
         bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=20, batch_size=64 * 1024
     )
-    sent, failures = 0, []
+    sent = 0
+    failures: list[BaseException] = []
     try:
         for row in rows:
             send(producer, topic, row, key_columns).add_errback(failures.append)
@@ -62,7 +64,7 @@ def produce(bootstrap: str, topic: str, rows: Iterable[Row], key_columns: tuple[
     return sent + 1
 
 
-def send(producer, topic: str, row: Row, key_columns: tuple[str, ...]):
+def send(producer: KafkaProducer, topic: str, row: Row, key_columns: tuple[str, ...]) -> FutureRecordMetadata:
     return producer.send(
         topic,
         key="".join(str(row.get(column) or "") for column in key_columns).encode(),

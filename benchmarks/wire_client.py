@@ -1,0 +1,150 @@
+"""A blocking client on Ottla's own messages, and the frames that the C programs send over and over."""
+
+import os
+import socket
+import struct
+import time
+from typing import Any, Self
+
+from ottla.wire.headers import (
+    RequestHeader,
+    decode_response_header,
+    encode_request_header,
+    request_header_version,
+    response_header_version,
+)
+from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.wire.records import RECORDS_OFFSET, Record, encode_batch
+from ottla.wire.schema import ZERO_UUID, Message
+
+# What Java clients of the 3.9 line send, and with them Spark.
+PRODUCE_VERSION, FETCH_VERSION, METADATA_VERSION = 11, 17, 12
+CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION, API_VERSIONS_VERSION = 7, 6, 3
+
+CLIENT_ID = "bench"
+RECORD_BYTES = 1024
+RECORD_OVERHEAD_BYTES = 10  # lengths, deltas and counts around the value of a record
+LENGTH_BYTES = 4
+
+
+def frame(request: Message, version: int, correlation_id: int = 0) -> bytes:
+    """A whole request, with its length in front."""
+    header = RequestHeader(request.api_key, version, correlation_id, CLIENT_ID)
+    body = encode_request_header(header, request_header_version(type(request), version)) + request.encode(version)
+    return struct.pack(">i", len(body)) + body
+
+
+def read_frame(connection: socket.socket) -> bytes:
+    """A whole response, with its length in front."""
+    head = _read_exactly(connection, LENGTH_BYTES)
+    return head + _read_exactly(connection, struct.unpack(">i", head)[0])
+
+
+def parse(response: bytes, response_class: type[Message], version: int) -> Any:
+    header_version = response_header_version(response_class, version)
+    _, body = decode_response_header(response, LENGTH_BYTES, len(response), header_version)
+    return response_class.decode(response, version, body, len(response))
+
+
+class Client:
+    """One connection; every call is one request and its answer."""
+
+    def __init__(self, port: int, timeout_s: float = 60.0) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def ask_bytes(self, request: bytes) -> bytes:
+        self.socket.sendall(request)
+        return read_frame(self.socket)
+
+    def ask(self, request: Message, version: int, response_class: type[Message]) -> Any:
+        return parse(self.ask_bytes(frame(request, version)), response_class, version)
+
+    def api_versions(self) -> Any:
+        request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
+        return self.ask(request, API_VERSIONS_VERSION, ApiVersionsResponse)
+
+    def create_topics(self, names: list[str], partitions: int = 1) -> None:
+        topics = [
+            CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+            for name in names
+        ]
+        request = CreateTopicsRequest(topics=topics, timeout_ms=60000)
+        answer = self.ask(request, CREATE_TOPICS_VERSION, CreateTopicsResponse)
+        _must_be_zero(topic.error_code for topic in answer.topics)
+
+    def delete_topic(self, name: str) -> None:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID)], timeout_ms=60000)
+        answer = self.ask(request, DELETE_TOPICS_VERSION, DeleteTopicsResponse)
+        _must_be_zero(topic.error_code for topic in answer.responses)
+
+    def metadata(self) -> MetadataResponse:
+        """Of everything."""
+        answer: MetadataResponse = parse(self.ask_bytes(metadata_frame()), MetadataResponse, METADATA_VERSION)
+        return answer
+
+    def topic_id(self, name: str) -> bytes:
+        return next(topic.topic_id for topic in self.metadata().topics if topic.name == name)
+
+    def produce(self, request: bytes) -> bytes:
+        """Sends a produce request that is ready as bytes; returns the answer's bytes, if it is no error."""
+        response = self.ask_bytes(request)
+        answer = parse(response, ProduceResponse, PRODUCE_VERSION)
+        _must_be_zero(partition.error_code for topic in answer.responses for partition in topic.partition_responses)
+        return response
+
+
+def batch_of(size: int) -> bytes:
+    """A batch of as many 1 KiB records of random bytes as go into this size, but of one at least."""
+    count = max(1, (size - RECORDS_OFFSET) // (RECORD_BYTES + RECORD_OVERHEAD_BYTES))
+    now_ms = time.time_ns() // 1_000_000
+    return encode_batch(Record(offset, now_ms, None, os.urandom(RECORD_BYTES)) for offset in range(count))
+
+
+def produce_frame(topic: str, batch: bytes, acks: int = -1, correlation_id: int = 0) -> bytes:
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])
+    request = ProduceRequest(acks=acks, timeout_ms=30000, topic_data=[data])
+    return frame(request, PRODUCE_VERSION, correlation_id)
+
+
+def fetch_frame(topic_id: bytes, max_bytes: int) -> bytes:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
+    topics = [FetchTopic(topic_id=topic_id, partitions=[partition])]
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=max_bytes, topics=topics)
+    return frame(request, FETCH_VERSION)
+
+
+def metadata_frame() -> bytes:
+    return frame(MetadataRequest(topics=None), METADATA_VERSION)
+
+
+def _must_be_zero(error_codes: Any) -> None:
+    if wrong := [code for code in error_codes if code]:
+        raise RuntimeError(f"the broker answered with error code {wrong[0]}")
+
+
+def _read_exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    view, got = memoryview(data), 0
+    while got < size:
+        count = connection.recv_into(view[got:])
+        if count == 0:
+            raise ConnectionError("the broker closed the connection")
+        got += count
+    return bytes(data)
