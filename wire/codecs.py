@@ -13,6 +13,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -51,11 +52,11 @@ def _load(cls: type[Struct], version: int, kind: str) -> Codec:
 
 
 def _code(cls: type[Struct], version: int, kind: str) -> CodeType:
-    path = _cache_path(cls, version, kind)
+    path = cache_path(cls, version, kind)
     if path is None:
         return _generate(cls, version, kind)
     try:
-        key = _cache_key(cls)
+        key = cache_key(cls, version, kind)
     except OSError:  # an installation without source files
         return _generate(cls, version, kind)
     code = read_cached(path, key)
@@ -74,7 +75,7 @@ def _generate(cls: type[Struct], version: int, kind: str) -> CodeType:
 # ------------------------------------------------------------------ the files
 
 
-def _cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
+def cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
     """Where the code of a class of this package is kept; other classes are not worth a file."""
     compiled_module = __spec__.cached if __spec__ is not None else None
     if compiled_module is None or not cls.__module__.startswith("ottla.") or "<" in cls.__qualname__:
@@ -85,12 +86,12 @@ def _cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
     )
 
 
-def _cache_key(cls: type[Struct]) -> bytes:
+def cache_key(cls: type[Struct], version: int, kind: str) -> bytes:
     """What the code depends on."""
     if not _generator_checksums:
         folder = Path(__file__).parent
         _generator_checksums.extend(zlib.crc32((folder / name).read_bytes()) for name in _GENERATOR_FILES)
-    return f"{sys.version} {_generator_checksums} {cls.declaration()}".encode()
+    return f"{kind} v{version} {sys.version} {_generator_checksums} {cls.declaration()}".encode()
 
 
 def read_cached(path: Path, key: bytes) -> CodeType | None:
@@ -121,7 +122,8 @@ def write_cached(path: Path, key: bytes, code: CodeType) -> None:
         unfinished.write_bytes(_checksum(body) + body)
         unfinished.replace(path)
     except OSError:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()
 
 
 def _checksum(body: bytes) -> bytes:
