@@ -61,10 +61,13 @@ logger = logging.getLogger("ottla.groupcoord")
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no member id to heartbeat with; after this it is taken to be gone (Kafka: the same, not a setting)."""
 
-PROTOCOLS_MAX = 1_000
+PROTOCOLS_MAX = 100
 PENDING_MEMBERS_MAX = 10_000
-GROUP_METADATA_BYTES_MAX = 64 * 1024 * 1024
+GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
 """Limits on what a group keeps of its members' words; no real group comes near them."""
+
+TEXT_LENGTH_MAX = 8_000
+"""Characters of a name that is kept: at most 32,000 bytes, so that it still fits into a record with a UUID behind it."""
 
 
 def refused_join(member_id: str, error: ErrorCode, api_version: int) -> JoinGroupResponse:
@@ -79,6 +82,13 @@ def refused_join(member_id: str, error: ErrorCode, api_version: int) -> JoinGrou
 
 def refused_sync(error: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error, assignment=b"")
+
+
+def _is_storable(request: JoinGroupRequest) -> bool:
+    """Whether the names of a join fit into the group's record."""
+    names = [protocol.name for protocol in request.protocols]
+    names += [request.protocol_type, request.group_instance_id or ""]
+    return len(request.protocols) <= PROTOCOLS_MAX and max(map(len, names)) <= TEXT_LENGTH_MAX
 
 
 def _protocol_name(name: str | None, api_version: int) -> str | None:
@@ -110,7 +120,9 @@ class ClassicGroup(Group):
             self._drop(request.member_id)
             self._maybe_complete_join()
             self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
-        elif len(protocols) > PROTOCOLS_MAX or not self._supports(request.protocol_type, protocols):
+        elif not _is_storable(request):
+            self._refuse_join(caller, request.member_id, ErrorCode.INVALID_REQUEST)
+        elif not self._supports(request.protocol_type, protocols):
             self._refuse_join(caller, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif not self._keeps(protocols):
             self._refuse_join(caller, request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -143,7 +155,7 @@ class ClassicGroup(Group):
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
         """A new member. Clients since v4 are told their member id first, so that a lost answer leaves no ghost."""
-        member_id = f"{caller.client_id}-{self._effects.make_uuid()}"
+        member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
         if caller.api_version < 4:
             self._add_member(request, caller, protocols, member_id)
         elif len(self.members.pending_join) >= PENDING_MEMBERS_MAX:
@@ -181,13 +193,13 @@ class ClassicGroup(Group):
         else:
             self._update(member, request, protocols)
             self._park_join(member, caller)
-            self._rebalance_or_complete_join(f"member {member_id} joins again in {self.state.value}")
+            self._rebalance_or_complete_join(f"member {member_id!r} joins again in {self.state.value}")
 
     def _add_member(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, member_id: str) -> None:
         member = Member(
             member_id,
             group_instance_id=request.group_instance_id,
-            client_id=caller.client_id,
+            client_id=caller.client_id[:TEXT_LENGTH_MAX],
             client_host=caller.client_host,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
@@ -199,7 +211,7 @@ class ClassicGroup(Group):
         self.members.add(member, request.protocol_type)
         self._park_join(member, caller)
         self._schedule(SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
-        self._rebalance_or_complete_join(f"new member {member_id}")
+        self._rebalance_or_complete_join(f"new member {member_id!r}")
 
     def _update(self, member: Member, request: JoinGroupRequest, protocols: Protocols) -> None:
         self.members.update(
@@ -261,7 +273,7 @@ class ClassicGroup(Group):
             self._effects.append(self.record(), settle)
             return
         self._park_join(member, caller)
-        reason = f"static member {new_member_id} replaces {old_member_id}"
+        reason = f"static member {new_member_id!r} replaces {old_member_id!r}"
         if self.state is PREPARING_REBALANCE:
             self._maybe_complete_join()
         else:
@@ -350,7 +362,7 @@ class ClassicGroup(Group):
         self._cancel(JOIN)
         for member in self.members.not_rejoined():
             if not member.is_static:
-                logger.info("group %r drops member %s, which did not join again", self.group_id, member.member_id)
+                logger.info("group %r drops member %r, which did not join again", self.group_id, member.member_id)
                 self._drop(member.member_id)
         if not self.members.elect_joined_leader() and self.members:
             self._schedule(JOIN, self.members.rebalance_timeout_ms)  # only silent static members: wait for one of them
@@ -423,6 +435,8 @@ class ClassicGroup(Group):
         ):
             if asked is not None and ours is not None and asked != ours:
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if sum(len(each.assignment) for each in request.assignments) > GROUP_METADATA_BYTES_MAX:
+            return ErrorCode.UNKNOWN_SERVER_ERROR  # what the log's refusal of such a record would become
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
@@ -474,18 +488,20 @@ class ClassicGroup(Group):
         if member is not None and member.is_parked and not member.is_new:
             return
         if member is not None:
-            logger.info("group %r drops member %s, whose session ended", self.group_id, member_id)
+            logger.info("group %r drops member %r, whose session ended", self.group_id, member_id)
         self._drop(member_id)
-        self._after_departure(f"member {member_id} was silent for too long", was_member=member is not None)
+        self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
 
     def abandon(self, caller: Caller) -> None:
-        """A parked caller's connection is gone. A new member that never heard its own id cannot come back: it goes."""
+        """A parked caller's connection is gone. A member that has not been part of any generation goes with it.
+
+        Kafka keeps it until the new member's timeout, because it does not see the disconnect. The client comes back as
+        a new member; meanwhile the group does not wait for a ghost.
+        """
         member = self.members.by_id.get(caller.parked_member_id)
-        if member is None or member.awaiting_join is not caller:
-            return
-        if member.is_new and not member.is_static and caller.api_version < 4:
+        if member is not None and member.awaiting_join is caller and member.is_new:
             self._drop(member.member_id)
-            self._after_departure(f"new member {member.member_id} disconnected", was_member=True)
+            self._after_departure(f"new member {member.member_id!r} disconnected", was_member=True)
 
     def leave(self, request: LeaveGroupRequest, caller: Caller) -> None:
         """Let members go, each with an error of its own."""

@@ -36,6 +36,7 @@ from ottla.wire.schema import ZERO_UUID
 
 NO_OFFSET = -1
 DEFAULT_RETENTION_TIME_MS = -1
+LATEST_MS = 2**63 - 1
 
 _NONE = ErrorCode.NONE
 _TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -147,7 +148,9 @@ class Offsets:
     ) -> tuple[list[OffsetRecord], OffsetCommitResponse]:
         """The records of a commit that was found to be allowed, and its answer."""
         retention_ms = request.retention_time_ms
-        expires_ms = NO_EXPIRY if retention_ms == DEFAULT_RETENTION_TIME_MS else timestamp_ms + retention_ms
+        expires_ms = NO_EXPIRY
+        if retention_ms != DEFAULT_RETENTION_TIME_MS:
+            expires_ms = min(timestamp_ms + retention_ms, LATEST_MS)
         records = []
         topics = []
         for topic in request.topics:

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from ottla.groupcoord.classic import refused_join, refused_sync
+from ottla.groupcoord.classic import TEXT_LENGTH_MAX, refused_join, refused_sync
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.offsets import refused_commit
 from ottla.groupcoord.runtime import CoordinatorLog, PartitionRuntime, Runtime, WaitingCaller, wall_clock_ms
@@ -93,7 +93,7 @@ class GroupCoordinator:
         def refuse(error: ErrorCode) -> Any:
             return refused_join(request.member_id, error, api_version)
 
-        if not request.group_id:
+        if not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
             return refuse(ErrorCode.INVALID_GROUP_ID)
         timeout_ms = request.session_timeout_ms
         if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
@@ -160,6 +160,7 @@ class GroupCoordinator:
     ) -> OffsetCommitResponse:
         for part in commits_of(request, COMMITS_PER_TURN):
             response = merge_commits(response.topics, await finished(self._commit(part, api_version)))
+            await trio.lowlevel.checkpoint()
         return response
 
     def offset_fetch(self, request: OffsetFetchRequest, *, api_version: int) -> Any:

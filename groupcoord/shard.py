@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ottla.groupcoord.classic import ClassicGroup, refused_join, refused_sync
+from ottla.groupcoord.classic import TEXT_LENGTH_MAX, ClassicGroup, refused_join, refused_sync
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC
 from ottla.groupcoord.offsets import Offsets, refused_commit
@@ -285,6 +285,8 @@ class Shard:
         self._effects.answer(caller, response, lambda error: refused_commit(request, error))
 
     def _check_commit(self, request: OffsetCommitRequest, api_version: int) -> ErrorCode:
+        if len(request.group_id) > TEXT_LENGTH_MAX:
+            return ErrorCode.INVALID_GROUP_ID
         group = self._groups.get(request.group_id)
         generation_id = request.generation_id_or_member_epoch
         if group is not None:

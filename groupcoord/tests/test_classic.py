@@ -2,7 +2,13 @@
 
 import pytest
 
-from ottla.groupcoord.classic import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, PROTOCOLS_MAX
+from ottla.groupcoord.classic import (
+    GROUP_METADATA_BYTES_MAX,
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    PENDING_MEMBERS_MAX,
+    PROTOCOLS_MAX,
+    TEXT_LENGTH_MAX,
+)
 from ottla.groupcoord.records import GroupMetadataRecord
 from ottla.groupcoord.tests.conversation import (
     INITIAL_DELAY_MS,
@@ -156,10 +162,36 @@ def test_flood_of_member_ids_is_bounded() -> None:
     assert talk.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_flood_of_protocols_is_refused() -> None:
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"protocols": {f"p{number}": b"" for number in range(PROTOCOLS_MAX + 1)}},
+        {"protocols": {"p" * (TEXT_LENGTH_MAX + 1): b""}},
+        {"protocol_type": "p" * (TEXT_LENGTH_MAX + 1)},
+        {"instance": "i" * (TEXT_LENGTH_MAX + 1)},
+    ],
+)
+def test_join_that_would_not_fit_into_a_record_is_refused(details: dict[str, object]) -> None:
     talk = Conversation()
-    protocols = {f"p{number}": b"" for number in range(PROTOCOLS_MAX + 1)}
-    assert talk.join(protocols=protocols).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert talk.join(**details).error is ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
+    assert talk.state() == "Dead"
+
+
+def test_long_client_id_is_cut_to_fit_into_a_record() -> None:
+    talk = Conversation()
+    joined = talk.join(client_id="\ufffd" * 32_767)
+    assert joined.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert len(joined.response.encode(9)) < 32_767
+
+
+def test_metadata_beyond_all_measure_is_refused() -> None:
+    talk = Conversation()
+    huge = {"range": bytes(GROUP_METADATA_BYTES_MAX + 1)}
+    assert talk.join(protocols=huge).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    (joined,) = talk.stable_group(1)
+    again = rejoin(talk, joined)
+    assert talk.sync(again, {member_of(joined): huge["range"]}).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert talk.state() == "CompletingRebalance"
 
 
 # ---------------------------------------------------------------------- the first rebalance
@@ -320,10 +352,11 @@ def test_new_member_that_nobody_waits_for_expires() -> None:
     assert [rejoin(talk, each).response is None for each in joins] == [True, False]
 
 
-def test_new_member_that_disconnects_before_it_knows_its_id_is_forgotten() -> None:
+@pytest.mark.parametrize("details", [{"version": 3}, {"instance": "static"}])
+def test_new_member_that_disconnects_is_forgotten(details: dict[str, object]) -> None:
     talk = Conversation()
     joins = talk.stable_group(2)
-    new = talk.join(version=3)
+    new = talk.join(**details)  # type: ignore[arg-type]
     talk.disconnect(new)
     assert [rejoin(talk, each).response is None for each in joins] == [True, False]
 

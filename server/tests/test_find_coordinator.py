@@ -1,0 +1,109 @@
+"""Who coordinates a group, and how clients are told that nobody coordinates a transaction."""
+
+from typing import Any
+
+import pytest
+
+from ottla.replication.cluster_state import (
+    GROUP_METADATA_TOPIC,
+    BrokerEndpoint,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    TopicState,
+)
+from ottla.server.context import RequestContext
+from ottla.server.handlers.find_coordinator import find_coordinator
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+
+class FakeGroups:
+    def partition_for(self, group_id: str) -> int:
+        return int(group_id)
+
+
+class FakeBroker:
+    """Two brokers, of which the second does not listen on the client's listener."""
+
+    def __init__(self) -> None:
+        self.cluster = ClusterState()
+        for node_id, listener in ((1, "PLAINTEXT"), (2, "OTHER")):
+            endpoint = BrokerEndpoint(node_id, f"host{node_id}", 9092)
+            self.cluster.put_broker(BrokerRegistration(node_id, {listener: endpoint}))
+        self.groups = FakeGroups()
+        self.refusal: KafkaError | None = None
+
+    async def ensure_internal_topic(self, name: str) -> None:
+        if self.refusal:
+            raise self.refusal
+        leaders = [PartitionState(leader, 0, (1,), (1,)) for leader in (1, 2, -1)]
+        self.cluster.put_topic(TopicState(name, bytes(16), tuple(leaders), is_internal=True))
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    return FakeBroker()
+
+
+async def find(broker: Any, version: int, *keys: str, key_type: int = 0) -> FindCoordinatorResponse:
+    request = FindCoordinatorRequest(key=keys[0], coordinator_keys=list(keys), key_type=key_type)
+    answer = find_coordinator(request, RequestContext(broker, api_version=version))
+    return answer if isinstance(answer, FindCoordinatorResponse) else await answer
+
+
+@pytest.mark.parametrize("version", [0, 3])
+async def test_coordinator_leads_the_partition_of_the_group(broker: FakeBroker, version: int) -> None:
+    response = await find(broker, version, "0")
+    assert (response.error_code, response.node_id, response.host, response.port) == (0, 1, "host1", 9092)
+    assert response.error_message == "NONE"
+
+
+async def test_each_key_has_an_answer_of_its_own(broker: FakeBroker) -> None:
+    response = await find(broker, 4, "0", "1", "2", "0")
+    not_available = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [each.error_code for each in response.coordinators] == [0, not_available, not_available, 0]
+    assert [each.node_id for each in response.coordinators] == [1, -1, -1, 1]
+    assert [each.key for each in response.coordinators] == ["0", "1", "2", "0"]
+    assert response.coordinators[0].error_message == ""
+
+
+async def test_first_question_makes_the_topic(broker: FakeBroker) -> None:
+    assert broker.cluster.topic(GROUP_METADATA_TOPIC) is None
+    assert (await find(broker, 4, "0")).coordinators[0].node_id == 1
+    topic = broker.cluster.topic(GROUP_METADATA_TOPIC)
+    assert topic is not None and topic.is_internal
+
+
+@pytest.mark.parametrize("version", [2, 6])
+async def test_topic_that_cannot_be_made_yet_is_asked_for_again(broker: FakeBroker, version: int) -> None:
+    broker.refusal = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "too few brokers")
+    response = await find(broker, version, "0")
+    found = response if version < 4 else response.coordinators[0]
+    assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE and ErrorCode.COORDINATOR_NOT_AVAILABLE.retriable
+    assert found.error_message == "too few brokers" and found.node_id == -1
+
+
+async def test_transactions_are_refused_so_that_every_client_stops(broker: FakeBroker) -> None:
+    old, new = await find(broker, 2, "tx", key_type=1), (await find(broker, 4, "tx", key_type=1)).coordinators[0]
+    assert old.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert new.error_code == ErrorCode.UNSUPPORTED_VERSION
+    for each in (old, new):
+        assert not ErrorCode(each.error_code).retriable and each.node_id == -1
+        assert each.error_message is not None and "does not serve transactions" in each.error_message
+
+
+@pytest.mark.parametrize(
+    ("version", "key_type", "error"),
+    [
+        (5, 2, ErrorCode.INVALID_REQUEST),
+        (6, 2, ErrorCode.UNSUPPORTED_VERSION),
+        (6, 3, ErrorCode.INVALID_REQUEST),
+        (4, -1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_other_coordinators_are_refused(
+    broker: FakeBroker, version: int, key_type: int, error: ErrorCode
+) -> None:
+    response = await find(broker, version, "a", "b", key_type=key_type)
+    assert [each.error_code for each in response.coordinators] == [error, error]
