@@ -5,13 +5,22 @@ Behaviour
 * Without an authorizer everybody may do everything to a group.
 """
 
+from ottla.server.authorized_operations import AclOperation
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
-_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
-GROUP_OPERATIONS = sum(1 << each for each in (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS))
-"""The operations that exist for groups, as a set of bits numbered like Kafka's AclOperation."""
+GROUP_OPERATIONS = sum(
+    1 << operation
+    for operation in (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    )
+)
+"""The operations that exist for groups."""
 
 
 @handles(DescribeGroupsRequest)
