@@ -169,7 +169,9 @@ class StructMeta(type):
     ) -> StructMeta:  # fmt: skip
         fields = {name: value for name, value in namespace.items() if isinstance(value, Field)}
         for field_name in fields:
+            assert not any(hasattr(base, field_name) for base in bases), f"{name}.{field_name} hides what it inherits"
             del namespace[field_name]
+        assert not any(getattr(base, "wire_fields", None) for base in bases), f"{name} extends a declared struct"
         cls: Any = super().__new__(mcs, name, bases, {"__slots__": tuple(fields), **namespace})
         cls.wire_fields = fields
         cls.versions = VersionRange.parse(versions)
@@ -226,7 +228,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def decoder(cls, version: int) -> Decoder:
-        """The bare function `(buffer, start, end) -> object` behind `decode`."""
+        """The bare function `(buffer, start, end) -> object` behind `decode`; `end` must lie within the buffer."""
         return codecs.codec(cls, version, "decode")
 
     @classmethod

@@ -11,6 +11,7 @@ import pytest
 from ottla.wire import codecs
 from ottla.wire.codecs import read_cached, write_cached
 from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.schema import Struct
 
 CODE = compile("answer = 42", "<test>", "exec")
 PROGRAM = """
@@ -100,7 +101,7 @@ def test_declaration_and_generator_are_part_of_the_key(monkeypatch: pytest.Monke
 def test_only_classes_of_the_package_are_kept() -> None:
     assert codecs.cache_path(HeartbeatRequest, 4, "decode") is not None
 
-    class Local(HeartbeatRequest, key=12):
+    class Local(Struct):
         pass
 
     assert codecs.cache_path(Local, 4, "decode") is None

@@ -78,6 +78,13 @@ def test_instances_have_slots_only() -> None:
         Endpoint(host="a").prot = 9  # type: ignore[attr-defined]
 
 
+def test_declared_struct_is_not_extended_and_hides_nothing() -> None:
+    with pytest.raises(AssertionError, match="extends"):
+        type(Struct)("More", (Endpoint,), {})
+    with pytest.raises(AssertionError, match="hides"):
+        type(Struct)("Other", (Struct,), {"decode": field(Int32)})
+
+
 def test_default_lists_are_not_shared() -> None:
     first, second = (ThingResponse(error_code=0, endpoints=[]) for _ in range(2))
     first.tags.append("b")
