@@ -41,7 +41,7 @@ Key = tuple[str | bytes, int]  # topic name, or topic id from v13 on, and partit
 class FetchTarget:
     """One partition somebody fetches: what was asked for last, and what was told last (-1: nothing yet)."""
 
-    __slots__ = ("asked", "topic", "topic_id", "told_high_watermark", "told_log_start_offset")
+    __slots__ = ("asked", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
 
     def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
         self.topic = topic  # None while the topic id is unknown here

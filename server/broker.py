@@ -168,6 +168,7 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> 
         try:
             broker.register(bound)  # first, because only live brokers are elected
             await _open(broker)
+            listen_all(bound, config.server.socket_listen_backlog_size)
             await _serve_until_signal(broker, bound, signals, on_ready)
         finally:
             for _, sock in bound:
@@ -193,12 +194,10 @@ async def _serve_until_signal(
         async with broker.running() as nursery:
             calls, buffers = Calls(load_handlers()), ReceiveBuffers()
             for endpoint, sock in bound:
-                sock.listen(broker.config.server.socket_listen_backlog_size)
                 listener = Listener(endpoint.listener, sock, broker, calls, buffers)
                 broker.listeners.append(listener)
                 nursery.start_soon(listener.run)
-            gc.collect()
-            gc.freeze()
+            settle_garbage_collector()
             on_ready(broker)
             await _stopped(broker, signals)
     finally:
@@ -235,6 +234,25 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
                 sock.close()
             raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
     return bound
+
+
+def listen_all(bound: Sequence[tuple[Endpoint, socket.socket]], backlog: int) -> None:
+    """Let clients connect; they are served once the broker runs."""
+    for endpoint, sock in bound:
+        try:
+            sock.listen(backlog)
+        except OSError as error:  # another broker bound the address at the same moment and was faster
+            raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
+
+
+def settle_garbage_collector() -> None:
+    """What was made at start stays; and a full collection, which holds the event loop, becomes rare.
+
+    Young garbage is collected as ever. What grows old here is what a broker keeps: topics, partitions, groups.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 1_000)
 
 
 def raise_descriptor_limit() -> None:

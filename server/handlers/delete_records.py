@@ -9,9 +9,14 @@ Behaviour
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from operator import attrgetter
+from typing import Any
+
 from ottla.replication.cluster_state import is_internal_topic
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import answer_partitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -25,14 +30,17 @@ UNKNOWN_LOW_WATERMARK = -1
 
 
 @handles(DeleteRecordsRequest)
-def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete(topic.name, asked, context) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ]
+def delete_records(
+    request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse | Coroutine[Any, Any, DeleteRecordsResponse]:
+    def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> DeleteRecordsResponse:
+        topics = zip(request.topics, answers, strict=True)
+        return DeleteRecordsResponse(
+            topics=[DeleteRecordsTopicResult(name=topic.name, partitions=each) for topic, each in topics]
+        )
+
+    return answer_partitions(
+        request.topics, attrgetter("partitions"), lambda topic, asked: _delete(topic.name, asked, context), respond
     )
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from operator import attrgetter
+from typing import Any
+
 from ottla.replication.log.producers import ProducerEntry
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import answer_partitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -16,14 +21,20 @@ from ottla.wire.messages.describe_producers import (
 
 
 @handles(DescribeProducersRequest)
-def describe_producers(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name, partitions=[_describe(topic.name, index, context) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ]
+def describe_producers(
+    request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
+    def respond(answers: list[list[PartitionResponse]]) -> DescribeProducersResponse:
+        topics = zip(request.topics, answers, strict=True)
+        return DescribeProducersResponse(
+            topics=[TopicResponse(name=topic.name, partitions=each) for topic, each in topics]
+        )
+
+    return answer_partitions(
+        request.topics,
+        attrgetter("partition_indexes"),
+        lambda topic, index: _describe(topic.name, index, context),
+        respond,
     )
 
 

@@ -17,7 +17,7 @@ Version notes
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +26,7 @@ import trio
 from ottla.replication.fetch_session import FetchContext, FetchTarget
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import PARTITIONS_PER_TURN
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import down_convert
 from ottla.wire.messages.fetch import (
@@ -63,10 +64,10 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Cor
     if opened.error:
         return FetchResponse(error_code=opened.error, responses=[])
     reading = Reading(broker, request, context, opened)
+    if len(opened.targets) > PARTITIONS_PER_TURN:
+        return reading.finish_in_turns()
     reading.read_all()
-    if reading.is_complete or request.max_wait_ms <= 0:
-        return reading.response()
-    return reading.wait_and_read()
+    return reading.response() if reading.is_over else reading.wait_and_read()
 
 
 class Reading:
@@ -84,26 +85,47 @@ class Reading:
         self._refused: list[Answer] = []
         self._answers: list[Answer] = []
         self._sizes: list[int] = []
+        self._bytes_left = self._bytes_max
+        self._is_settled = False
         self.is_complete = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer can go out as it is."""
+        return self.is_complete or self._request.max_wait_ms <= 0
 
     def read_all(self) -> None:
         """Read every partition within the request's limits; decides `is_complete`."""
+        self._start_over()
+        self._read_targets(self._opened.targets)
+
+    async def finish_in_turns(self) -> FetchResponse:
+        """The same for a great many partitions, giving way between pieces."""
+        self._start_over()
+        targets = self._opened.targets
+        for start in range(0, len(targets), PARTITIONS_PER_TURN):
+            self._read_targets(targets[start : start + PARTITIONS_PER_TURN])
+            await trio.lowlevel.checkpoint()
+        return self.response() if self.is_over else await self.wait_and_read()
+
+    def _start_over(self) -> None:
         self._readable, self._refused, self._answers, self._sizes = [], [], [], []
-        is_settled = False
-        left = self._bytes_max
-        at_least_one = True
-        for target in self._opened.targets:
+        self._bytes_left = self._bytes_max
+        self._is_settled = False
+
+    def _read_targets(self, targets: Sequence[FetchTarget]) -> None:
+        for target in targets:
             if (error := self._refusal(target)) is not None:
                 self._refused.append((target, _failed(target, error)))
                 continue
-            data = self._read(target, left, at_least_one=at_least_one)
+            data = self._read(target, self._bytes_left, at_least_one=self._bytes_left == self._bytes_max)
             size = _size(data)
             self._answers.append((target, data))
             self._sizes.append(size)
-            left -= size
-            at_least_one = at_least_one and size == 0
-            is_settled = is_settled or _is_settled(data)
-        self.is_complete = is_settled or not self._answers or sum(self._sizes) >= self._bytes_min
+            self._bytes_left -= size
+            self._is_settled = self._is_settled or _is_settled(data)
+        read = self._bytes_max - self._bytes_left
+        self.is_complete = self._is_settled or not self._answers or read >= self._bytes_min
 
     def _refusal(self, target: FetchTarget) -> ErrorCode | None:
         """Why this broker does not even try to read; such partitions do not end a wait."""

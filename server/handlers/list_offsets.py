@@ -12,6 +12,9 @@ Behaviour
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Coroutine
+from operator import attrgetter
+from typing import Any
 
 from ottla.replication.log.segment import TimestampedOffset
 from ottla.replication.partition import (
@@ -24,12 +27,14 @@ from ottla.replication.partition import (
 )
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import answer_partitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -48,22 +53,27 @@ _SINCE = {
 
 
 @handles(ListOffsetsRequest)
-def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def list_offsets(
+    request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
-    topics = []
-    for topic in request.topics:
-        answers = []
-        for asked in topic.partitions:
-            try:
-                if named[topic.name, asked.partition_index] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST)
-                found = _look_up(request, topic.name, asked, context)
-            except KafkaError as error:
-                answers.append(_refused(asked, error.code, context.api_version))
-            else:
-                answers.append(_answer(asked, found))
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+
+    def answer(topic: ListOffsetsTopic, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        try:
+            if named[topic.name, asked.partition_index] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            found = _look_up(request, topic.name, asked, context)
+        except KafkaError as error:
+            return _refused(asked, error.code, context.api_version)
+        return _answer(asked, found)
+
+    def respond(answers: list[list[ListOffsetsPartitionResponse]]) -> ListOffsetsResponse:
+        topics = zip(request.topics, answers, strict=True)
+        return ListOffsetsResponse(
+            topics=[ListOffsetsTopicResponse(name=topic.name, partitions=each) for topic, each in topics]
+        )
+
+    return answer_partitions(request.topics, attrgetter("partitions"), answer, respond)
 
 
 def _look_up(

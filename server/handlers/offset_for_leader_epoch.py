@@ -8,8 +8,13 @@ Behaviour
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from operator import attrgetter
+from typing import Any
+
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import answer_partitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -23,14 +28,18 @@ from ottla.wire.messages.offset_for_leader_epoch import (
 @handles(OffsetForLeaderEpochRequest)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(topic.topic, asked, context) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ]
+) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
+    def respond(answers: list[list[EpochEndOffset]]) -> OffsetForLeaderEpochResponse:
+        topics = zip(request.topics, answers, strict=True)
+        return OffsetForLeaderEpochResponse(
+            topics=[OffsetForLeaderTopicResult(topic=topic.topic, partitions=each) for topic, each in topics]
+        )
+
+    return answer_partitions(
+        request.topics,
+        attrgetter("partitions"),
+        lambda topic, asked: _answer(topic.topic, asked, context),
+        respond,
     )
 
 

@@ -80,7 +80,9 @@ class Scripted:
         return HeartbeatResponse(error_code=100)
 
     def api_versions(self, request, context):
-        return ApiVersionsResponse(error_code=0 if context.api_version in ApiVersionsRequest.versions else 35, api_keys=[])
+        return ApiVersionsResponse(
+            error_code=0 if context.api_version in ApiVersionsRequest.versions else 35, api_keys=[]
+        )
 
 
 @pytest.fixture

@@ -42,7 +42,14 @@ def test_parts_arrive_in_order_through_a_narrow_socket(tmp_path: Path):
         ours.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
         outbox = Outbox()
-        outbox.parts += [b"head", bytearray(b"er"), Region(file, 10, 2_500_000), b"between" * 9000, Region(file, 0, 5), b"tail"]
+        outbox.parts += [
+            b"head",
+            bytearray(b"er"),
+            Region(file, 10, 2_500_000),
+            b"between" * 9000,
+            Region(file, 0, 5),
+            b"tail",
+        ]
         expected = b"header" + content[10:2_500_010] + b"between" * 9000 + content[:5] + b"tail"
         assert drain(outbox, ours, peer) == expected
 
