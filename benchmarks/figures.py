@@ -35,6 +35,10 @@ def not_measured(name: str, why: str) -> Figure:
     return Figure(name, NOT_MEASURED, peer=why)
 
 
+def failed(name: str, error: Exception) -> Figure:
+    return Figure(name, "failed", peer=str(error).partition("\n")[0], ok=False)
+
+
 def at_least(name: str, measured: float, peer: float, share: float, unit: str, **numbers: float) -> Figure:
     """A rate that should reach this share of its peer's."""
     ratio = measured / peer
