@@ -15,7 +15,7 @@ from ottla.wire.errors import ProtocolViolation
 
 SHARED_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES_MIN = 16 * 1024
-POOLED_BUFFERS_MAX = 4
+POOLED_BUFFERS_MAX = 8
 POOLED_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
 _frame_size = struct.Struct(">i").unpack_from
@@ -36,8 +36,11 @@ class ReceiveBuffers:
         return bytearray(minimum)
 
     def give_back(self, buffer: bytearray) -> None:
-        if len(self._pool) < POOLED_BUFFERS_MAX and len(buffer) <= POOLED_BUFFER_BYTES_MAX:
+        """Keep a buffer for the next large frame; of too many, the largest are worth most."""
+        if len(buffer) <= POOLED_BUFFER_BYTES_MAX:
             self._pool.append(buffer)
+            self._pool.sort(key=len)
+            del self._pool[:-POOLED_BUFFERS_MAX]
 
 
 class Inbox:
