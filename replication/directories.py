@@ -1,8 +1,8 @@
 """The log directories of a broker as a whole: whose they are, what is in them, and their checkpoints.
 
 A directory belongs to one broker of one cluster (`meta.properties`) and to one process at a time (`.lock`). It holds one
-subdirectory per partition and three checkpoints of all of them: up to where each log is known to be on disk, where it
-begins, and its high watermark. `.kafka_cleanshutdown` is there exactly while nobody has the directory open and the last one
+subdirectory per partition and checkpoints of all of them: up to where each log is known to be on disk, where it begins,
+its high watermark, and up to where it is compacted. `.kafka_cleanshutdown` is there exactly while nobody has the directory open and the last one
 left it in order; it goes before anything else is done.
 
 Everything in this module waits for the disk and is called in a thread, or before there is anybody to wait.
@@ -27,6 +27,7 @@ from ottla.replication.log.checkpoints import (
 )
 from ottla.replication.log.names import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOCK,
     LOG_START_OFFSET_CHECKPOINT,
@@ -40,7 +41,12 @@ from ottla.replication.log.storage import DirectoryLock, LogDirectory, Storage
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
 NOT_OURS = frozenset(("__cluster_metadata",))  # KRaft's own log; it is no topic
 
 
@@ -57,11 +63,12 @@ class FoundPartition(NamedTuple):
 
 
 class OffsetCheckpoints(NamedTuple):
-    """What the three checkpoints say, by (topic, partition)."""
+    """What the checkpoints say, by (topic, partition)."""
 
     recovery_points: Mapping[tuple[str, int], int]
     log_start_offsets: Mapping[tuple[str, int], int]
     high_watermarks: Mapping[tuple[str, int], int]
+    first_dirty_offsets: Mapping[tuple[str, int], int]
 
 
 class HeldDirectory:

@@ -42,8 +42,10 @@ from ottla.replication.directories import (
     hold_directories,
 )
 from ottla.replication.loading import HostedPartition, LoadPlan, plan_loads
+from ottla.replication.log.cleaner import Cleanable, LogCleaner
 from ottla.replication.log.flush import FlushJob
 from ottla.replication.log.names import (
+    CLEANER_OFFSET_CHECKPOINT,
     DELETE_MARK,
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -72,8 +74,11 @@ PRODUCER_EXPIRY_INTERVAL_S = 600
 
 
 def system_clock_ms() -> int:
-    """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def _let_others_run() -> None:
+    time.sleep(0)  # lets go of the interpreter lock, which a busy thread would keep for milliseconds at a time
 
 
 class Slices:
@@ -122,6 +127,7 @@ class ReplicaManager:
         self._flush_requests: dict[Partition, None] = {}
         self._flush_wanted = trio.Event()
         self._checkpoint_turn = trio.Lock()
+        self._cleaner = LogCleaner(run_in_thread, clock_ms, _let_others_run)
 
     # --- start --------------------------------------------------------------------------------------------------------
 
@@ -216,6 +222,8 @@ class ReplicaManager:
             high_watermark=checkpoints.high_watermarks.get(key, 0) if checkpoints is not None else 0,
             request_flush=self._request_flush,
         )
+        if checkpoints is not None:
+            log.first_dirty_offset = checkpoints.first_dirty_offsets.get(key, -1)
         self._apply_state(partition, hosted.state)
         self._topics.setdefault(log.topic, {})[log.partition] = partition
 
@@ -384,6 +392,7 @@ class ReplicaManager:
             nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_all, self._checkpoint_interval_s)
             nursery.start_soon(self._repeat, self._expire_producers, lambda: PRODUCER_EXPIRY_INTERVAL_S)
+            nursery.start_soon(self._repeat, self._compact, lambda: max(self.config.log_cleaner_backoff_ms / 1000, 0.1))
             task_status.started()
 
     def _retention_interval_s(self) -> float:
@@ -484,6 +493,25 @@ class ReplicaManager:
                 logger.error("Retention of %s failed: %s", partition.log.directory, error)
             await slices.give_way()
 
+    async def _compact(self) -> None:
+        """Compact the log that needs it most, then the next, as long as there is one."""
+        while self.config.log_cleaner_enable:
+            slices = Slices()
+            found: list[Cleanable] = []
+            for partition in self.partitions():
+                each = None if partition.is_deleted else self._cleaner.look_at(partition.log, partition.last_stable_offset)
+                if each is not None:
+                    found.append(each)
+                await slices.give_way()
+            if not found:
+                return
+            dirtiest = max(found, key=lambda each: each.dirty_ratio)
+            (held,) = (held for held in self._held if held.log_directory is dirtiest.log.log_directory)
+            # Compaction leaves gaps, which recovery takes for damage above the recovery point.
+            await self._write_checkpoint(held, RECOVERY_POINT_CHECKPOINT)
+            await self._cleaner.clean(dirtiest, map_bytes_max=self.config.log_cleaner_dedupe_buffer_size)
+            await self._write_checkpoint(held, CLEANER_OFFSET_CHECKPOINT)
+
     async def _expire_producers(self) -> None:
         slices = Slices()
         for partition in self.partitions():
@@ -567,4 +595,6 @@ def _offset_to_note(partition: Partition, checkpoint: str) -> int | None:
         return partition.high_watermark
     if checkpoint == RECOVERY_POINT_CHECKPOINT:
         return log.recovery_point
+    if checkpoint == CLEANER_OFFSET_CHECKPOINT:
+        return log.first_dirty_offset if log.first_dirty_offset >= 0 and log.config.is_compacted else None
     return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None

@@ -156,6 +156,9 @@ class MemoryStorage:
     def modified_ms(self, path: str) -> int:
         return self._file(path).modified_ms
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._file(path).modified_ms = modified_ms
+
     def make_directory(self, path: str) -> None:
         self.check("make_directory", path)
         if path in self._names:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.checkpoints import encode_epochs, encode_partition_metadata
+from ottla.replication.log.compaction import Source
 from ottla.replication.log.epochs import LeaderEpochs
 from ottla.replication.log.flush import FlushJob
 from ottla.replication.log.log_reader import EMPTY, LogReader, base_offset_of, guarded
@@ -36,11 +37,13 @@ from ottla.replication.log.names import (
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
+    SWAP_SUFFIX,
     parse_partition_directory,
     partition_directory_name,
 )
 from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of, producers_at
+from ottla.replication.log.replicated import check_replicated
 from ottla.replication.log.retention import expired_count
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
@@ -53,7 +56,7 @@ from ottla.replication.log.validator import (
     check_produced,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import BatchHeader, crc_is_valid, iter_batches
+from ottla.wire.records import BatchHeader
 from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
@@ -84,6 +87,7 @@ class PartitionLog(LogReader):
         "_producers",
         "_snapshots",
         "directory",
+        "first_dirty_offset",
         "is_flush_required",
         "partition",
         "recovery_point",
@@ -112,6 +116,7 @@ class PartitionLog(LogReader):
         self.partition = partition
         self.topic_id = parts.topic_id
         self.recovery_point = parts.recovery_point
+        self.first_dirty_offset = -1  # below it the log is compacted; -1: nobody knows
         self._epochs = parts.epochs
         self._producers = parts.producers
         self._snapshots = parts.snapshots
@@ -276,38 +281,20 @@ class PartitionLog(LogReader):
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendInfo:
         """Write what the leader sent. KafkaError: nothing was appended."""
         self.log_directory.check_online()
-        batches = []
-        epochs = []
-        markers = []
-        next_offset = self.log_end_offset
-        size = 0
-        for header, start, end in iter_batches(records):
-            if not crc_is_valid(records, start, end):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Batch at offset {header.base_offset} fails its checksum")
-            if header.base_offset < next_offset or header.last_offset < header.base_offset:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR,
-                    f"Unexpected offset in append to {self.name}: {header.base_offset} is below {next_offset}",
-                )
-            next_offset = header.next_offset
-            size = end
-            batches.append(header)
-            markers.append(marker_of(header, records[start:end]))
-            epochs.append((header.partition_leader_epoch, header.base_offset))
+        size, batches, markers = check_replicated(records, self.log_end_offset, self.name)
         if not batches:
             return AppendInfo(-1, self.log_end_offset - 1, -1, self.log_start_offset, False, False, False)
         max_timestamp = max(batch.max_timestamp for batch in batches)
         rolled = self._write(records[:size], batches, max_timestamp, now_ms)
-        for epoch, base_offset in epochs:
-            if epoch >= 0:
-                self._epochs.assign(epoch, base_offset)
         for batch, marker in zip(batches, markers, strict=True):
+            if batch.partition_leader_epoch >= 0:
+                self._epochs.assign(batch.partition_leader_epoch, batch.base_offset)
             if batch.producer_id >= 0:
                 producers = self._known_producers()
                 self._note_aborted(producers.apply(producers.note(batch, marker)))
         if self._producers is not None:
             self._producers.map_end_offset = self.log_end_offset
-        first_offset, last_offset = batches[0].base_offset, next_offset - 1
+        first_offset, last_offset = batches[0].base_offset, self.log_end_offset - 1
         return AppendInfo(
             first_offset, last_offset, -1, self.log_start_offset, False, self.is_flush_required, rolled
         )
@@ -446,6 +433,7 @@ class PartitionLog(LogReader):
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.first_dirty_offset = min(self.first_dirty_offset, self._segments[-1].base_offset)
         self._reload_producers(now_ms)
         return True
 
@@ -494,15 +482,34 @@ class PartitionLog(LogReader):
         del self._segments[:count]
         return count
 
-    def _give_up(self, segments: Sequence[Segment], now_ms: int) -> None:
+    def _give_up(self, segments: Sequence[Segment], now_ms: int, *, keep_snapshot: bool = False) -> None:
         due_ms = now_ms + self._config.file_delete_delay_ms
         for segment in segments:
             segment.release_files()
             segment.change_suffix(DELETED_SUFFIX)
             paths = segment.paths()
-            snapshot = self._snapshots.mark_deleted(segment.base_offset)
+            snapshot = None if keep_snapshot else self._snapshots.mark_deleted(segment.base_offset)
             for path in paths if snapshot is None else (*paths, snapshot):
                 self.log_directory.remove_later(path, due_ms)
+
+    @guarded
+    def replace_segments(self, sources: Sequence[Source], cleaned: Segment, *, now_ms: int) -> bool:
+        """Swap a compacted segment in for the ones it was made of; False if those are not what they were."""
+        bases = [segment.base_offset for segment in self._segments[:-1]]
+        if sources[0].base_offset not in bases:
+            return False
+        first = bases.index(sources[0].base_offset)
+        old = self._segments[first : first + len(sources)]
+        if [(each.base_offset, each.size) for each in old] != [(each.base_offset, each.size) for each in sources]:
+            return False
+        cleaned.change_suffix(SWAP_SUFFIX)
+        for segment in old[1:]:
+            self._give_up([segment], now_ms)
+        self._give_up([old[0]], now_ms, keep_snapshot=True)
+        cleaned.change_suffix("")
+        cleaned.use_files(self.log_directory.files)
+        self._segments[first : first + len(sources)] = [cleaned]
+        return True
 
     # --- durability ---------------------------------------------------------------------------------------------------
 

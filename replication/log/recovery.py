@@ -49,6 +49,7 @@ from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import Buffer, LogDirectory, StorageFile
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import (
+    MAGIC_V2,
     BatchHeader,
     EndTxnMarker,
     crc_is_valid,
@@ -255,8 +256,8 @@ class _Loader:
         interval = self._config.index_interval_bytes
         producers.map_end_offset = segment.base_offset
         for header, batch, position in valid_batches(file, segment.base_offset, size):
-            if self._is_gap(producers.map_end_offset, header.base_offset):
-                break
+            if header.magic == MAGIC_V2 and self._is_gap(producers.map_end_offset, header.base_offset):
+                break  # a message set of old says its first offset only inside
             segment.index_batch(header, position, interval)
             epoch = header.partition_leader_epoch
             if epoch > self._epochs.latest_epoch:

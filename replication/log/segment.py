@@ -220,7 +220,7 @@ class Segment:
         size = self.size
         return (
             size > config.segment_bytes - size_bytes
-            or (size > 0 and self._time_waited_ms(now_ms, max_timestamp) > config.segment_ms - self._jitter_ms(config))
+            or (size > 0 and self._time_waited_ms(now_ms, max_timestamp) > self._age_max_ms(config))
             or self.indexes_are_full
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         )
@@ -232,10 +232,13 @@ class Segment:
             first = self.first_batch_timestamp
         return max_timestamp - first if first >= 0 else now_ms - self.created_ms
 
-    def _jitter_ms(self, config: LogConfig) -> int:
-        if not config.segment_jitter_ms:
-            return 0
-        return crc32c(self._log.path.encode()) % min(config.segment_jitter_ms, config.segment_ms)
+    def _age_max_ms(self, config: LogConfig) -> int:
+        age_ms = config.segment_ms
+        if config.is_compacted:  # nothing is compacted before its segment is rolled
+            age_ms = min(age_ms, config.max_compaction_lag_ms)
+        if config.segment_jitter_ms:
+            age_ms -= crc32c(self._log.path.encode()) % min(config.segment_jitter_ms, config.segment_ms)
+        return age_ms
 
     @property
     def first_batch_timestamp(self) -> int:
@@ -476,6 +479,15 @@ class Segment:
             with contextlib.suppress(FileNotFoundError):
                 self._files.storage.rename(old_path, self.path(kind))
         self._set_paths()
+
+    def use_files(self, files: FileCache) -> None:
+        """Open files through another cache from now on."""
+        self.release_files()
+        self._files = files
+        self._log = LazyFile(files, self.path(LOG_SUFFIX))
+        self._offset_index = self._time_index = None
+        if self.txn_index is not None:
+            self.open_txn_index()
 
     def move_to(self, directory: str) -> None:
         """The directory has been renamed."""

@@ -85,6 +85,9 @@ class Storage(Protocol):
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since the epoch."""
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Pretend that the file was last written then."""
+
     def make_directory(self, path: str) -> None:
         """Create one directory; its parent exists."""
 
@@ -192,6 +195,9 @@ class OsStorage:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def make_directory(self, path: str) -> None:
         os.mkdir(path)

@@ -95,7 +95,7 @@ def test_checkpoints_are_written_when_they_say_something_new() -> None:
         held.write_checkpoint("recovery-point-offset-checkpoint", {("t", 0): offset})
     assert len(writes) == 2
     storage.fail = None
-    assert held.read_checkpoints() == ({("t", 0): 2}, {}, {})
+    assert held.read_checkpoints() == ({("t", 0): 2}, {}, {}, {})
 
 
 def test_a_damaged_checkpoint_counts_as_empty() -> None:
@@ -103,7 +103,7 @@ def test_a_damaged_checkpoint_counts_as_empty() -> None:
     (held,) = hold(storage)
     storage.write("/var/logs/replication-offset-checkpoint", b"0\n7\nt 0 1\n")
     storage.write("/var/logs/log-start-offset-checkpoint", b"0\n1\nt 0 5\n")
-    assert held.read_checkpoints() == ({}, {("t", 0): 5}, {})
+    assert held.read_checkpoints() == ({}, {("t", 0): 5}, {}, {})
 
 
 def test_partitions_are_found_and_other_things_left_alone() -> None:

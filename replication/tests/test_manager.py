@@ -460,3 +460,25 @@ async def test_the_same_with_real_threads_and_files(tmp_path: Any) -> None:
                 assert offsets(read_batches(partition.log)) == [0, 2][:round_number]
             nursery.cancel_scope.cancel()
         await manager.shutdown()
+
+
+async def test_compacted_topics_are_compacted_and_the_place_noted(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = Hosted(config=LogConfig(cleanup_policy=("compact",), segment_bytes=400))
+    async with disk.broker(hosted) as manager:
+        partition = partition_of(manager)
+        for _ in range(5):
+            produce(partition, value=b"x" * 100)
+        await trio.sleep(40)
+        assert offsets(read_batches(partition.log)) == [3, 4]
+        assert disk.storage.read("/logs/cleaner-offset-checkpoint") == b"0\n1\ntopic 0 4\n"
+        await trio.sleep(120)
+        assert not [name for name in disk.names("/logs/topic-0") if name.endswith((".deleted", ".cleaned", ".swap"))]
+    async with disk.broker(hosted) as manager:
+        partition = partition_of(manager)
+        assert partition.log.first_dirty_offset == 4
+        assert offsets(read_batches(partition.log)) == [3, 4]
+        manager.config = ReplicationConfig(log_cleaner_enable=False)
+        for _ in range(5):
+            produce(partition, value=b"x" * 100)
+        await trio.sleep(40)
+        assert len(read_batches(partition.log)) == 7

@@ -1,0 +1,133 @@
+"""Which log to compact next, and the steps of doing it.
+
+A compacted log is clean below `first_dirty_offset`, which the cleaner-offset-checkpoint keeps. It may be cleaned up to the
+last stable offset, the recovery point, the last segment, and the first segment that has records younger than
+min.compaction.lag.ms. The log with the largest share of dirty bytes is taken first, once the share is above
+min.cleanable.dirty.ratio or a record has waited longer than max.compaction.lag.ms.
+
+The work alternates between a thread, which reads and writes files nobody else writes to (`compaction.py`), and the event
+loop, which swaps finished segments in. What happens to the log meanwhile (deletion, truncation, retention) wins: the
+pass notices and stops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ottla.replication.log.compaction import Compaction, LastBatch, Source
+from ottla.replication.log.names import LOG_SUFFIX
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.scan import CorruptSegment
+from ottla.replication.log.segment import Segment
+from ottla.wire.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+RunInThread = Callable[..., Awaitable[Any]]
+
+
+class Cleanable(NamedTuple):
+    """A log that has something to clean in [first_dirty_offset, uncleanable_offset)."""
+
+    log: PartitionLog
+    first_dirty_offset: int
+    uncleanable_offset: int
+    dirty_ratio: float
+
+
+def cleanable(log: PartitionLog, last_stable_offset: int, now_ms: int) -> Cleanable | None:
+    """What could be cleaned in a compacted log; None if that is not worth it yet."""
+    first_dirty = log.first_dirty_offset
+    if not log.log_start_offset <= first_dirty <= log.log_end_offset:
+        first_dirty = log.log_start_offset
+    segments = log.segments
+    uncleanable = min(last_stable_offset, log.recovery_point, segments[-1].base_offset)
+    lag_ms = log.config.min_compaction_lag_ms
+    ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset]
+    dirty = [segment for segment, end in zip(segments, ends, strict=True) if end > first_dirty][:-1]
+    if lag_ms > 0:
+        young = (segment.base_offset for segment in dirty if segment.largest_timestamp() > now_ms - lag_ms)
+        uncleanable = min(uncleanable, next(young, uncleanable))
+    dirty_bytes = sum(segment.size for segment in dirty if segment.base_offset < uncleanable)
+    if first_dirty >= uncleanable or not dirty_bytes:
+        return None
+    clean_bytes = sum(segment.size for segment in segments if segment.base_offset < first_dirty)
+    ratio = dirty_bytes / (clean_bytes + dirty_bytes)
+    if ratio > log.config.min_cleanable_dirty_ratio or _is_overdue(dirty, log.config.max_compaction_lag_ms, now_ms):
+        return Cleanable(log, first_dirty, uncleanable, ratio)
+    return None
+
+
+def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
+    return any(0 < segment.first_batch_timestamp < now_ms - lag_ms for segment in dirty)
+
+
+class LogCleaner:
+    """Compacts one log at a time."""
+
+    def __init__(self, run_in_thread: RunInThread, clock_ms: Callable[[], int], give_way: Callable[[], None]) -> None:
+        self._run_in_thread = run_in_thread
+        self._clock_ms = clock_ms
+        self._give_way = give_way
+        self._uncleanable: set[str] = set()
+
+    def look_at(self, log: PartitionLog, last_stable_offset: int) -> Cleanable | None:
+        """What could be cleaned in a log; None for logs that are not compacted or cannot be read."""
+        if not log.config.is_compacted or not log.log_directory.is_online or log.directory in self._uncleanable:
+            return None
+        try:
+            return cleanable(log, last_stable_offset, self._clock_ms())
+        except (OSError, CorruptSegment) as error:
+            self._give_up(log, error)
+            return None
+
+    def _give_up(self, log: PartitionLog, error: Exception) -> None:
+        logger.error("%s cannot be compacted and is left as it is: %s", log.directory, error)
+        self._uncleanable.add(log.directory)
+
+    async def clean(self, found: Cleanable, *, map_bytes_max: int) -> None:
+        """Compact what was found."""
+        log = found.log
+        try:
+            compaction = self._begin(found, map_bytes_max)
+            await self._run_in_thread(compaction.build_map)
+            for group in compaction.groups():
+                cleaned = await self._run_in_thread(compaction.clean, group)
+                if not log.replace_segments(group, cleaned, now_ms=self._clock_ms()):
+                    await self._run_in_thread(compaction.discard, cleaned)
+                    return
+                await self._run_in_thread(log.log_directory.storage.sync_directory, log.directory)
+        except FileNotFoundError:
+            return  # deleted, renamed or cut meanwhile
+        except (OSError, CorruptSegment, KafkaError) as error:
+            self._give_up(log, error)
+            return
+        log.first_dirty_offset = min(compaction.end_offset, log.log_end_offset)
+
+    def _begin(self, found: Cleanable, map_bytes_max: int) -> Compaction:
+        log = found.log
+        segments = log.segments
+        sources = [
+            Source(segment.base_offset, following.base_offset, segment.size, segment.path(LOG_SUFFIX))
+            for segment, following in pairwise(segments)
+            if segment.base_offset < found.uncleanable_offset
+        ]
+        return Compaction(
+            log.log_directory.storage,
+            log.directory,
+            sources,
+            log.config,
+            first_dirty_offset=found.first_dirty_offset,
+            uncleanable_offset=found.uncleanable_offset,
+            aborted=log.aborted_transactions(0, found.uncleanable_offset),
+            last_batches={
+                entry.producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+                for entry in log.active_producers()
+            },
+            now_ms=self._clock_ms(),
+            map_bytes_max=map_bytes_max,
+            give_way=self._give_way,
+        )
