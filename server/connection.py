@@ -5,7 +5,9 @@ The way of a request: read into the inbox -> cut complete frames -> find the `Ca
 cannot be answered at once is awaited, and before that everything already answered is sent.
 
 Limits: a read's frames are handled for `TURN_SECONDS` before other connections get their turn; while answers cannot be
-sent nothing more is read, so a peer that never reads holds one read's worth of answers.
+sent nothing more is read, so a peer that never reads holds one read's worth of answers. Large requests without records
+are decoded in a thread, one at a time, and very large ones are refused: nobody needs them, and they could hold millions
+of elements.
 
 Errors: `ProtocolViolation` and `CloseConnection` close with one log line; a reset by the peer is silent; anything else
 is a bug and is logged with its traceback, and only this connection pays for it.
@@ -36,8 +38,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.connection")
 
 TURN_SECONDS = 0.010
+LARGE_FRAME_BYTES = 64 * 1024
+REQUEST_WITHOUT_RECORDS_BYTES_MAX = 4 * 1024 * 1024
 API_VERSIONS_KEY = 18
 
+_large_decodes = trio.CapacityLimiter(1)
 _header = struct.Struct(">hhih").unpack_from  # api key, api version, correlation id, length of the client id
 _HEADER_BYTES = 10
 _envelope = struct.Struct(">ii").pack  # frame size, correlation id
@@ -56,6 +61,7 @@ class Call:
         "handler",
         "is_plain",
         "route",
+        "takes_records",
         "version",
     )
 
@@ -70,6 +76,7 @@ class Call:
         self.envelope: Callable[[int, int], bytes] = _envelope_flexible if flexible_answer else _envelope
         self.envelope_bytes = 5 if flexible_answer else 4  # without the size field
         self.is_plain = not holds_records(route.response_class)
+        self.takes_records = holds_records(route.request_class)
 
 
 class Waiting(NamedTuple):
@@ -215,7 +222,11 @@ class Connection:
         position = self._read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
         if call.flexible:
             position = skip_tagged_fields(buffer, position, end)
-        request = call.decode(buffer, position, end)
+        if end - start > LARGE_FRAME_BYTES and not call.takes_records:
+            return Waiting(call, correlation_id, self._handle_large(call, buffer[position:end]))
+        return self._handle(call, correlation_id, call.decode(buffer, position, end))
+
+    def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
         context = self._context
         context.api_version = call.version
         call.route.request_count += 1
@@ -229,6 +240,16 @@ class Connection:
             return Waiting(call, correlation_id, result)
         self._answer(call, correlation_id, result)
         return None
+
+    async def _handle_large(self, call: Call, body: bytearray) -> Any:
+        """Decode many small fields in a thread, one such request at a time, then handle as usual."""
+        if len(body) > REQUEST_WITHOUT_RECORDS_BYTES_MAX:
+            raise ProtocolViolation(f"a {call.route.name} request of {len(body)} bytes")
+        request = await trio.to_thread.run_sync(call.decode, body, 0, len(body), limiter=_large_decodes)
+        self._context.api_version = call.version
+        call.route.request_count += 1
+        result = call.handler(request, self._context)
+        return await result if hasattr(result, "__await__") else result
 
     def _read_client_id(self, buffer: bytearray, position: int, length: int, end: int) -> int:
         if length < 0:

@@ -24,6 +24,7 @@ from ottla.wire.generator import (
     parts_of,
     size_min,
 )
+from ottla.wire.schema import holds_records
 from ottla.wire.types import (
     ArrayType,
     BytesType,
@@ -47,9 +48,12 @@ class _Decoder:
         self._run: list[tuple[str, str]] = []  # (format letter, target) that wait to be unpacked together
         self._title = title
         self._uses_view = False
+        self._is_budgeted = holds_records(tree.cls)
         with self.block(f"def {kind}(buffer, position, end):"):
             with self.block("try:"):
                 before = self.source.mark()
+                if self._is_budgeted:
+                    self.line("budget = ELEMENTS_BESIDE_RECORDS_MAX")
                 result = self._struct(tree, "")
                 self._flush()
                 if self._uses_view:
@@ -166,6 +170,8 @@ class _Decoder:
 
     def _array(self, subcon: ArrayType, target: str, path: str) -> None:
         count, bias = self._count(subcon, path)
+        if self._is_budgeted:
+            self._spend(count, path)
         with self.block(f"if {count} < {bias}:"):
             if subcon.nullable:
                 self.line(f"{target} = None")
@@ -173,6 +179,12 @@ class _Decoder:
                 self._refuse(f"{path} is null")
         with self.block("else:"):
             self._elements(subcon.item, count, bias, target, path)
+
+    def _spend(self, count: str, path: str) -> None:
+        """A frame with records may be large, so its size alone does not bound how many elements it holds."""
+        self.line(f"budget -= {count}")
+        with self.block("if budget < 0:"):
+            self._refuse(f"too many elements, up to {path}")
 
     def _count(self, subcon: ArrayType, path: str) -> tuple[str, int]:
         """Read the number of elements; a compact array says one more, the bias."""

@@ -9,6 +9,7 @@ from ottla.wire.text import JAVA_REPLACE
 from ottla.wire.varint import encode_varint, read_length, read_varint, skip_tagged_field, skip_tagged_fields
 
 STRING_BYTES_MAX = 32767
+ELEMENTS_BESIDE_RECORDS_MAX = 10_000  # topics, partitions and so on in one message that carries records
 
 new = object.__new__
 
@@ -34,6 +35,7 @@ def encode_string_length(length: int) -> bytes:
 
 
 __all__ = [
+    "ELEMENTS_BESIDE_RECORDS_MAX",
     "FEW",
     "JAVA_REPLACE",
     "PACK_INT32S",

@@ -50,7 +50,6 @@ ADMIN_CLIENT_ID = "__admin_client"
 TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
-PARTITIONS_MAX = 10_000
 TRANSACTIONAL_FLAG = 0x10
 _MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
 
@@ -99,8 +98,6 @@ class Appending:
     def append_all(self) -> None:
         """Append what can be appended at once; copy what must be checked in a thread."""
         request = self._request
-        if sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_MAX:
-            raise CloseConnection(f"a produce request of more than {PARTITIONS_MAX} partitions")
         append = self._append
         if request.transactional_id is None and _holds_transactional(request):
             append = self._refuse

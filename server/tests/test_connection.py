@@ -13,6 +13,7 @@ from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import ReceiveBuffers
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.metadata import MetadataRequest
 
@@ -79,6 +80,9 @@ class Scripted:
         await self.gate.wait()
         return HeartbeatResponse(error_code=100)
 
+    def delete_groups(self, request, context):
+        return DeleteGroupsResponse(results=[DeletableGroupResult(group_id=str(len(request.groups_names)), error_code=0)])
+
     def api_versions(self, request, context):
         return ApiVersionsResponse(
             error_code=0 if context.api_version in ApiVersionsRequest.versions else 35, api_keys=[]
@@ -94,12 +98,13 @@ def scripted() -> Scripted:
 async def peer(scripted: Scripted, nursery: trio.Nursery) -> AsyncIterator[Peer]:
     routes = {
         12: Route(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, abandonable=True),
+        42: Route(DeleteGroupsRequest, DeleteGroupsRequest.versions, scripted.delete_groups, abandonable=False),
         18: Route(ApiVersionsRequest, ApiVersionsRequest.versions, scripted.api_versions, abandonable=False),
     }
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     listener = SimpleNamespace(
-        name="PLAINTEXT", broker=None, calls=Calls(routes), buffers=ReceiveBuffers(), frame_bytes_max=1 << 20
+        name="PLAINTEXT", broker=None, calls=Calls(routes), buffers=ReceiveBuffers(), frame_bytes_max=1 << 23
     )
     connection = Connection(ours, "127.0.0.1", listener)
     nursery.start_soon(connection.run)
@@ -148,7 +153,7 @@ async def test_no_answer_is_sent_for_none(peer: Peer):
         heartbeat(2, 102),
         heartbeat(2, 104),
         struct.pack(">i", -1),
-        struct.pack(">i", (1 << 20) + 1),
+        struct.pack(">i", (1 << 23) + 1),
         struct.pack(">i", 0),
         request(12, 99, 2, b""),
         request(99, 0, 2, b""),
@@ -174,3 +179,20 @@ async def test_bytes_that_arrive_one_by_one_make_a_request(peer: Peer):
     for byte in heartbeat(4, 4):
         await peer.send(bytes([byte]))
     assert (await peer.frame())[:4] == b"\0\0\0\4"
+
+
+def delete_groups(correlation_id: int, count: int) -> bytes:
+    return request(42, 1, correlation_id, DeleteGroupsRequest(groups_names=["group"] * count).encode(1))
+
+
+async def test_a_large_request_is_decoded_aside_and_answered_in_order(peer: Peer):
+    await peer.send(heartbeat(1, 1) + delete_groups(2, 20_000) + heartbeat(3, 3))
+    assert (await peer.frame())[:4] == b"\0\0\0\1"
+    assert DeleteGroupsResponse.decode(await peer.frame(), 1, 4).results[0].group_id == "20000"
+    assert (await peer.frame())[:4] == b"\0\0\0\3"
+
+
+async def test_a_request_without_records_may_not_be_huge(peer: Peer, nursery: trio.Nursery):
+    nursery.start_soon(peer.send, heartbeat(1, 1) + delete_groups(2, 700_000))
+    assert (await peer.frame())[:4] == b"\0\0\0\1"
+    assert await peer.frame() is None

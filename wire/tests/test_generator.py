@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.generator import generate
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.schema import (
     Array,
     Bool,
@@ -307,3 +308,13 @@ def test_generated_source_is_readable() -> None:
         "    write(pack_0(object.throttle_time_ms, object.error_code))\n"
         '    append(b"".join(parts))\n'
     )
+
+
+def test_a_message_with_records_may_not_hold_very_many_elements_beside_them():
+    partitions = [PartitionProduceData(index=0, records=None)] * 9_999
+    topic = TopicProduceData(name="t", partition_data=partitions)
+    few = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]).encode(8)
+    assert len(ProduceRequest.decode(few, 8).topic_data[0].partition_data) == 9_999
+    many = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic, topic]).encode(8)
+    with pytest.raises(ProtocolViolation, match="too many elements"):
+        ProduceRequest.decode(many, 8)
