@@ -2,16 +2,21 @@
 
 `golden/golden-0` was made with segment.ms=100000, index.interval.bytes=300: an idempotent producer, two transactional
 producers that committed and aborted twice each, and one batch of every codec. Kafka was shut down in order.
+`golden/compact-before` is a compacted topic with deletion markers and transactions, `golden/compact-after` what Kafka's own
+cleaner left of it in one pass.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
 from ottla.replication.config import LogConfig
 from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
@@ -19,7 +24,12 @@ from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import read_batches, read_records
 from ottla.wire.records import iter_batches
 
-GOLDEN = {path.name: path.read_bytes() for path in (Path(__file__).parent / "golden" / "golden-0").iterdir()}
+
+def files_in(name: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (Path(__file__).parent / "golden" / name).iterdir()}
+
+
+GOLDEN = files_in("golden-0")
 CONFIG = LogConfig(index_interval_bytes=300, segment_ms=100_000)
 NOW_MS = 1_700_000_600_000
 END = 94
@@ -107,3 +117,26 @@ def test_every_offset_can_be_read_from() -> None:
         first = read_batches(log, offset, max_bytes=1)[0]
         assert first.base_offset <= offset <= first.last_offset
         assert first in headers
+
+
+def test_compaction_leaves_what_kafkas_cleaner_leaves() -> None:
+    after = files_in("compact-after")
+    first = after[f"{0:020d}.log"]
+    (horizon_ms,) = {each.delete_horizon_ms for each, _, _ in iter_batches(first)} - {None}
+    retention_ms = 3_600_000
+    now_ms = horizon_ms - retention_ms
+    directory = directory_with(files_in("compact-before"))
+    config = LogConfig(
+        cleanup_policy=("compact",), index_interval_bytes=300, min_cleanable_dirty_ratio=0, delete_retention_ms=retention_ms
+    )
+    log = PartitionLog.load(directory, "golden-0", config, LoadOptions(had_clean_shutdown=True, now_ms=now_ms))
+
+    async def run(function: Any, *args: Any) -> Any:
+        return function(*args)
+
+    cleaner = LogCleaner(run, lambda: now_ms, lambda: None)
+    found = cleaner.look_at(log, log.log_end_offset)
+    assert found is not None
+    trio.run(lambda: cleaner.clean(found, map_bytes_max=10**7))
+    written = files_of(directory)
+    assert {name: written[name] for name in after} == after
