@@ -1,0 +1,59 @@
+"""House rules that a machine can see: sizes, names of modules, leftovers."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("wire", "replication", "groupcoord", "server", "compat_tests", "spark_examples", "benchmarks")
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 600
+TEST_FILE_LINES_MAX = 1200
+
+FORBIDDEN_NAMES = {"utils.py", "helpers.py", "common.py", "misc.py"}
+
+
+def python_files() -> Iterator[Path]:
+    for folder in SOURCES:
+        yield from (path for path in (ROOT / folder).rglob("*.py") if "node_modules" not in path.parts)
+
+
+def is_test(path: Path) -> bool:
+    return "tests" in path.parts or path.relative_to(ROOT).parts[0] in ("compat_tests", "benchmarks", "spark_examples")
+
+
+def test_no_file_is_longer_than_a_reader_can_hold():
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in python_files()
+        if (lines := path.read_text().count("\n")) > (TEST_FILE_LINES_MAX if is_test(path) else FILE_LINES_MAX)
+    }
+    assert long == {}
+
+
+def test_no_function_is_longer_than_a_screen():
+    long = []
+    for path in python_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                size = node.end_lineno - node.lineno + 1
+                if size > FUNCTION_LINES_MAX:
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {size} lines")
+    assert long == []
+
+
+def test_every_module_says_what_it_is():
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in python_files()
+        if not is_test(path) and path.name != "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+def test_nothing_is_left_for_later_and_no_drawer_for_odds_and_ends():
+    mark = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|Not" + r"ImplementedError)\b")
+    found = [str(path.relative_to(ROOT)) for path in python_files() if not is_test(path) and mark.search(path.read_text())]
+    found += [str(path.relative_to(ROOT)) for path in python_files() if path.name in FORBIDDEN_NAMES]
+    assert found == []
