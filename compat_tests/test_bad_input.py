@@ -193,10 +193,8 @@ def test_an_unknown_api_key_closes_the_connection(peer, api_key):
     assert peer.is_closed()
 
 
-@pytest.mark.parametrize(("api_key", "version"), [(METADATA, 99), (METADATA, -1), (FETCH, 3), (PRODUCE, 14), (8, 1)])
-def test_an_unsupported_version_closes_the_connection(peer, api_key, version, is_ottla):
-    if is_ottla and (api_key, version) == (FETCH, 3):
-        pytest.xfail("served as a superset of what Apache Kafka 4 still takes")
+@pytest.mark.parametrize(("api_key", "version"), [(METADATA, 99), (METADATA, -1), (FETCH, 19), (PRODUCE, 14), (8, 1)])
+def test_an_unsupported_version_closes_the_connection(peer, api_key, version):
     peer.send(frame(header(api_key, version) + bytes(40)))
     assert peer.is_closed()
 
@@ -403,7 +401,9 @@ def test_compressed_data_that_explodes_is_refused_in_bounded_memory(peer, topic,
     packed = b"".join(packer.compress(bytes(MEGABYTE)) for _ in range(mebibytes)) + packer.flush()
     before = broker.resident_bytes
     peer.send(produce(topic, batch(b"", codec=1, compress=lambda _: packed, count=1)))
-    assert produced(peer.receive()) == (-1, INVALID_RECORD)
+    offset, code = produced(peer.receive())
+    # Apache Kafka reads on to the end; Ottla gives up at a limit of its own.
+    assert offset == -1 and code in (INVALID_RECORD, MESSAGE_TOO_LARGE)
     assert broker.resident_bytes - before < 100 * MEGABYTE
 
 

@@ -54,3 +54,17 @@ def test_idempotent_production(run_kcat, topic):
     lines = "".join(f"{i}\n" for i in range(1000))
     run_kcat("-P", "-t", topic, "-X", "enable.idempotence=true", "-X", "batch.num.messages=50", stdin=lines)
     assert run_kcat("-C", "-t", topic, "-e", "-q") == lines
+
+
+@pytest.mark.parametrize("version", ["0.8.2", "0.9.0", "0.10.0"])
+def test_protocols_of_ten_years_ago(run_kcat, topic, is_ottla, version):
+    if not is_ottla:
+        pytest.skip("Apache Kafka 4 has given up message formats 0 and 1; Ottla still converts them")
+    old = ("-X", "api.version.request=false", "-X", f"broker.version.fallback={version}")
+    lines = "".join(f"key{i}:value {i}\n" for i in range(100))
+    for codec in ("none", "gzip", "snappy"):
+        run_kcat("-P", "-t", topic, "-K:", "-z", codec, *old, stdin=lines)
+    run_kcat("-P", "-t", topic, "-K:", "-z", "lz4", stdin=lines)
+    read = ("-C", "-t", topic, "-e", "-q", "-K:")
+    assert run_kcat(*read) == lines * 4
+    assert run_kcat(*read, *old) == lines * 4

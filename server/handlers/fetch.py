@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ottla.replication.partition import Partition
     from ottla.server.broker import Broker
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 MAGIC_1_SINCE = 2
 DOWN_CONVERTED_BELOW = 4
 STORAGE_ERROR_SINCE = 6
@@ -79,6 +79,7 @@ class Reading:
         self._version = context.api_version
         self._listener_name = context.listener_name
         self._opened = opened
+        self._is_nonsense = request.max_bytes < 0 or request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED)
         self._bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._readable: list[Partition] = []
@@ -138,6 +139,8 @@ class Reading:
     def _read(self, target: FetchTarget, bytes_left: int, *, at_least_one: bool) -> PartitionData:
         asked = target.asked
         try:
+            if asked.partition_max_bytes < 0 or self._is_nonsense:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka makes of it
             partition = self._partition(target)
             read = partition.read(
                 asked.fetch_offset,
