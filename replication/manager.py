@@ -23,7 +23,6 @@ Failing disks
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -557,20 +556,17 @@ class ReplicaManager:
                 partition.log.save_indexes()
             await slices.give_way()
         try:
-            await self._run_in_thread(self._replace_all, files)
+            await self._run_in_thread(self._storage.replace_all, files)
         except OSError as error:
             held.log_directory.fail(error)
-
-    def _replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        for path, data in files:
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                self._storage.replace(path, data)
 
     # --- end ----------------------------------------------------------------------------------------------------------
 
     async def shutdown(self, broker_epoch: int = -1) -> None:
         """Everything to disk and closed; directories where all of that worked get the mark of an orderly shutdown."""
         await self.flush_partitions(list(self.partitions()), include_active=True)
+        for held in self._held:
+            await self._write_epochs(held)
         slices = Slices()
         for partition in self.partitions():
             if partition.log.log_directory.is_online:

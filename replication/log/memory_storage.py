@@ -11,9 +11,10 @@ with every operation and its path and returns the error it is to end with, if an
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from ottla.replication.log.storage import TEMPORARY_SUFFIX, Buffer
@@ -186,6 +187,11 @@ class MemoryStorage:
         self.write(path + TEMPORARY_SUFFIX, data, sync=True)
         self.rename(path + TEMPORARY_SUFFIX, path)
         self.sync_directory(_parent(path))
+
+    def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        for path, data in files:
+            with contextlib.suppress(FileNotFoundError):
+                self.replace(path, data)
 
     def rename(self, path: str, new_path: str) -> None:
         self.check("rename", path)

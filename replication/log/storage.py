@@ -23,7 +23,7 @@ import errno
 import fcntl
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from threading import Lock
 from typing import Protocol
@@ -33,6 +33,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 Buffer = bytes | bytearray | memoryview
 
 TEMPORARY_SUFFIX = ".tmp"
+SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole file system takes less time
 
 
 class StorageFile(Protocol):
@@ -99,6 +100,9 @@ class Storage(Protocol):
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file so that a crash leaves either the old contents or the new, and the new once this returns."""
+
+    def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """`replace` many files; those whose directory is gone are passed over."""
 
     def rename(self, path: str, new_path: str) -> None:
         """Give a file or directory another name, replacing a file of that name."""
@@ -219,6 +223,23 @@ class OsStorage:
         self.write(path + TEMPORARY_SUFFIX, data, sync=True)
         os.replace(path + TEMPORARY_SUFFIX, path)
         self.sync_directory(os.path.dirname(path))
+
+    def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        if len(files) <= SYNCS_MAX:
+            for path, data in files:
+                with contextlib.suppress(FileNotFoundError):
+                    self.replace(path, data)
+            return
+        written = []
+        for path, data in files:
+            with contextlib.suppress(FileNotFoundError):
+                self.write(path + TEMPORARY_SUFFIX, data)
+                written.append(path)
+        os.sync()  # one for all of them, before any old contents are given up
+        for path in written:
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(path + TEMPORARY_SUFFIX, path)
+        os.sync()
 
     def rename(self, path: str, new_path: str) -> None:
         os.replace(path, new_path)

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from ottla.replication.log.memory_storage import MemoryStorage
-from ottla.replication.log.storage import FileCache, FileRegion, LazyFile, LogDirectory, OsStorage, Storage
+from ottla.replication.log.storage import SYNCS_MAX, FileCache, FileRegion, LazyFile, LogDirectory, OsStorage, Storage
 from ottla.wire.errors import ErrorCode
 
 
@@ -201,3 +201,13 @@ def test_a_power_cut_loses_names_that_were_not_synced() -> None:
         storage.crash(Random(seed))
         survived.add(storage.exists("/a"))
     assert survived == {True, False}
+
+
+@pytest.mark.parametrize("count", [3, 2 * SYNCS_MAX])
+def test_replace_all_replaces_every_file_whose_directory_is_there(place: tuple[Storage, str], count: int) -> None:
+    storage, path = place
+    storage.replace(f"{path}/0", b"old")
+    files = [(f"{path}/{number}", b"%d" % number) for number in range(count)]
+    storage.replace_all([*files, (f"{path}/gone/file", b"lost")])
+    assert sorted(storage.names(path)) == sorted(str(number) for number in range(count))
+    assert all(storage.read(name) == data for name, data in files)
