@@ -62,14 +62,18 @@ class Broker:
         self._process = None
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its threads so far, in clock ticks of usually 10 ms."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+        return cpu_seconds(self.pid)
 
     def resident_mb(self) -> float:
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
         assert found is not None
         return int(found[1]) * 1024 / 1e6
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of all threads of a process so far, in clock ticks of usually 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def ottla_command() -> list[str]:

@@ -47,12 +47,14 @@ def at_least(name: str, measured: float, peer: float, share: float, unit: str, *
     return Figure(name, f"{measured:,.0f} {unit}", f"{peer:,.0f} {unit}", ratio, target, ratio >= share, values)
 
 
-def at_most(name: str, measured: float, limit: float, unit: str, digits: int = 2, **numbers: float) -> Figure:
+def at_most(
+    name: str, measured: float, limit: float, unit: str, digits: int = 2, peer: str = "", **numbers: float
+) -> Figure:
     """A cost that should stay within a fixed limit."""
     ratio = measured / limit
     values = {"measured": measured, "limit": limit, "ratio": ratio, **numbers}
     shown, target = f"{measured:,.{digits}f} {unit}", f"at most {limit:g} {unit}"
-    return Figure(name, shown, "", ratio, target, measured <= limit, values)
+    return Figure(name, shown, peer, ratio, target, measured <= limit, values)
 
 
 def table_head() -> str:

@@ -67,14 +67,20 @@ def replay(port: int, request: Request, requests: int, connections: int = 1, dep
     return Replay(**json.loads(done.stdout))
 
 
+@dataclass(frozen=True)
+class Sink:
+    port: int
+    pid: int
+
+
 @contextlib.contextmanager
-def sink(name: str, *arguments: object) -> Iterator[int]:
-    """Runs produce_sink or fetch_sink; gives its port."""
+def sink(name: str, *arguments: object) -> Iterator[Sink]:
+    """Runs produce_sink or fetch_sink."""
     with on_cpu(SERVER_CPU):
         process = subprocess.Popen([built(name), *map(str, arguments)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        yield int(process.stdout.readline().rpartition(":")[2])
+        yield Sink(int(process.stdout.readline().rpartition(":")[2]), process.pid)
         if process.poll() is not None:
             raise RuntimeError(f"{name} ended with status {process.returncode}")
     finally:

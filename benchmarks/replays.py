@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from broker import Broker, running_broker
+from broker import Broker, cpu_seconds, running_broker
 from figures import Figure, at_least, at_most, not_measured
-from programs import SERVER_CPU, Replay, Request, compiler, replay, sink
+from programs import SERVER_CPU, Replay, Request, Sink, compiler, replay, sink
 from wire_client import (
     FETCH_VERSION,
     PRODUCE_VERSION,
@@ -57,10 +57,17 @@ PRODUCE_CPU_S_PER_GB, FETCH_CPU_S_PER_GB = 1.0, 0.3
 
 
 @dataclass(frozen=True)
+class Measured:
+    """One server's side of a round."""
+
+    replay: Replay
+    cpu_s: float
+
+
+@dataclass(frozen=True)
 class Round:
-    ottla: Replay
-    ottla_cpu_s: float
-    limit: Replay
+    ottla: Measured
+    limit: Measured
 
 
 def figures(work: Path, quick: bool) -> Iterator[Figure]:
@@ -80,11 +87,10 @@ def produce_figures(broker: Broker, work: Path, rounds: int) -> Iterator[Figure]
     for size, connections in itertools.product(PRODUCE_SIZES, (1, 4)):
         batch = batch_of(size.bytes)
         measured = [produce_round(broker, work, batch, size.requests, connections) for _ in range(rounds)]
-        yield share(f"produce {size.name}, {_connections(connections)}", measured, size.share)
+        name = f"produce {size.name}, {_connections(connections)}"
+        yield share(name, measured, size.share)
         if size.bytes == MIB:
-            cost = cpu_s_per_gb(measured, size.requests * len(batch))
-            name = f"produce 1 MiB, {_connections(connections)}: broker CPU"
-            yield at_most(name, cost, PRODUCE_CPU_S_PER_GB, "s/GB")
+            yield cpu_per_gb(name, measured, size.requests * len(batch), PRODUCE_CPU_S_PER_GB)
 
 
 _topic_numbers = itertools.count()
@@ -98,15 +104,13 @@ def produce_round(broker: Broker, work: Path, batch: bytes, requests: int, conne
         client.create_topics([topic])
         response = client.produce(request)
         prepared = Request(_file(work / "produce", request), len(response), (produce_error_offset(topic),))
-        before = broker.cpu_seconds()
-        ottla = replay(broker.port, prepared, requests, connections)
-        cpu_s = broker.cpu_seconds() - before
+        ottla = measure(broker, prepared, requests, connections)
         client.delete_topic(topic)
     log = work / "sink.log"
-    with sink("produce_sink", log, _file(work / "response", response), request.index(batch)) as port:
-        limit = replay(port, prepared, requests, connections)
+    with sink("produce_sink", log, _file(work / "response", response), request.index(batch)) as limit:
+        round_ = Round(ottla, measure(limit, prepared, requests, connections))
     log.unlink()
-    return Round(ottla, cpu_s, limit)
+    return round_
 
 
 def produce_error_offset(topic: str) -> int:
@@ -127,11 +131,10 @@ def fetch_figures(broker: Broker, work: Path, rounds: int) -> Iterator[Figure]:
     for size, connections in itertools.product(FETCH_SIZES, (1, 4)):
         batch = batch_of(size.bytes)
         measured = fetch_rounds(broker, work, batch, size.requests, connections, rounds)
-        yield share(f"fetch {size.name}, {_connections(connections)}", measured, size.share)
+        name = f"fetch {size.name}, {_connections(connections)}"
+        yield share(name, measured, size.share)
         if size.bytes == MIB:
-            cost = cpu_s_per_gb(measured, size.requests * len(batch))
-            name = f"fetch 1 MiB, {_connections(connections)}: broker CPU"
-            yield at_most(name, cost, FETCH_CPU_S_PER_GB, "s/GB")
+            yield cpu_per_gb(name, measured, size.requests * len(batch), FETCH_CPU_S_PER_GB)
 
 
 def fetch_rounds(broker: Broker, work: Path, batch: bytes, requests: int, connections: int, rounds: int) -> list[Round]:
@@ -145,17 +148,13 @@ def fetch_rounds(broker: Broker, work: Path, batch: bytes, requests: int, connec
         response = client.ask_bytes(request)
         prepared = Request(_file(work / "fetch", request), len(response), fetch_error_offsets(topic_id))
         parts = zip(("head", "records", "tail"), cut(response, len(batch)), strict=True)
-        with sink("fetch_sink", *(_file(work / name, part) for name, part in parts)) as port:
-            measured = [fetch_round(broker, port, prepared, requests, connections) for _ in range(rounds)]
+        with sink("fetch_sink", *(_file(work / name, part) for name, part in parts)) as limit:
+            measured = [
+                Round(*(measure(server, prepared, requests, connections) for server in (broker, limit)))
+                for _ in range(rounds)
+            ]
         client.delete_topic(topic)
     return measured
-
-
-def fetch_round(broker: Broker, sink_port: int, request: Request, requests: int, connections: int) -> Round:
-    before = broker.cpu_seconds()
-    ottla = replay(broker.port, request, requests, connections)
-    cpu_s = broker.cpu_seconds() - before
-    return Round(ottla, cpu_s, replay(sink_port, request, requests, connections))
 
 
 def cut(response: bytes, batch_bytes: int) -> tuple[bytes, bytes, bytes]:
@@ -187,19 +186,29 @@ def fetch_error_offsets(topic_id: bytes) -> tuple[int, int]:
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
+def measure(server: Broker | Sink, request: Request, requests: int, connections: int) -> Measured:
+    before = cpu_seconds(server.pid)
+    result = replay(server.port, request, requests, connections)
+    return Measured(result, cpu_seconds(server.pid) - before)
+
+
 def share(name: str, measured: list[Round], target: float) -> Figure:
-    ratio = median(each.ottla.per_second / each.limit.per_second for each in measured)
-    limit = median(each.limit.per_second for each in measured)
+    ratio = median(each.ottla.replay.per_second / each.limit.replay.per_second for each in measured)
+    limit = median(each.limit.replay.per_second for each in measured)
     times = {
-        "p50_us": median(each.ottla.p50_us for each in measured),
-        "p99_us": median(each.ottla.p99_us for each in measured),
-        "ottla_per_second": median(each.ottla.per_second for each in measured),
+        "p50_us": median(each.ottla.replay.p50_us for each in measured),
+        "p99_us": median(each.ottla.replay.p99_us for each in measured),
+        "ottla_per_second": median(each.ottla.replay.per_second for each in measured),
     }
     return at_least(name, ratio * limit, limit, target, "/s", **times)
 
 
-def cpu_s_per_gb(measured: list[Round], bytes_per_round: int) -> float:
-    return median(each.ottla_cpu_s for each in measured) / (bytes_per_round / GB)
+def cpu_per_gb(name: str, measured: list[Round], bytes_per_round: int, limit: float) -> Figure:
+    """With what the C program needs beside it: the part that no broker can save."""
+    gigabytes = bytes_per_round / GB
+    ottla = median(each.ottla.cpu_s for each in measured) / gigabytes
+    sink_s = median(each.limit.cpu_s for each in measured) / gigabytes
+    return at_most(f"{name}: broker CPU", ottla, limit, "s/GB", peer=f"{sink_s:.2f} s/GB", sink_s_per_gb=sink_s)
 
 
 def _connections(count: int) -> str:
