@@ -65,6 +65,7 @@ def test_protocols_of_ten_years_ago(run_kcat, topic, is_ottla, version):
     for codec in ("none", "gzip", "snappy"):
         run_kcat("-P", "-t", topic, "-K:", "-z", codec, *old, stdin=lines)
     run_kcat("-P", "-t", topic, "-K:", "-z", "lz4", stdin=lines)
-    read = ("-C", "-t", topic, "-e", "-q", "-K:")
+    # From offset 0, because finding the start would take ListOffsets v0, which is not served.
+    read = ("-C", "-t", topic, "-o", "0", "-e", "-q", "-K:")
     assert run_kcat(*read) == lines * 4
     assert run_kcat(*read, *old) == lines * 4
