@@ -17,6 +17,7 @@ import random
 import resource
 import signal
 import socket
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 INT_MAX = (1 << 31) - 1
+SWITCH_SECONDS = 0.0005
 
 
 class StartupError(Exception):
@@ -197,7 +199,7 @@ async def _serve_until_signal(
                 listener = Listener(endpoint.listener, sock, broker, calls, buffers)
                 broker.listeners.append(listener)
                 nursery.start_soon(listener.run)
-            settle_garbage_collector()
+            settle_interpreter()
             on_ready(broker)
             await _stopped(broker, signals)
     finally:
@@ -245,11 +247,13 @@ def listen_all(bound: Sequence[tuple[Endpoint, socket.socket]], backlog: int) ->
             raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
 
 
-def settle_garbage_collector() -> None:
-    """What was made at start stays; and a full collection, which holds the event loop, becomes rare.
+def settle_interpreter() -> None:
+    """Keep the interpreter from holding up the event loop.
 
-    Young garbage is collected as ever. What grows old here is what a broker keeps: topics, partitions, groups.
+    What was made at start stays, and a full collection becomes rare: young garbage is collected as ever, and what grows
+    old here is what a broker keeps, topics, partitions and groups. A thread that computes gives way sooner.
     """
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 1_000)

@@ -39,10 +39,10 @@ logger = logging.getLogger("ottla.connection")
 
 TURN_SECONDS = 0.010
 LARGE_FRAME_BYTES = 64 * 1024
-REQUEST_WITHOUT_RECORDS_BYTES_MAX = 4 * 1024 * 1024
+REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
 API_VERSIONS_KEY = 18
 
-_large_decodes = trio.CapacityLimiter(1)
+_large_codecs = trio.CapacityLimiter(1)
 _header = struct.Struct(">hhih").unpack_from  # api key, api version, correlation id, length of the client id
 _HEADER_BYTES = 10
 _envelope = struct.Struct(">ii").pack  # frame size, correlation id
@@ -79,12 +79,20 @@ class Call:
         self.takes_records = holds_records(route.request_class)
 
 
+    def encoded(self, response: Any) -> list[Any]:
+        """The body of an answer, in pieces."""
+        parts: list[Any] = []
+        self.encode(response, parts.append)
+        return parts
+
+
 class Waiting(NamedTuple):
     """A request whose answer is not ready: what it calls, its correlation id, and what to await."""
 
     call: Call
     correlation_id: int
     result: Any
+    is_large: bool = False
 
 
 END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
@@ -223,7 +231,7 @@ class Connection:
         if call.flexible:
             position = skip_tagged_fields(buffer, position, end)
         if end - start > LARGE_FRAME_BYTES and not call.takes_records:
-            return Waiting(call, correlation_id, self._handle_large(call, buffer[position:end]))
+            return Waiting(call, correlation_id, self._handle_large(call, buffer[position:end]), is_large=True)
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
@@ -242,10 +250,10 @@ class Connection:
         return None
 
     async def _handle_large(self, call: Call, body: bytearray) -> Any:
-        """Decode many small fields in a thread, one such request at a time, then handle as usual."""
+        """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
         if len(body) > REQUEST_WITHOUT_RECORDS_BYTES_MAX:
             raise ProtocolViolation(f"a {call.route.name} request of {len(body)} bytes")
-        request = await trio.to_thread.run_sync(call.decode, body, 0, len(body), limiter=_large_decodes)
+        request = await trio.to_thread.run_sync(call.decode, body, 0, len(body), limiter=_large_codecs)
         self._context.api_version = call.version
         call.route.request_count += 1
         result = call.handler(request, self._context)
@@ -273,8 +281,9 @@ class Connection:
         return answer
 
     def _answer(self, call: Call, correlation_id: int, response: Any) -> None:
-        parts: list[Any] = []
-        call.encode(response, parts.append)
+        self._hand_over(call, correlation_id, call.encoded(response))
+
+    def _hand_over(self, call: Call, correlation_id: int, parts: list[Any]) -> None:
         out = self._outbox.parts
         if call.is_plain:
             body = b"".join(parts)
@@ -294,16 +303,19 @@ class Connection:
         self._note_time()
 
     async def _finish_request(self, waiting: Waiting) -> None:
-        call, correlation_id, result = waiting
+        call = waiting.call
         self.is_parked = call.route.abandonable
         try:
-            response = await result
+            response = await waiting.result
         except KafkaError as error:
             response = self._error_answer(call, error)
         finally:
             self.is_parked = False
-        if response is not None:
-            self._answer(call, correlation_id, response)
+        if response is not None and (waiting.is_large or call.route.answers_at_length):
+            parts = await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
+            self._hand_over(call, waiting.correlation_id, parts)
+        elif response is not None:
+            self._answer(call, waiting.correlation_id, response)
 
     async def _flush(self) -> None:
         """Send everything that was answered, waiting for a slow peer and for cold pages of the log."""

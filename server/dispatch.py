@@ -35,6 +35,7 @@ class Route:
 
     __slots__ = (
         "abandonable",
+        "answers_at_length",
         "api_key",
         "error_count",
         "handler",
@@ -45,7 +46,13 @@ class Route:
     )
 
     def __init__(
-        self, request_class: type[Message], versions: VersionRange, handler: Handler, *, abandonable: bool
+        self,
+        request_class: type[Message],
+        versions: VersionRange,
+        handler: Handler,
+        *,
+        abandonable: bool = False,
+        answers_at_length: bool = False,
     ) -> None:
         self.api_key = request_class.api_key
         self.request_class = request_class
@@ -53,6 +60,7 @@ class Route:
         self.versions = versions
         self.handler = handler
         self.abandonable = abandonable
+        self.answers_at_length = answers_at_length
         self.request_count = 0
         self.error_count = 0
 
@@ -72,19 +80,24 @@ def _response_class(request_class: type[Message]) -> type[Message]:
 
 
 def handles(
-    request_class: type[Message], *, versions: str | None = None, abandonable: bool = False
+    request_class: type[Message],
+    *,
+    versions: str | None = None,
+    abandonable: bool = False,
+    answers_at_length: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`.
 
     `versions` narrows what is advertised and served. An `abandonable` handler may be cancelled while it waits when its
-    peer has closed the connection; give this to handlers that wait long and change nothing on the way.
+    peer has closed the connection; give this to handlers that wait long and change nothing on the way. The answer of one
+    that `answers_at_length` is encoded in a thread when it had to be awaited.
     """
 
     def register(handler: HandlerT) -> HandlerT:
         assert request_class.api_key not in ROUTES, f"two handlers for {request_class.__name__}"
         served = request_class.versions if versions is None else VersionRange.parse(versions)
         ROUTES[request_class.api_key] = Route(
-            request_class, served, handler, abandonable=abandonable
+            request_class, served, handler, abandonable=abandonable, answers_at_length=answers_at_length
         )
         return handler
 

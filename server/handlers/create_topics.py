@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TOPICS_PER_SLICE = 50
 
 
-@handles(CreateTopicsRequest)
+@handles(CreateTopicsRequest, answers_at_length=True)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)

@@ -12,9 +12,11 @@ Not served: broker loggers (8), client metrics (16) and groups (32) are refused 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import trio
 
 from ottla.replication.cluster_state import topic_name_problem
 from ottla.server.config import broker_settings
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ottla.wire.settings import Setting
 
 UNKNOWN_TYPE = 0
+RESOURCES_PER_TURN = 2  # a broker has hundreds of settings
 
 
 class ResourceType(IntEnum):
@@ -58,14 +61,29 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-@handles(DescribeConfigsRequest)
-def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+@handles(DescribeConfigsRequest, answers_at_length=True)
+def describe_configs(
+    request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse | Coroutine[Any, Any, DescribeConfigsResponse]:
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
         error = KafkaError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message)
         return DescribeConfigsResponse(results=[_refused(each, error) for each in request.resources])
     describer = _Describer(context.broker, request)
+    if len(request.resources) > RESOURCES_PER_TURN:
+        return _describe_in_turns(describer, request.resources)
     return DescribeConfigsResponse(results=[describer.describe(each) for each in request.resources])
+
+
+async def _describe_in_turns(
+    describer: _Describer, resources: Sequence[DescribeConfigsResource]
+) -> DescribeConfigsResponse:
+    results = []
+    for number, resource in enumerate(resources, 1):
+        results.append(describer.describe(resource))
+        if number % RESOURCES_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
+    return DescribeConfigsResponse(results=results)
 
 
 class _Describer:

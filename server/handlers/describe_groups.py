@@ -5,6 +5,13 @@ Behaviour
 * Without an authorizer everybody may do everything to a group.
 """
 
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import trio
+
 from ottla.server.authorized_operations import AclOperation
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
@@ -23,8 +30,29 @@ GROUP_OPERATIONS = sum(
 """The operations that exist for groups."""
 
 
-@handles(DescribeGroupsRequest)
-def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+GROUPS_PER_TURN = 500
+
+
+@handles(DescribeGroupsRequest, answers_at_length=True)
+def describe_groups(
+    request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse | Coroutine[Any, Any, DescribeGroupsResponse]:
+    if len(request.groups) > GROUPS_PER_TURN:
+        return _describe_in_turns(request, context)
+    return _describe(request, context)
+
+
+async def _describe_in_turns(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    response = DescribeGroupsResponse(groups=[])
+    names = list(dict.fromkeys(request.groups))
+    for start in range(0, len(names), GROUPS_PER_TURN):
+        request.groups = names[start : start + GROUPS_PER_TURN]
+        response.groups += _describe(request, context).groups
+        await trio.lowlevel.checkpoint()
+    return response
+
+
+def _describe(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     response = context.broker.groups.describe_groups(request, api_version=context.api_version)
     if request.include_authorized_operations:
         for group in response.groups:

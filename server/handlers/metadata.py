@@ -42,13 +42,14 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 PARTITIONS_PER_SLICE = 2_000
+NAMES_PER_SLICE = 500
 ASK_BY_ID_SINCE = 12
 LISTENER_NOT_FOUND_SINCE = 6
 
 Answer = MetadataResponse | Coroutine[Any, Any, MetadataResponse]
 
 
-@handles(MetadataRequest)
+@handles(MetadataRequest, answers_at_length=True)
 def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
     view = TopicView(context.broker.cluster, context.listener_name, context.api_version)
     view.with_operations = request.include_topic_authorized_operations
@@ -59,15 +60,36 @@ def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
         topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics
     ):
         return _refused(request)
-    ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
+    ids = list(dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID))
+    if not ids and any(topic.name is None for topic in request.topics):
+        return _refused(request)
+    names = list(dict.fromkeys(topic.name or "" for topic in request.topics))
+    if max(len(ids), len(names)) > NAMES_PER_SLICE:
+        return _look_up_in_slices(view, request, ids, names, context.broker)
     if ids:
         found, unknown = _by_id(view, ids)
         return _answer(view, request, found, before=unknown)
-    if any(topic.name is None for topic in request.topics):
-        return _refused(request)
-    names = dict.fromkeys(topic.name or "" for topic in request.topics)
     found, missing = _by_name(view, names, context.broker, request.allow_auto_topic_creation)
     return _answer(view, request, found, after=missing)
+
+
+async def _look_up_in_slices(
+    view: TopicView, request: MetadataRequest, ids: Sequence[bytes], names: Sequence[str], broker: Broker
+) -> MetadataResponse:
+    """The same for very many ids or names."""
+    found: list[TopicState] = []
+    missing: list[MetadataResponseTopic] = []
+    for start in range(0, len(ids or names), NAMES_PER_SLICE):
+        piece = slice(start, start + NAMES_PER_SLICE)
+        if ids:
+            more, absent = _by_id(view, ids[piece])
+        else:
+            more, absent = _by_name(view, names[piece], broker, request.allow_auto_topic_creation)
+        found += more
+        missing += absent
+        await trio.lowlevel.checkpoint()
+    answer = _answer(view, request, found, before=missing if ids else (), after=() if ids else missing)
+    return answer if isinstance(answer, MetadataResponse) else await answer
 
 
 class TopicView:

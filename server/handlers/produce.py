@@ -18,7 +18,7 @@ are served one after the other, so a producer's order is kept.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
+PARTITIONS_PER_TURN = 500
 TRANSACTIONAL_FLAG = 0x10
 _MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
 
@@ -72,6 +73,8 @@ def produce(
     request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
     appending = Appending(request, context)
+    if sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_PER_TURN:
+        return appending.append_in_turns()
     appending.append_all()
     return appending.rest() if appending.is_unfinished else appending.response()
 
@@ -97,15 +100,34 @@ class Appending:
 
     def append_all(self) -> None:
         """Append what can be appended at once; copy what must be checked in a thread."""
+        append = self._append_or_refuse()
+        for topic in self._request.topic_data:
+            self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
+
+    def append_in_turns(self) -> Coroutine[Any, Any, ProduceResponse | None]:
+        """The same for a great many partitions, giving way between pieces; copies all records first."""
+        for topic in self._request.topic_data:
+            for data in topic.partition_data:
+                data.records = None if data.records is None else memoryview(bytearray(data.records))
+        return self._append_in_turns()
+
+    async def _append_in_turns(self) -> ProduceResponse | None:
+        append = self._append_or_refuse()
+        for topic in self._request.topic_data:
+            answers: list[PartitionProduceResponse] = []
+            self._answer_topic(topic, answers)
+            for start in range(0, len(topic.partition_data), PARTITIONS_PER_TURN):
+                piece = topic.partition_data[start : start + PARTITIONS_PER_TURN]
+                answers += [append(topic, data) for data in piece]
+                await trio.lowlevel.checkpoint()
+        return await self.rest() if self.is_unfinished else self.response()
+
+    def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
         request = self._request
-        append = self._append
-        if request.transactional_id is None and _holds_transactional(request):
-            append = self._refuse
-        for topic in request.topic_data:
-            answers = [append(topic, data) for data in topic.partition_data]
-            self._topics.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-            )
+        return self._refuse if request.transactional_id is None and _holds_transactional(request) else self._append
+
+    def _answer_topic(self, topic: TopicProduceData, answers: list[PartitionProduceResponse]) -> None:
+        self._topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
 
     def _refuse(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
