@@ -40,7 +40,9 @@ class Broker:
         overrides = [part for name, value in settings.items() for part in ("--override", f"{name}={value}")]
         with open(self.directory / "stderr.log", "a") as errors:
             command = [*ottla_command(), "start", *overrides]
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=ordinary_environment()
+            )
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if found := re.search(r"listening on \S*?127\.0\.0\.1:(\d+)", line):
@@ -74,6 +76,11 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of all threads of a process so far, in clock ticks of usually 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+def ordinary_environment() -> dict[str, str]:
+    """As people have it: Python keeps what it has compiled, which some development machines forbid it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def ottla_command() -> list[str]:

@@ -23,7 +23,7 @@ from ottla.wire.errors import ProtocolViolation
 RESULTS = Path(__file__).resolve().parent.parent / ".cache" / "benchmarks" / "figures.json"
 
 # One module each, in the order of the table.
-PARTS = ("startup", "replays", "librdkafka", "connections", "topics")
+PARTS = ("startup", "replays", "librdkafka", "connections", "demanding", "topics")
 
 
 FAILURES = (OSError, RuntimeError, subprocess.SubprocessError, ProtocolViolation)
