@@ -79,13 +79,13 @@ def fetch(topic_id: bytes, count: int) -> FetchRequest:
 
 def produce(batch: bytes, count: int) -> ProduceRequest:
     partitions = [PartitionProduceData(index=0, records=memoryview(batch)) for _ in range(count)]
-    return ProduceRequest(
-        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=TOPIC, partition_data=partitions)]
-    )
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=TOPIC, partition_data=partitions)])
 
 
 def exploding() -> bytes:
-    return encode_batch((Record(offset, 0, None, b"0" * 1000) for offset in range(60_000)), compression=Compression.ZSTD)
+    return encode_batch(
+        (Record(offset, 0, None, b"0" * 1000) for offset in range(60_000)), compression=Compression.ZSTD
+    )
 
 
 def describe_configs(count: int) -> DescribeConfigsRequest:
