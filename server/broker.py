@@ -92,6 +92,7 @@ class Broker:
         self.producer_ids = ProducerIdManager(
             ProducerIdBlocks(self.coordination, config.node_id).allocate_block, trio.Lock()
         )
+        self.configs.on_change(self._take_up_settings)
         self.fetch_sessions = FetchSessionCache(
             config.replication.max_incremental_fetch_session_cache_slots, lambda: random.randint(1, INT_MAX)
         )
@@ -104,6 +105,9 @@ class Broker:
     @property
     def node_id(self) -> int:
         return self.configs.started_with.node_id
+
+    def _take_up_settings(self, changed: BrokerConfig) -> None:
+        self.replicas.config = changed.replication
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -54,8 +54,6 @@ class Listener:
         self.connections: set[Connection] = set()
         self._socket = sock
         self._idle_seconds = config.connections_max_idle_ms / 1000
-        self._connections_max = config.max_connections
-        self._connections_per_ip_max = config.max_connections_per_ip
         self._per_ip: Counter[str] = Counter()
 
     @property
@@ -92,7 +90,8 @@ class Listener:
 
     def _welcome(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
         host = host.removeprefix("::ffff:")
-        if len(self.connections) >= self._connections_max or self._per_ip[host] >= self._connections_per_ip_max:
+        limits = self.broker.config.server
+        if len(self.connections) >= limits.max_connections or self._per_ip[host] >= limits.max_connections_per_ip:
             logger.warning("refusing a connection of %s: max.connections or max.connections.per.ip is reached", host)
             sock.close()
             return
