@@ -50,15 +50,18 @@ clean:  ## remove what was built and downloaded
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/bin/python:
-	$(PYTHON) -m venv .venv || { rm -rf .venv; echo "make: needs Python 3.11 or newer with venv \
+	@echo "making the virtual environment .venv"
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "make: needs Python 3.11 or newer with venv \
 	(Debian: apt-get install python3-venv)" >&2; exit 1; }
 
 .venv/.ready-to-start: pyproject.toml wire/_native.c | .venv/bin/python
-	$(PIP) install -e .
+	@echo "installing ottla into .venv"
+	@$(PIP) install -e .
 	@touch $@
 
 .venv/.ready-to-test: pyproject.toml wire/_native.c | .venv/bin/python
-	$(PIP) install -e '.[test,spark]'
+	@echo "installing ottla and what its tests need into .venv"
+	@$(PIP) install -e '.[test,spark]'
 	@touch $@ .venv/.ready-to-start
 
 $(CACHE)/jars/%/.ready: %/pom.xml

@@ -123,6 +123,9 @@ def is_ottla(broker) -> bool:
     return isinstance(broker, OttlaProcess)
 
 
+KEEP_EVERYTHING = {"retention.ms": "-1"}
+
+
 # --- names, topics and waiting ----------------------------------------------------------------------------------------
 
 
@@ -154,8 +157,8 @@ def make_topic(bootstrap: str, unique: Callable[[str], str]) -> Callable[..., st
 
 @pytest.fixture
 def topic(make_topic: Callable[..., str]) -> str:
-    """A new topic with one partition."""
-    return make_topic()
+    """A new topic with one partition, which keeps records of long ago: retention takes them away at its first look."""
+    return make_topic(configs=KEEP_EVERYTHING)
 
 
 @pytest.fixture(scope="session", name="wait_until")

@@ -92,7 +92,8 @@ def test_admin_topics(scenario, unique):
     }
 
 
-def test_admin_configs(scenario, topic):
+def test_admin_configs(scenario, make_topic):
+    topic = make_topic()
     assert scenario("configs", topic) == {
         "default": "604800000 DEFAULT_CONFIG",
         "set": "4000 DYNAMIC_TOPIC_CONFIG",

@@ -213,7 +213,10 @@ class Member:
     """A group member that polls in a thread of its own."""
 
     def __init__(self, new_consumer, topic, options):
-        self.consumer = new_consumer(topic, **options)
+        self.consumer = new_consumer(**options)
+        # A leader that does not know the topic's partitions yet assigns none and may stay stuck, with any broker.
+        assert self.consumer.partitions_for_topic(topic)
+        self.consumer.subscribe([topic])
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.poll)
 
@@ -256,7 +259,8 @@ def test_admin_creates_describes_grows_and_deletes_topics(admin, unique):
         admin.delete_topics([name])
 
 
-def test_admin_reads_and_alters_configs(admin, topic):
+def test_admin_reads_and_alters_configs(admin, make_topic):
+    topic = make_topic()
     def config(name):
         described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
         entry = described["topic"][topic][name]

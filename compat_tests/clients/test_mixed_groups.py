@@ -44,8 +44,11 @@ class KafkaPython(Member):
 
         assignors = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
         options = {"bootstrap_servers": self.bootstrap, "group_id": self.group, "heartbeat_interval_ms": 100}
-        consumer = KafkaConsumer(self.topic, partition_assignment_strategy=[assignors[self.strategy]], **options)
+        consumer = KafkaConsumer(partition_assignment_strategy=[assignors[self.strategy]], **options)
         with contextlib.closing(consumer):
+            # A leader that does not know the topic's partitions yet assigns none and may stay stuck, with any broker.
+            assert consumer.partitions_for_topic(self.topic)
+            consumer.subscribe([self.topic])
             while not self.stopping.is_set():
                 consumer.poll(timeout_ms=50)
                 self.assignment = {partition.partition for partition in consumer.assignment()}

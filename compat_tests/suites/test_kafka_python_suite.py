@@ -50,16 +50,26 @@ def test_every_test_of_the_suite_is_on_the_list(suite: Path) -> None:
     assert collected == set(expected())
 
 
+def failures(suite: Path, bootstrap: str, report: Path, tests: list[str]) -> tuple[list[str], str]:
+    """The tests that do not pass, and what was printed."""
+    printed = run_pytest(suite, bootstrap, "--timeout=60", f"--junitxml={report}", *tests)
+    assert report.exists(), printed[-6000:]
+    passed = [
+        f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}"
+        for case in ElementTree.parse(report).iter("testcase")
+        if not {"failure", "error", "skipped"} & {child.tag for child in case}
+    ]
+    return sorted(set(tests) - set(passed)), printed[-12000:]
+
+
 def test_the_suite_passes(suite: Path, start_broker, tmp_path: Path) -> None:
     # A broker of its own, because one of its tests wants advertised.listeners to be a static setting.
     port = free_port()
     bootstrap = start_broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}, port=port).bootstrap
     wanted = [test for test, verdict in expected().items() if verdict == "pass"]
-    report = tmp_path / "report.xml"
-    printed = run_pytest(suite, bootstrap, "--timeout=60", f"--junitxml={report}", *wanted)
-    assert report.exists(), printed[-6000:]
-    passed = failed = 0
-    for case in ElementTree.parse(report).iter("testcase"):
-        bad = {"failure", "error", "skipped"} & {child.tag for child in case}
-        failed, passed = failed + bool(bad), passed + (not bad)
-    assert (passed, failed) == (len(wanted), 0), printed[-12000:]
+    failed, printed = failures(suite, bootstrap, tmp_path / "first.xml", wanted)
+    if failed:
+        # A second try for a few, because its consumer may get stuck with any broker: see test_kafka_python.py.
+        assert len(failed) <= 2, printed
+        failed, printed = failures(suite, bootstrap, tmp_path / "second.xml", failed)
+    assert not failed, printed

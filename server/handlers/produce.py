@@ -68,6 +68,10 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
+_checks_in_threads = trio.CapacityLimiter(2)
+"""Few, because each may hold a hundred megabytes of decompressed records, and one for every core helps nobody."""
+
+
 @handles(ProduceRequest)
 def produce(
     request: ProduceRequest, context: RequestContext
@@ -206,7 +210,9 @@ class Appending:
         view = memoryview(records)
         try:
             check = partial(partition.log.check_produced, view, now_ms=self._context.now_ms)
-            checked = await trio.to_thread.run_sync(check)
+            checked = await trio.to_thread.run_sync(_outcome, check, limiter=_checks_in_threads)
+            if isinstance(checked, KafkaError):
+                raise checked
             info = partition.append_as_leader(
                 view, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked
             )
@@ -298,3 +304,15 @@ def _set_error(answer: PartitionProduceResponse, code: ErrorCode) -> None:
     answer.error_code = code
     answer.base_offset = NO_OFFSET
     answer.log_append_time_ms = answer.log_start_offset = -1
+
+
+def _outcome(check: Callable[[], CheckedRecords]) -> CheckedRecords | KafkaError:
+    """The checked records or why they are refused, as a value: its frames would keep what was decompressed alive.
+
+    An error that is raised across threads is part of a reference cycle, and collections of old garbage are rare.
+    """
+    try:
+        return check()
+    except KafkaError as error:
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
