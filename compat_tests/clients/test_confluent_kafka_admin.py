@@ -101,6 +101,7 @@ def topic_configs(admin, topic):
 
 def test_topic_configs_are_altered_one_by_one(admin, make_topic):
     topic = make_topic()
+
     def alter(name, value, operation):
         entry = ConfigEntry(name, value, incremental_operation=operation)
         only(admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]))

@@ -261,6 +261,7 @@ def test_admin_creates_describes_grows_and_deletes_topics(admin, unique):
 
 def test_admin_reads_and_alters_configs(admin, make_topic):
     topic = make_topic()
+
     def config(name):
         described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
         entry = described["topic"][topic][name]

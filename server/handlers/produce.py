@@ -44,6 +44,7 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.log.partition_log import AppendInfo
+    from ottla.replication.log.validator import CheckedRecords
     from ottla.replication.partition import Partition
 
 ADMIN_CLIENT_ID = "__admin_client"
