@@ -123,10 +123,9 @@ def is_ottla(broker) -> bool:
     return isinstance(broker, OttlaProcess)
 
 
-KEEP_EVERYTHING = {"retention.ms": "-1"}
-
-
 # --- names, topics and waiting ----------------------------------------------------------------------------------------
+
+KEEP_EVERYTHING = {"retention.ms": "-1"}
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def produce(bootstrap, topic, values, **settings):
 
 def test_segments_and_their_indexes_pass_kafkas_own_check(start_broker, make_topic, dump):
     broker = start_broker()
-    topic = make_topic(servers=broker.bootstrap, configs={"segment.bytes": str(SEGMENT_BYTES)})
+    topic = make_topic(servers=broker.bootstrap, configs={"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"})
     produce(broker.bootstrap, topic, [b"v%04d" % i * 1000 for i in range(400)])
     produce(broker.bootstrap, topic, [b"z%04d" % i * 100 for i in range(50)], **{"compression.type": "zstd"})
     broker.stop()
@@ -55,7 +55,7 @@ def test_segments_and_their_indexes_pass_kafkas_own_check(start_broker, make_top
 
 def test_producer_snapshots_are_readable(start_broker, make_topic, dump):
     broker = start_broker()
-    topic = make_topic(servers=broker.bootstrap)
+    topic = make_topic(servers=broker.bootstrap, configs={"retention.ms": "-1"})
     produce(broker.bootstrap, topic, [b"x"] * 7, **{"enable.idempotence": True})
     broker.stop()
     printed = dump(files=(broker.data_dir / f"{topic}-0").glob("*.snapshot"))
@@ -81,7 +81,7 @@ def test_committed_offsets_are_kafkas_own_records(start_broker, make_topic, dump
 
 def test_the_small_files_beside_the_logs(start_broker, make_topic):
     broker = start_broker()
-    topic = make_topic(servers=broker.bootstrap)
+    topic = make_topic(servers=broker.bootstrap, configs={"retention.ms": "-1"})
     produce(broker.bootstrap, topic, [b"x"] * 3)
     assert (broker.data_dir / ".lock").exists()
     broker.stop()

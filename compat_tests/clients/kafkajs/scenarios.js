@@ -117,7 +117,7 @@ const scenarios = {
     await admin.connect()
     const created = await admin.createTopics({
       waitForLeaders: true,
-      topics: [{ topic, numPartitions: 2, replicationFactor: 1, configEntries: [{ name: 'retention.ms', value: '9000' }] }]
+      topics: [{ topic, numPartitions: 2, replicationFactor: 1, configEntries: [{ name: 'retention.ms', value: '-1' }] }]
     })
     const again = await admin.createTopics({ topics: [{ topic, numPartitions: 2, replicationFactor: 1 }] })
     await admin.createPartitions({ topicPartitions: [{ topic, count: 3 }] })
