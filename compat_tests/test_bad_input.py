@@ -44,6 +44,7 @@ PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 NONE, CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, OFFSET_OUT_OF_RANGE, UNKNOWN_SERVER_ERROR = 0, 2, 3, 1, -1
 INVALID_TOPIC_EXCEPTION, INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, INVALID_REQUIRED_ACKS = 17, 24, 26, 21
 INVALID_TIMESTAMP, UNSUPPORTED_VERSION, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE_NUMBER = 32, 35, 42, 45
+POLICY_VIOLATION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR = 44, 37, 38
 INVALID_PRODUCER_EPOCH, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD, MESSAGE_TOO_LARGE = 47, 76, 87, 10
 
 
@@ -506,6 +507,24 @@ def test_absurd_join_parameters(peer, unique, wait_until, fields, code):
         "protocols": [protocol(version=2, name="range", metadata=b"")],
     }
     assert peer.call("JoinGroup", 2, **(usual | fields)).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("count", "replicas", "code"),
+    [
+        (10_001, 1, POLICY_VIOLATION),
+        (INT32_MAX, 1, POLICY_VIOLATION),
+        (0, 1, INVALID_PARTITIONS),
+        (-2, 1, INVALID_PARTITIONS),
+        (1, 0, INVALID_REPLICATION_FACTOR),
+        (1, 32767, INVALID_REPLICATION_FACTOR),
+    ],
+)
+def test_absurd_topics_are_not_created(peer, unique, count, replicas, code):
+    new = {"num_partitions": count, "replication_factor": replicas, "assignments": [], "configs": []}
+    topic = message_class("CreateTopicsRequest").CreatableTopic(version=5, name=unique("topic"), **new)
+    answer = peer.call("CreateTopics", 5, topics=[topic], timeout_ms=10_000, validate_only=False)
+    assert answer.topics[0].error_code == code
 
 
 # --- slowness, silence and numbers of peers ---------------------------------------------------------------------------
