@@ -9,7 +9,7 @@ CACHE := .cache
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Every pom.xml names jars that a test needs; each gets its own folder of jars: .cache/jars/<folder of the pom>/.
-POMS := $(wildcard compat_tests/clients/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml)
+POMS := $(wildcard compat_tests/apache/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml)
 JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(POMS))
 NODE_MODULES := $(CACHE)/node/node_modules/.ready
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready

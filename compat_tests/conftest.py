@@ -3,8 +3,7 @@
 The broker is `python -m ottla start` unless the environment says otherwise, so that every test can be proven against
 Apache Kafka before Ottla is blamed:
 
-    OTTLA_COMPAT_BROKER=kafka               start Apache Kafka (from the jars of clients/java/pom.xml) wherever a test
-                                            would start Ottla
+    OTTLA_COMPAT_BROKER=kafka               start Apache Kafka 4.3 wherever a test would start Ottla
     OTTLA_COMPAT_BOOTSTRAP=127.0.0.1:9092   use this running broker; tests that stop and start brokers are skipped
 
 A client that is not on this machine is a skip that pytest counts. Under CI=true every skip in this folder is a failure.
@@ -23,12 +22,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
-JARS = CACHE / "jars" / "compat_tests" / "clients" / "java"
 NODE_MODULES = CACHE / "node" / "node_modules"
 IN_CI = os.environ.get("CI") == "true"
 
 sys.path.insert(0, str(ROOT))  # pytest's importlib mode leaves it off
-from compat_tests.support.brokers import BrokerProcess, KafkaProcess, OttlaProcess, RunningBroker, wait_until
+from compat_tests.apache.brokers import ApacheKafka, ApacheKafka3, ApacheKafka4, jars
+from compat_tests.support.brokers import BrokerProcess, OttlaProcess, RunningBroker, wait_until
 
 # --- a missing client: skip here, failure in CI -----------------------------------------------------------------------
 
@@ -77,7 +76,7 @@ def _need(thing: Path | str | None, what: str) -> str:
 
 def _new_process(directory: Path, settings: dict[str, str]) -> BrokerProcess:
     if os.environ.get("OTTLA_COMPAT_BROKER") == "kafka":
-        return KafkaProcess(directory, settings, jars=Path(_need(JARS, "Apache Kafka")))
+        return ApacheKafka4(directory, settings)
     return OttlaProcess(directory, settings)
 
 
@@ -110,6 +109,44 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
         directory.mkdir()
         processes.append(_new_process(directory, settings or {}))
         processes[-1].port = port
+        return processes[-1].start()
+
+    yield start
+    for process in processes:
+        process.stop()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """Apache Kafka 4.3 beside the broker under test, shared: use topics and groups of your own."""
+    kafka = ApacheKafka4(tmp_path_factory.mktemp("apache_kafka_4"), {})
+    yield kafka.start()
+    kafka.stop()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """Apache Kafka 3.9 with its ZooKeeper, shared in the same way."""
+    kafka = ApacheKafka3(tmp_path_factory.mktemp("apache_kafka_3"), {})
+    yield kafka.start()
+    kafka.stop()
+
+
+@pytest.fixture
+def start_apache_kafka(tmp_path: Path) -> Iterator[Callable[..., ApacheKafka]]:
+    """Starts one of the test's own: `start_apache_kafka(ApacheKafka3, {"log.retention.ms": "1000"})`.
+
+    `directory` names a folder whose subfolder `data` is opened in place.
+    """
+    processes: list[ApacheKafka] = []
+
+    def start(
+        kind: type[ApacheKafka], settings: dict[str, str] | None = None, directory: Path | None = None
+    ) -> ApacheKafka:
+        if directory is None:
+            directory = tmp_path / f"apache-kafka-{len(processes)}"
+            directory.mkdir()
+        processes.append(kind(directory, settings or {}))
         return processes[-1].start()
 
     yield start
@@ -205,5 +242,4 @@ def java() -> list[str]:
     """The java command up to the class name, with Kafka's clients and tools on the class path."""
     # A short-lived JVM is slowed down by its optimizing compiler and its parallel collector.
     fast_start = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m"]
-    jars = Path(_need(JARS / ".ready", "kafka-tools")).parent
-    return [_need(shutil.which("java"), "java"), *fast_start, "-cp", f"{jars}/*"]
+    return ["java", *fast_start, "-cp", f"{jars('kafka_4')}/*"]

@@ -43,14 +43,17 @@ class KafkaPython(Member):
         from kafka.coordinator.assignors.range import RangePartitionAssignor
 
         assignors = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
+        # A poll that runs out while kafka-python commits before a rebalance leaves it stuck, with any broker: nothing is
+        # committed here, and polls are long beside the work of a rebalance.
         options = {"bootstrap_servers": self.bootstrap, "group_id": self.group, "heartbeat_interval_ms": 100}
+        options["enable_auto_commit"] = False
         consumer = KafkaConsumer(partition_assignment_strategy=[assignors[self.strategy]], **options)
         with contextlib.closing(consumer):
             # A leader that does not know the topic's partitions yet assigns none and may stay stuck, with any broker.
             assert consumer.partitions_for_topic(self.topic)
             consumer.subscribe([self.topic])
             while not self.stopping.is_set():
-                consumer.poll(timeout_ms=50)
+                consumer.poll(timeout_ms=500)
                 self.assignment = {partition.partition for partition in consumer.assignment()}
 
 

@@ -1,10 +1,8 @@
-"""Broker processes for tests: Ottla, or Apache Kafka to prove a test with."""
+"""Broker processes for tests: what every kind has in common, and Ottla. Apache Kafka is in compat_tests/apache."""
 
-import contextlib
 import itertools
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -106,51 +104,6 @@ class OttlaProcess(BrokerProcess):
     def address(self, log: str) -> tuple[str, int] | None:
         found = re.search(r"listening on (?:\w+://)?([\w.]+):(\d+)", log)
         return (found[1], int(found[2])) if found else None
-
-
-class KafkaProcess(BrokerProcess):
-    """Apache Kafka in KRaft mode, one node."""
-
-    clean_exit_status = 143
-
-    def __init__(self, directory: Path, settings: dict[str, str], *, jars: Path) -> None:
-        super().__init__(directory, settings)
-        self.jars = jars
-
-    def command(self) -> list[str]:
-        self.port = self.port or free_port()
-        controller_port = free_port()
-        node_id = self.settings["node.id"]
-        properties = {
-            "process.roles": "broker,controller",
-            "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(self.data_dir),
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
-        } | self.settings
-        config = self.directory / "server.properties"
-        config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{self.jars}/*"]
-        if not self.data_dir.exists():
-            tool = ["kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]
-            subprocess.run(java + tool, check=True, capture_output=True)
-        return [*java, "kafka.Kafka", str(config)]
-
-    def address(self, log: str) -> tuple[str, int] | None:
-        # Without a logging back end Kafka says nothing: ask the port. The listener opens when the broker is ready.
-        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), timeout=1):
-            return self.host, self.port
-        return None
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 class RunningBroker:

@@ -1,0 +1,199 @@
+"""Apache Kafka itself, started as its own scripts start it: 4.3 with KRaft, and 3.9 with a ZooKeeper of its own.
+
+The jars come from Maven Central (`make setup`, once, into .cache/jars/compat_tests/apache/). Everything listens on free
+ports of the loopback interface, lives in the folder it is given, and dies with the process that started it.
+"""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compat_tests.support.brokers import BrokerProcess, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+JARS = ROOT / ".cache" / "jars" / "compat_tests" / "apache"
+
+# The heap and the collector of kafka-server-start.sh and kafka-run-class.sh.
+HEAP = ("-Xmx1G", "-Xms1G")
+COLLECTOR = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+JVM = ("-server", *COLLECTOR, "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15", "-Djava.awt.headless=true")
+
+LOG4J = """\
+log4j.rootLogger=WARN, stdout
+log4j.appender.stdout=org.apache.log4j.ConsoleAppender
+log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
+log4j.appender.stdout.layout.ConversionPattern=%d %p %m (%c)%n
+"""
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+# One node has to hold what Kafka would spread over three.
+ALONE = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+ALONE_4 = {"share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1"}
+
+
+def jars(release: str) -> Path:
+    """The folder of a release's jars ("kafka_4" or "kafka_3"); without them the test is skipped, and says why."""
+    folder = JARS / release
+    if not (folder / ".ready").exists():
+        pytest.skip(
+            f"Apache Kafka's jars are not in {folder.relative_to(ROOT)}: `make setup` fetches them from Maven Central"
+            " with mvn, which needs the network once"
+        )
+    if shutil.which("java") is None:
+        pytest.skip("java is not on this machine: `make setup` installs it")
+    return folder
+
+
+def version(release: str) -> str:
+    """The exact version of a release, as its broker's jar names it: "4.3.1"."""
+    return next(jars(release).glob("kafka_2.13-*.jar")).stem.removeprefix("kafka_2.13-")
+
+
+def write_properties(path: Path, properties: dict[str, str]) -> Path:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return path
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def accepts_connections(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+        return True
+    return False
+
+
+def bound_to_us() -> list[str]:
+    """A prefix for commands: the kernel kills them when the thread that started them is no more."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+
+
+class ApacheKafka(BrokerProcess):
+    """One node of Apache Kafka. `heap` replaces the 1 GB of its start script."""
+
+    clean_exit_status = 143
+    release: str
+
+    def __init__(self, directory: Path, settings: dict[str, str], *, heap: tuple[str, ...] = HEAP) -> None:
+        super().__init__(directory, settings)
+        self.jars = jars(self.release)
+        self.heap = heap
+
+    def java(self, *options: str) -> list[str]:
+        log4j = self.directory / "log4j.properties"
+        log4j.write_text(LOG4J)
+        logging = f"-Dlog4j.configuration=file:{log4j}"
+        return [*bound_to_us(), "java", *self.heap, *JVM, *options, logging, "-cp", f"{self.jars}/*"]
+
+    def command(self) -> list[str]:
+        self.port = self.port or free_port()
+        listener = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.data_dir)}
+        config = self.directory / "server.properties"
+        write_properties(config, ALONE | listener | self.properties(listener["listeners"]) | self.settings)
+        self.prepare(config)
+        return [*self.java(), "kafka.Kafka", str(config)]
+
+    def properties(self, listener: str) -> dict[str, str]:
+        """What this release needs beside what both need."""
+        raise NotImplementedError
+
+    def prepare(self, config: Path) -> None:
+        """What has to be there before the broker starts."""
+
+    def address(self, log: str) -> tuple[str, int] | None:
+        # The listener opens when the broker is ready for clients.
+        return (self.host, self.port) if accepts_connections(self.host, self.port) else None
+
+
+class ApacheKafka4(ApacheKafka):
+    """KRaft: broker and controller in one process, formatted on first use."""
+
+    release = "kafka_4"
+
+    def properties(self, listener: str) -> dict[str, str]:
+        controller = f"127.0.0.1:{free_port()}"
+        return ALONE_4 | {
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": f"{self.settings['node.id']}@{controller}",
+            "listeners": f"{listener},CONTROLLER://{controller}",
+            "advertised.listeners": listener,
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        }
+
+    def prepare(self, config: Path) -> None:
+        if not (self.data_dir / "meta.properties").exists():
+            tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
+            subprocess.run([*self.java(), *tool], check=True, capture_output=True)
+
+
+class ApacheKafka3(ApacheKafka):
+    """ZooKeeper mode; the ZooKeeper it needs runs and stops with it, unless the settings name another."""
+
+    release = "kafka_3"
+
+    def __init__(self, directory: Path, settings: dict[str, str], **options: Any) -> None:
+        super().__init__(directory, {"broker.id": settings.get("node.id", "0")} | settings, **options)
+        # KRaft's name for broker.id, which `support.brokers.SETTINGS` has.
+        self.settings.pop("node.id", None)
+        self.zookeeper: ZooKeeper | None = None
+
+    def properties(self, listener: str) -> dict[str, str]:
+        if "zookeeper.connect" in self.settings:
+            return {}
+        if self.zookeeper is None:
+            self.zookeeper = ZooKeeper(self.directory / "zookeeper", self.java)
+        self.zookeeper.start()
+        return {"zookeeper.connect": self.zookeeper.address}
+
+    def stop(self) -> None:
+        try:
+            super().stop()
+        finally:
+            if self.zookeeper is not None:
+                self.zookeeper.stop()
+
+
+class ZooKeeper:
+    """One Apache ZooKeeper server, from the jars that come with Kafka 3.9."""
+
+    def __init__(self, directory: Path, java: Callable[..., list[str]]) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.java = java
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            return
+        self.port = self.port or free_port()
+        properties = {"dataDir": str(self.directory / "data"), "clientPort": str(self.port)}
+        properties |= {"clientPortAddress": "127.0.0.1", "admin.enableServer": "false", "tickTime": "500"}
+        config = write_properties(self.directory / "zookeeper.properties", properties)
+        command = [*self.java("-Xmx128m", "-Xms32m"), "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
+        with (self.directory / "log.txt").open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        wait_until(lambda: accepts_connections("127.0.0.1", self.port), "ZooKeeper listens")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
