@@ -15,7 +15,7 @@ NODE_MODULES := $(CACHE)/node/node_modules/.ready
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help start test lint bench setup packages clean
+.PHONY: help start test lint bench golden setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -26,6 +26,9 @@ start: .venv/.ready-to-start  ## run the broker (installs it first)
 
 test: setup lint  ## check and test everything, with every client
 	$(BIN)/python -m pytest $(ARGS)
+
+golden: setup  ## ask Apache Kafka anew what the golden answers are
+	OTTLA_RECORD_GOLDEN=1 $(BIN)/python -m pytest compat_tests/differential $(ARGS)
 
 lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/ruff check

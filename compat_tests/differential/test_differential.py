@@ -1,0 +1,59 @@
+"""Every scenario in every version: what Ottla answers beside what Apache Kafka answered, field by field.
+
+make golden                                    ask Apache Kafka 4.3 and 3.9 anew, and compare with that
+make golden ARGS="-k fetch"                    some of it
+"""
+
+import importlib
+from pathlib import Path
+
+import pytest
+from compat_tests.apache import brokers
+from compat_tests.differential import golden
+from compat_tests.differential.allowed import ALLOWED
+from compat_tests.differential.comparison import differences
+from compat_tests.differential.conftest import RECORDS
+from compat_tests.differential.conversation import SCENARIOS, release_for
+
+HERE = Path(__file__).resolve().parent
+for module in sorted((HERE / "scenarios").glob("*.py")):
+    importlib.import_module(f"compat_tests.differential.scenarios.{module.stem}")
+
+needed = set()
+compared = set()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_ottla_answers_as_apache_kafka(scenario, address_of):
+    if RECORDS:
+        golden.write(
+            scenario.id, {version: told_by_kafka(scenario, version, address_of) for version in scenario.versions}
+        )
+    told = golden.read(scenario.id)
+    assert set(told) == set(scenario.versions), "the versions of this scenario changed: `make golden`"
+    ottla = address_of("ottla", scenario.settings)
+    unexpected = []
+    for version in scenario.versions:
+        for difference in differences(told[version].steps, scenario.tell(ottla, version)):
+            reasons = [allowed for allowed in ALLOWED if allowed.allows(scenario.id, difference)]
+            needed.update(reasons)
+            if not reasons:
+                unexpected.append(f"v{version} {difference}")
+    compared.add(scenario.id)
+    assert not unexpected, "\n".join(unexpected)
+
+
+def told_by_kafka(scenario, version, address_of):
+    release = release_for(scenario.subject, version)
+    steps = scenario.tell(address_of(release, scenario.settings), version)
+    return golden.Told(brokers.version(release), steps)
+
+
+def test_every_allowed_difference_is_one():
+    if compared == set(SCENARIOS):  # only then: it may be needed by a scenario that was not selected
+        assert [allowed for allowed in ALLOWED if allowed not in needed] == []
+
+
+def test_every_golden_file_has_its_scenario():
+    files = {f"{path.parent.name}/{path.stem}" for path in golden.FOLDER.glob("*/*.txt")}
+    assert files == set(SCENARIOS)
