@@ -8,9 +8,9 @@ A scenario is a function that is given a `Talk` and asks questions in terms of O
         talk.ask(list_offsets(topic, timestamp=-1))
 
 It is played once for every version of its subject that Ottla serves (`talk.version`, which `ask` uses for the subject's
-requests; others go out in the newest version), against Ottla and against Apache Kafka: 4.3 where it speaks that version,
-3.9 where only the older one does. What was answered becomes plain data in `talk.steps`. Whatever must differ between two
-runs is replaced there: names and member ids of this run, uuids, producer and session ids by the order in which they
+requests; others go out in the newest version that the telling's release of Kafka knows), against Ottla and against
+Apache Kafka: 4.3 where it speaks that version, 3.9 where only the older one does. What was answered becomes plain data
+in `talk.steps`. Whatever must differ between two runs is replaced there: names and member ids of this run, uuids, producer and session ids by the order in which they
 appear, the time of day, the port. All else is compared.
 """
 
@@ -55,8 +55,32 @@ def response_class(request: type[Message]) -> type[Message]:
     return found
 
 
-def newest(request: type[Message]) -> int:
-    return request.versions.last
+# What Apache Kafka 4.3 no longer parses and 3.9 still does, of the versions that Ottla serves (KIP-896).
+ONLY_IN_3 = {"ProduceRequest": VersionRange.parse("0-2"), "FetchRequest": VersionRange.parse("0-3")}
+# The newest versions that 3.9 knows, where 4.3 knows newer ones.
+NEWEST_IN_3 = {
+    "ProduceRequest": 11,
+    "FetchRequest": 17,
+    "ListOffsetsRequest": 9,
+    "MetadataRequest": 12,
+    "OffsetCommitRequest": 9,
+    "OffsetFetchRequest": 9,
+    "DescribeGroupsRequest": 5,
+    "DescribeLogDirsRequest": 4,
+    "DescribeClusterRequest": 1,
+}
+
+
+def release_for(subject: type[Message], version: int) -> str:
+    """The release of Apache Kafka that speaks this version: "kafka_4" or "kafka_3"."""
+    old = ONLY_IN_3.get(subject.__name__)
+    return "kafka_3" if old is not None and version in old else "kafka_4"
+
+
+def newest(request: type[Message], release: str = "kafka_4") -> int:
+    """The newest version that both Ottla and that release know."""
+    last = request.versions.last
+    return min(last, NEWEST_IN_3.get(request.__name__, last)) if release == "kafka_3" else last
 
 
 class Link:
@@ -138,13 +162,14 @@ class Talk:
         self.address = address
         self.subject = subject
         self.version = version
+        self.release = release_for(subject, version)
         self.steps: list[tuple[str, Any]] = []
         self.run = secrets.token_hex(4)
         self._plain = Plain(self.run, address[1])
         self._links: dict[str, Link] = {}
 
     def version_of(self, request: type[Message]) -> int:
-        return self.version if request is self.subject else newest(request)
+        return self.version if request is self.subject else newest(request, self.release)
 
     def link(self, name: str = "main") -> Link:
         """The connection of that name, made when it is first asked for."""
@@ -178,7 +203,7 @@ class Talk:
     def do(self, request: Message, version: int | None = None, *, of: str = "stage hand") -> Any:
         """The same without a word in the transcript: setting the scene, on a link of its own."""
         link = self.link(of)
-        link.send(request, newest(type(request)) if version is None else version)
+        link.send(request, newest(type(request), self.release) if version is None else version)
         link.sent.pop()
         return link.answer()
 
@@ -261,9 +286,6 @@ class Scenario(NamedTuple):
 
 SCENARIOS: dict[str, Scenario] = {}
 
-# What Apache Kafka 4.3 no longer parses and 3.9 still does, of the versions that Ottla serves (KIP-896).
-ONLY_IN_3 = {"ProduceRequest": VersionRange.parse("0-2"), "FetchRequest": VersionRange.parse("0-3")}
-
 
 def scenario(
     subject: type[Message], versions: str | None = None, settings: dict[str, str] | None = None
@@ -284,9 +306,3 @@ def scenario(
         return play
 
     return register
-
-
-def release_for(subject: type[Message], version: int) -> str:
-    """The release of Apache Kafka that speaks this version: "kafka_4" or "kafka_3"."""
-    old = ONLY_IN_3.get(subject.__name__)
-    return "kafka_3" if old is not None and version in old else "kafka_4"
