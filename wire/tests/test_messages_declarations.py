@@ -35,7 +35,19 @@ ALL = pytest.mark.parametrize("cls", [*messages(), *EMBEDDED], ids=repr)
 def definition(cls: type[Struct], folder: str = "requests") -> dict[str, Any]:
     text = (DEFINITIONS / folder / f"{cls.__name__}.json").read_text()
     parsed: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    shared = {struct["name"]: struct["fields"] for struct in parsed.get("commonStructs", [])}
+    for field in parsed["fields"]:
+        put_in_place(field, shared)
     return parsed
+
+
+def put_in_place(field: dict[str, Any], shared: dict[str, list[dict[str, Any]]]) -> None:
+    """Give a field the fields of its struct where Kafka's definition says them once for several."""
+    name = field["type"].removeprefix("[]")
+    if name in shared:
+        field["fields"] = shared[name]
+    for inner in field.get("fields", []):
+        put_in_place(inner, shared)
 
 
 def common(left: VersionRange, right: VersionRange) -> VersionRange:

@@ -20,7 +20,16 @@ with warnings.catch_warnings(action="ignore"):  # it reads its definitions in a 
     from kafka.protocol.consumer import metadata as embedded
     from kafka.protocol.schemas.fields.codecs import BitField
 
-LACKING: dict[str, list[int]] = {}
+# What only brokers say to each other.
+BETWEEN_BROKERS = {
+    "LeaderAndIsr": range(8),
+    "StopReplica": range(5),
+    "UpdateMetadata": range(9),
+    "ControlledShutdown": range(4),
+    "AlterPartition": range(2, 4),
+    "AllocateProducerIds": range(1),
+}
+LACKING = {f"{name}{kind}": [*found] for name, found in BETWEEN_BROKERS.items() for kind in ("Request", "Response")}
 # kafka-python reads an ApiVersions answer that carries an error as version 0, whatever it is.
 SPECIAL: dict[str, dict[str, st.SearchStrategy[Any]]] = {"ApiVersionsResponse": {"error_code": st.just(0)}}
 
