@@ -11,7 +11,7 @@ Everything in this module waits for the disk and is called in a thread, or befor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -60,6 +60,7 @@ class FoundPartition(NamedTuple):
     name: str
     parsed: PartitionDirectory
     topic_id: bytes | None
+    path: str
 
 
 class OffsetCheckpoints(NamedTuple):
@@ -89,10 +90,13 @@ class HeldDirectory:
     def _in(self, name: str) -> str:
         return f"{self.log_directory.path}/{name}"
 
-    def settle(self, *, node_id: int, cluster_id: str, new_directory_id: Callable[[], bytes]) -> None:
-        """Make the directory this broker's, if it is nobody's yet."""
+    def settle(self, *, node_id: int, cluster_id: str) -> None:
+        """Make the directory this broker's, if it is nobody's yet.
+
+        Version 0 is what Kafka's brokers want to find that know of ZooKeeper; those of KRaft need a formatted directory.
+        """
         if self.meta is None:
-            self.meta = MetaProperties(1, node_id, cluster_id, new_directory_id())
+            self.meta = MetaProperties(0, node_id, cluster_id, None)
             self._storage.replace(self._in(META_PROPERTIES), encode_meta_properties(self.meta))
         elif self.meta.cluster_id not in (None, cluster_id):
             raise LogDirectoryProblem(
@@ -105,7 +109,7 @@ class HeldDirectory:
         for name in self._storage.names(self.path):
             parsed = parse_partition_directory(name)
             if parsed is not None and parsed.topic not in NOT_OURS and self._storage.is_directory(self._in(name)):
-                found.append(FoundPartition(name, parsed, self._topic_id(name)))
+                found.append(FoundPartition(name, parsed, self._topic_id(name), self._in(name)))
         return found
 
     def _topic_id(self, name: str) -> bytes | None:

@@ -197,7 +197,7 @@ class ReplicaManager:
     def _plan_loads(
         self, held: HeldDirectory, wanted: Mapping[tuple[str, int], HostedPartition], cluster_id: str
     ) -> LoadPlan:
-        held.settle(node_id=self.node_id, cluster_id=cluster_id, new_directory_id=self._new_uuid)
+        held.settle(node_id=self.node_id, cluster_id=cluster_id)
         return plan_loads(
             held,
             wanted,

@@ -34,7 +34,8 @@ from ottla.replication.controller import Controller
 from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.replication.manager import ReplicaManager
-from ottla.server.administration import TopicAdministration
+from ottla.server.administration import TopicAdministration, random_topic_id
+from ottla.server.adoption import adopt, find_cluster
 from ottla.server.configs import ConfigRepository
 from ottla.server.connection import Calls
 from ottla.server.coordination.embedded import EmbeddedCoordination
@@ -132,9 +133,20 @@ class Broker:
         await self.replicas.open()
         await trio.to_thread.run_sync(self.coordination.open)
         known_id = self.replicas.cluster_id
-        self.cluster.cluster_id = await settle_cluster_id(self.coordination, lambda: known_id or random_cluster_id())
+        self.cluster.cluster_id = await settle_cluster_id(
+            self.coordination, lambda: known_id or random_cluster_id(), self._adopt_what_is_there
+        )
         await take_over(self.coordination, self.controller, self.configs)
         await self.hosting.load(self.administration.hosted_partitions(), cluster_id=self.cluster.cluster_id)
+
+    async def _adopt_what_is_there(self) -> None:
+        """Take over what Apache Kafka left in the log directories, if it did."""
+        found = await trio.to_thread.run_sync(self.replicas.found_partitions)
+        if found:
+            directories = self.replicas.log_directories
+            cluster = await trio.to_thread.run_sync(find_cluster, directories, found, self.configs, random_topic_id)
+            await adopt(self.coordination, cluster, self.node_id)
+            logger.info("Took over %d topics that another broker wrote", len(cluster.topics))
 
     async def close(self) -> None:
         """Everything to disk, and the directories free for the next broker."""

@@ -8,7 +8,7 @@ Nothing else has to be repaired, because a topic exists exactly if its node does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from ottla.replication import znodes
 from ottla.replication.cluster_state import PartitionState, TopicState, is_internal_topic
@@ -29,13 +29,23 @@ from ottla.server.configs import ConfigRepository, Overrides
 OPERATIONS_PER_MULTI = 2_000
 
 
-async def settle_cluster_id(coordination: Coordination, make_cluster_id: Callable[[], str]) -> str:
-    """The cluster's id: the one in the tree, or a new one that is now there."""
+async def settle_cluster_id(
+    coordination: Coordination,
+    make_cluster_id: Callable[[], str],
+    fill: Callable[[], Awaitable[None]] | None = None,
+) -> str:
+    """The cluster's id: the one in the tree, or a new one that is now there.
+
+    `fill` puts what is known already into a tree that is new, which it is until it has a cluster id: a crash halfway
+    means that the next start fills it again.
+    """
     await _make_missing(coordination, znodes.PERSISTENT_PATHS)
     try:
         return znodes.decode_cluster_id((await coordination.get(znodes.CLUSTER_ID)).data)
     except NoNode:
         cluster_id = make_cluster_id()
+    if fill is not None:
+        await fill()
     try:
         await coordination.multi([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))])
     except NodeExists:

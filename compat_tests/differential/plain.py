@@ -23,6 +23,7 @@ class Plain:
     def __init__(self, run: str, port: int) -> None:
         self._run = run
         self._port = port
+        self._address = re.compile(rf":{port}(?!\d)")  # with its colon: other numbers contain the same digits
         self._stand_ins: dict[tuple[str, Any], str] = {}
 
     def of(self, data: Any, message: type[Struct] | None = None, version: int = 0) -> Any:
@@ -65,7 +66,7 @@ class Plain:
 
     def _text(self, text: str) -> str:
         text = MEMBER_ID.sub(lambda found: self._stand_in("id", found[0]), text)
-        return text.replace(f"-{self._run}", "").replace(str(self._port), "<port>")
+        return self._address.sub(":<port>", text.replace(f"-{self._run}", ""))
 
     def _number(self, value: Any) -> Any:
         """The time of day is everybody's own."""

@@ -16,7 +16,7 @@ def hold(storage: MemoryStorage, *paths: str, node_id: int = 1) -> list[HeldDire
 
 
 def settle(held: HeldDirectory, cluster_id: str = "cluster") -> None:
-    held.settle(node_id=1, cluster_id=cluster_id, new_directory_id=lambda: DIRECTORY_ID)
+    held.settle(node_id=1, cluster_id=cluster_id)
 
 
 def test_a_missing_directory_is_made_and_becomes_ours() -> None:
@@ -26,7 +26,7 @@ def test_a_missing_directory_is_made_and_becomes_ours() -> None:
     settle(held)
     held.release()
     (held,) = hold(storage)
-    assert held.meta == MetaProperties(1, 1, "cluster", DIRECTORY_ID)
+    assert held.meta == MetaProperties(0, 1, "cluster", None)
     settle(held)
 
 
