@@ -139,9 +139,7 @@ class ReplicaManager:
                 self.cluster_id = held.meta.cluster_id
 
     def _hold(self) -> list[HeldDirectory]:
-        return hold_directories(
-            self._paths, self._storage, node_id=self.node_id, open_files_max=self._open_files_max
-        )
+        return hold_directories(self._paths, self._storage, node_id=self.node_id, open_files_max=self._open_files_max)
 
     def found_partitions(self) -> list[FoundPartition]:
         """The partitions on disk, whether anybody knows of them or not; only before `load`."""
@@ -297,9 +295,7 @@ class ReplicaManager:
         counts[directory.path] += 1
         return directory
 
-    def _create_logs(
-        self, batch: Sequence[tuple[HostedPartition, LogDirectory]], made: list[PartitionLog]
-    ) -> None:
+    def _create_logs(self, batch: Sequence[tuple[HostedPartition, LogDirectory]], made: list[PartitionLog]) -> None:
         for each, directory in batch:
             made.append(
                 PartitionLog.create(
@@ -337,9 +333,7 @@ class ReplicaManager:
         if not log.log_directory.is_online:
             return
         try:
-            log.rename_directory(
-                marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
-            )
+            log.rename_directory(marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK))
         except KafkaError as error:
             logger.error("%s cannot be deleted: %s", log.directory, error)
             return
@@ -498,7 +492,9 @@ class ReplicaManager:
             slices = Slices()
             found: list[Cleanable] = []
             for partition in self.partitions():
-                each = None if partition.is_deleted else self._cleaner.look_at(partition.log, partition.last_stable_offset)
+                each = (
+                    None if partition.is_deleted else self._cleaner.look_at(partition.log, partition.last_stable_offset)
+                )
                 if each is not None:
                     found.append(each)
                 await slices.give_way()

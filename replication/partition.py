@@ -5,7 +5,8 @@ Theory
     answers NOT_LEADER_OR_FOLLOWER. Roles change by `make_leader` and `make_follower`, which carry the epochs the controller
     gave out; a change with an older `partition_epoch` than the present one is ignored.
 
-    The high watermark is the smallest of the offsets the in-sync replicas are sure to hold. What this replica is sure to
+    The high watermark is the smallest of the offsets the in-sync replicas are sure to hold; `followers` knows of the
+    others. What this replica is sure to
     hold is its log end offset, or, where the topic asks for it with flush.messages or flush.ms, only what has been synced
     to disk (`log.recovery_point`). So a forced flush needs no rule of its own: a record is committed, visible to consumers
     and acknowledged when the high watermark has passed it, and the high watermark waits for the disk. For acks=1 only this
@@ -36,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.replication.followers import Followers, IsEligible
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 from ottla.replication.log.log_reader import EMPTY
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
 NO_LEADER = -1
+LAG_TIME_MAX_MS = 30_000
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -81,9 +84,12 @@ class Partition:
     """A partition this broker has a log of; see the module's docstring."""
 
     __slots__ = (
+        "_is_eligible",
+        "_lag_ms",
         "_local_id",
         "_request_flush",
         "_watchers",
+        "followers",
         "high_watermark",
         "index",
         "is_deleted",
@@ -107,12 +113,16 @@ class Partition:
         local_id: int,
         high_watermark: int = 0,
         request_flush: Callable[[Partition], None] | None = None,
+        lag_ms: int = LAG_TIME_MAX_MS,
+        is_eligible: IsEligible = lambda broker, broker_epoch: True,
     ) -> None:
         self.topic = topic
         self.index = index
         self.log = log
         self._local_id = local_id
         self._request_flush = request_flush
+        self._lag_ms = lag_ms
+        self._is_eligible = is_eligible
         self._watchers: set[Watcher] | None = None
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
@@ -120,6 +130,7 @@ class Partition:
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        self.followers: Followers | None = None  # where this broker leads and is not the only replica
         self.min_isr = 0  # how many replicas must be in sync; never more than there are
         self.is_deleted = False
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
@@ -179,17 +190,26 @@ class Partition:
     # --- roles --------------------------------------------------------------------------------------------------------
 
     def make_leader(
-        self, *, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]
+        self,
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        now_ms: int = 0,
     ) -> bool:
-        """Lead from now on; returns whether this broker did not lead before."""
+        """Lead from now on; returns whether this broker did not lead before. Alone, it needs no time."""
         if partition_epoch < self.partition_epoch:
             return False
         is_new_leader = not self.is_leader
         self._set_replicas(replicas, isr)
+        self._set_followers()
         if leader_epoch > self.leader_epoch:
             self.leader_epoch = leader_epoch
             self.leader_epoch_start_offset = self.log.log_end_offset
             self.log.assign_epoch(leader_epoch, self.leader_epoch_start_offset)
+            if self.followers is not None:
+                self.followers.begin_epoch(self.leader_epoch_start_offset, is_new_leader=is_new_leader, now_ms=now_ms)
         self.partition_epoch = partition_epoch
         self.leader_id = self._local_id
         if self.log.is_flush_required and self.log.recovery_point < self.log.log_end_offset:
@@ -210,12 +230,21 @@ class Partition:
         self.leader_epoch_start_offset = -1
         self.partition_epoch = partition_epoch
         self._set_replicas(replicas, ())
+        self.followers = None
         self.notify_watchers()
         return is_new_epoch
 
     def _set_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
         self.replicas, self.isr = replicas, isr
         self.min_isr = min(self.log.config.min_insync_replicas, len(replicas))
+
+    def _set_followers(self) -> None:
+        if len(self.replicas) < 2:
+            self.followers = None
+            return
+        if self.followers is None:
+            self.followers = Followers(self._local_id, lag_ms=self._lag_ms, is_eligible=self._is_eligible)
+        self.followers.assign(self.replicas, self.isr)
 
     def mark_deleted(self) -> None:
         """The topic is gone; whoever still holds the partition gets errors."""
@@ -305,10 +334,11 @@ class Partition:
         return log.recovery_point if log.is_flush_required else log.log_end_offset
 
     def _advance_high_watermark(self) -> bool:
-        # The minimum over the ISR, which has no member but this replica as long as nobody follows.
         if len(self.isr) < self.min_isr:
             return False
         offset = self._local_offset()
+        if self.followers is not None:
+            offset = self.followers.common_end(offset, self.log.log_end_offset)
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
@@ -329,7 +359,94 @@ class Partition:
             return ErrorCode.NONE if self._local_offset() >= next_offset else None
         if self.high_watermark < next_offset:
             return None
-        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if self.is_under_min_isr else ErrorCode.NONE
+        in_sync = self.isr if self.followers is None else self.followers.maximal_isr
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(in_sync) < self.min_isr else ErrorCode.NONE
+
+    # --- in-sync replicas ---------------------------------------------------------------------------------------------
+
+    def on_follower_fetch(
+        self, broker: int, fetch_offset: int, log_start_offset: int, *, broker_epoch: int = -1, now_ms: int
+    ) -> None:
+        """A follower has everything below `fetch_offset`. KafkaError: it does not follow here."""
+        log = self._leading_log()
+        if self.followers is None:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Nobody follows {self.topic}-{self.index}")
+        is_news = self.followers.on_fetch(
+            broker, fetch_offset, log_start_offset, log.log_end_offset, broker_epoch=broker_epoch, now_ms=now_ms
+        )
+        if is_news:
+            self._advance_high_watermark()
+            self.notify_watchers()
+
+    def joining_isr(self, broker: int) -> tuple[int, ...] | None:
+        """The ISR to propose now that this follower has fetched, if it may join."""
+        if self.followers is None or not self.is_leader:
+            return None
+        return self.followers.joiner(broker, self.high_watermark, self.leader_epoch_start_offset)
+
+    def shrunk_isr(self, now_ms: int) -> tuple[int, ...] | None:
+        """The ISR to propose without those who fell behind, if there are any."""
+        if self.followers is None or not self.is_leader:
+            return None
+        return self.followers.without_laggards(self.log.log_end_offset, now_ms)
+
+    def settle_isr(self, isr: tuple[int, ...], *, leader_epoch: int, partition_epoch: int) -> bool:
+        """The controller has agreed; returns whether that still concerns this leader."""
+        if self.followers is None or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
+            return False
+        self.partition_epoch = partition_epoch
+        self.isr = isr
+        self.followers.settle(isr)
+        self._advance_high_watermark()
+        self.notify_watchers()
+        return True
+
+    # --- following ----------------------------------------------------------------------------------------------------
+
+    def append_as_follower(
+        self, records: memoryview, *, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
+    ) -> AppendInfo:
+        """Write what the leader sent, and take over what it says is committed and deleted. KafkaError: nothing written."""
+        log = self.log
+        info = log.append_as_follower(records, now_ms=now_ms)
+        if info.flush_due or info.rolled:
+            self._flush()
+        self._follow_high_watermark(leader_high_watermark)
+        if leader_log_start_offset > log.log_start_offset:
+            log.increase_log_start_offset(min(leader_log_start_offset, self.high_watermark))
+        self.notify_watchers()
+        return info
+
+    def _follow_high_watermark(self, leader_high_watermark: int) -> None:
+        high_watermark = min(leader_high_watermark, self.log.log_end_offset)
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self.log.on_high_watermark(high_watermark)
+
+    def truncate_to_divergence(self, epoch: int, end_offset: int, *, now_ms: int) -> int:
+        """The leader's log ends at `end_offset` in `epoch`, the largest it knows that is not above ours.
+
+        Drops what this replica has beyond, never by the high watermark; returns where to go on fetching (KIP-595).
+        """
+        log = self.log
+        local_epoch, local_end = log.end_offset_for_epoch(epoch)
+        # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
+        known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end
+        offset = min(known_end, end_offset)
+        self._truncate(max(offset, log.log_start_offset), now_ms)
+        return log.log_end_offset
+
+    def _truncate(self, offset: int, now_ms: int) -> None:
+        if self.log.truncate_to(offset, now_ms=now_ms):
+            self.high_watermark = min(self.high_watermark, offset)
+            self.notify_watchers()
+
+    def start_over_at(self, offset: int, *, now_ms: int) -> None:
+        """The leader no longer has what comes next here: go on as an empty log that begins at `offset`."""
+        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        self.high_watermark = offset
+        self.log.on_high_watermark(offset)
+        self.notify_watchers()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -340,10 +457,11 @@ class Partition:
         *,
         read_committed: bool = False,
         at_least_one_batch: bool = False,
+        is_follower: bool = False,
         current_leader_epoch: int = -1,
         last_fetched_epoch: int = -1,
     ) -> ReadInfo:
-        """Batches from `fetch_offset` on, for a consumer. KafkaError as Kafka's fetch."""
+        """Batches from `fetch_offset` on, for a consumer or for a follower. KafkaError as Kafka's fetch."""
         log = self._leading_log(current_leader_epoch)
         if log.log_directory.failure is not None:
             raise log.log_directory.error()
@@ -354,7 +472,7 @@ class Partition:
             diverging_epoch = self._diverging_epoch(fetch_offset, last_fetched_epoch)
             if diverging_epoch is not None:
                 return ReadInfo(EMPTY, high_watermark, stable, start, log.log_end_offset, None, diverging_epoch)
-        upper_bound = stable if read_committed else high_watermark
+        upper_bound = log.log_end_offset if is_follower else stable if read_committed else high_watermark
         region, end_offset = log.read(
             fetch_offset, max_bytes, upper_bound=upper_bound, at_least_one_batch=at_least_one_batch
         )
@@ -395,9 +513,7 @@ class Partition:
             return TimestampedOffset(-1, bound, self.leader_epoch)
         if timestamp < MAX_TIMESTAMP:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No timestamp means {timestamp}")
-        found = (
-            log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.find_offset_by_timestamp(timestamp)
-        )
+        found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.find_offset_by_timestamp(timestamp)
         if found is None or found.offset >= bound:
             if found is not None and is_behind:
                 raise _offset_not_available(self)

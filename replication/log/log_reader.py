@@ -86,9 +86,7 @@ class LogReader:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
         return self.log_directory.fail(error)
 
-    def read(
-        self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False
-    ) -> LogRead:
+    def read(self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False) -> LogRead:
         """Whole batches from the one that holds `start_offset` on, all below `upper_bound`, `max_bytes` at most.
 
         The first batch may begin below `start_offset`. With `at_least_one_batch` it comes even if it is larger than
@@ -158,4 +156,3 @@ class LogReader:
 def base_offset_of(segment: Segment) -> int:
     """For bisecting segments."""
     return segment.base_offset
-

@@ -210,7 +210,11 @@ def test_the_high_watermark_of_the_checkpoint_is_kept_within_the_log() -> None:
     log = new_log()
     append(log, batch(1, 2, 3))
     log.increase_log_start_offset(1)
-    assert [Partition("t", 0, log, local_id=LOCAL, high_watermark=each).high_watermark for each in (0, 2, 9)] == [1, 2, 3]
+    assert [Partition("t", 0, log, local_id=LOCAL, high_watermark=each).high_watermark for each in (0, 2, 9)] == [
+        1,
+        2,
+        3,
+    ]
 
 
 # --- watchers ---------------------------------------------------------------------------------------------------------
@@ -367,7 +371,9 @@ def test_records_are_deleted_up_to_the_high_watermark() -> None:
     assert partition.delete_records(3) == 3
     assert partition.delete_records(1) == 3
     assert partition.delete_records(-1) == 4
-    assert error_of(partition.delete_records, 5) == error_of(partition.delete_records, -2) == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (
+        error_of(partition.delete_records, 5) == error_of(partition.delete_records, -2) == ErrorCode.OFFSET_OUT_OF_RANGE
+    )
 
 
 def test_records_of_a_compacted_topic_are_not_deleted() -> None:

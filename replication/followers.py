@@ -1,0 +1,197 @@
+"""How far a leader's followers have come, and which replicas are in sync. Sans-IO; owned by a leading `Partition`.
+
+Theory
+    A follower tells where its log ends by where it fetches. It is *caught up* while it holds the leader's whole log, or
+    did so within the last replica.lag.time.max.ms; a follower that always fetches the end as it was at its fetch before is
+    caught up since that fetch, so that steady traffic does not put out one that keeps pace (Kafka's class Replica).
+
+    The committed ISR is what the controller agreed to last. The leader proposes another one when a follower has reached
+    the high watermark and the start of this leader's epoch (it joins), or is not caught up any more (it leaves). One
+    proposal is on its way at a time. Until it is answered the *maximal* ISR counts for the high watermark: the committed
+    one and who joins. So the watermark may be too low for a moment and is never too high (KIP-497).
+
+| proposal | maximal ISR             | agreed (settle)  | refused, not applied (withdraw) | anything else                  |
+|----------|-------------------------|------------------|---------------------------------|--------------------------------|
+| none     | the committed           | -                | -                               | -                              |
+| join     | the committed and one   | the new ISR      | the committed                   | stays until the next epoch     |
+| leave    | the committed           | the new ISR      | the committed                   | stays until the next epoch     |
+
+Invariants
+    The leader is in the committed ISR and in every proposal. A follower's log end offset is unknown (-1) until it has
+    fetched from this leader, and as long as it is in the maximal ISR the high watermark waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ottla.wire.errors import ErrorCode, KafkaError
+
+UNKNOWN_OFFSET = -1
+UNKNOWN_BROKER_EPOCH = -1
+
+IsEligible = Callable[[int, int], bool]
+
+
+class Follower:
+    """What a leader knows of one follower."""
+
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_ms",
+        "fetched_ms",
+        "leader_end_at_fetch",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self) -> None:
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.leader_end_at_fetch = UNKNOWN_OFFSET
+        self.fetched_ms = 0
+        self.caught_up_ms = 0
+        self.broker_epoch = UNKNOWN_BROKER_EPOCH
+
+    def begin_epoch(self, leader_end_offset: int, *, is_in_sync: bool, now_ms: int) -> None:
+        """Who is in sync has time to show that it still is; who is not has to fetch before it counts."""
+        if self.log_end_offset != UNKNOWN_OFFSET:
+            self.leader_end_at_fetch = leader_end_offset
+            self.fetched_ms = now_ms if is_in_sync else 0
+        self.caught_up_ms = now_ms if is_in_sync else 0
+
+    def on_fetch(
+        self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, *, broker_epoch: int, now_ms: int
+    ) -> None:
+        if fetch_offset >= leader_end_offset:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif fetch_offset >= self.leader_end_at_fetch:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.log_end_offset = fetch_offset
+        self.log_start_offset = log_start_offset
+        self.leader_end_at_fetch = max(leader_end_offset, self.leader_end_at_fetch)
+        self.fetched_ms = now_ms
+        self.broker_epoch = broker_epoch
+
+    def is_caught_up(self, leader_end_offset: int, lag_ms: int, now_ms: int) -> bool:
+        return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms
+
+
+class Followers:
+    """The followers of a partition that this broker leads, and the in-sync replicas; see the module's docstring.
+
+    `is_eligible(broker, broker_epoch)` says whether that incarnation of a broker lives and may be in sync.
+    """
+
+    __slots__ = ("_is_eligible", "_lag_ms", "_local_id", "by_id", "isr", "now_ms", "proposed")
+
+    def __init__(self, local_id: int, *, lag_ms: int, is_eligible: IsEligible) -> None:
+        self._local_id = local_id
+        self._lag_ms = lag_ms
+        self._is_eligible = is_eligible
+        self.by_id: dict[int, Follower] = {}
+        self.isr: tuple[int, ...] = ()
+        self.proposed: tuple[int, ...] | None = None
+        self.now_ms = 0  # as of the latest fetch, decision or look at the laggards
+
+    def assign(self, replicas: Iterable[int], isr: tuple[int, ...]) -> None:
+        """The controller's word: who replicates, and who is in sync. It ends a proposal."""
+        others = [broker for broker in replicas if broker != self._local_id]
+        self.by_id = {broker: self.by_id.get(broker) or Follower() for broker in others}
+        self.isr, self.proposed = isr, None
+
+    def begin_epoch(self, leader_end_offset: int, *, is_new_leader: bool, now_ms: int) -> None:
+        """A new epoch of this leader; a new leader knows nothing of its followers yet."""
+        self.now_ms = now_ms
+        if is_new_leader:
+            self.by_id = {broker: Follower() for broker in self.by_id}
+        for broker, follower in self.by_id.items():
+            follower.begin_epoch(leader_end_offset, is_in_sync=broker in self.isr, now_ms=now_ms)
+
+    def on_fetch(
+        self,
+        broker: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        leader_end_offset: int,
+        *,
+        broker_epoch: int,
+        now_ms: int,
+    ) -> bool:
+        """A follower has everything below `fetch_offset`; returns whether that is news. UNKNOWN_LEADER_EPOCH: no follower."""
+        follower = self.by_id.get(broker)
+        if follower is None:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Broker {broker} is no replica of this partition")
+        self.now_ms = now_ms
+        known = follower.log_end_offset
+        follower.on_fetch(fetch_offset, log_start_offset, leader_end_offset, broker_epoch=broker_epoch, now_ms=now_ms)
+        return known != fetch_offset
+
+    # --- what they hold together
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """The committed ISR and who is about to join it."""
+        proposed = self.proposed
+        return self.isr if proposed is None or len(proposed) < len(self.isr) else proposed
+
+    def common_end(self, local_offset: int, leader_end_offset: int) -> int:
+        """Up to where all have the log who are in sync, or who are about to be: the next high watermark."""
+        lowest, maximal = local_offset, self.maximal_isr
+        for broker, follower in self.by_id.items():
+            if follower.log_end_offset < lowest and (
+                broker in maximal
+                or (
+                    follower.is_caught_up(leader_end_offset, self._lag_ms, self.now_ms)
+                    and self._is_eligible(broker, follower.broker_epoch)
+                )
+            ):
+                lowest = follower.log_end_offset
+        return lowest
+
+    def common_start(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
+        """Where the log begins on all live replicas: what DeleteRecords waits for."""
+        starts = [follower.log_start_offset for broker, follower in self.by_id.items() if is_alive(broker)]
+        return min([log_start_offset, *starts])
+
+    # --- changing who is in sync
+
+    def joiner(self, broker: int, high_watermark: int, epoch_start_offset: int) -> tuple[int, ...] | None:
+        """The ISR with this follower, if it belongs there now."""
+        if self.proposed is not None or broker in self.isr:
+            return None
+        follower = self.by_id[broker]
+        if follower.log_end_offset < max(high_watermark, epoch_start_offset):
+            return None
+        return (*self.isr, broker) if self._is_eligible(broker, follower.broker_epoch) else None
+
+    def without_laggards(self, leader_end_offset: int, now_ms: int) -> tuple[int, ...] | None:
+        """The ISR without those who fell behind, if there are any."""
+        self.now_ms = now_ms
+        if self.proposed is not None:
+            return None
+        kept = tuple(broker for broker in self.isr if self._keeps_pace(broker, leader_end_offset))
+        return kept if len(kept) < len(self.isr) else None
+
+    def _keeps_pace(self, broker: int, leader_end_offset: int) -> bool:
+        if broker == self._local_id:
+            return True
+        follower = self.by_id.get(broker)
+        return follower is not None and follower.is_caught_up(leader_end_offset, self._lag_ms, self.now_ms)
+
+    def propose(self, isr: tuple[int, ...]) -> None:
+        assert self.proposed is None and self._local_id in isr
+        self.proposed = isr
+
+    def settle(self, isr: tuple[int, ...]) -> None:
+        """The controller has agreed to this ISR."""
+        self.isr, self.proposed = isr, None
+
+    def withdraw(self) -> None:
+        """The controller has refused the proposal, and no other controller can have applied it."""
+        self.proposed = None
+
+    def broker_epoch(self, broker: int) -> int:
+        """The incarnation that last fetched, or -1."""
+        follower = self.by_id.get(broker)
+        return UNKNOWN_BROKER_EPOCH if follower is None else follower.broker_epoch
