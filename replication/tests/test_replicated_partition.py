@@ -103,6 +103,17 @@ class ReplicatedPartition(RuleBasedStateMachine):
                 proposal.isr, leader_epoch=proposal.leader_epoch, partition_epoch=self.decided.partition_epoch
             )
 
+    @rule(broker=brokers)
+    def answer_gets_lost(self, broker: int) -> None:
+        """The controller has agreed, and the leader will never know from the answer."""
+        proposal = self.proposals.pop(broker, None)
+        current = self.decided
+        if proposal and (proposal.leader_epoch, proposal.partition_epoch) == (
+            current.leader_epoch,
+            current.partition_epoch,
+        ):
+            self.decide(isr=proposal.isr)
+
     # --- the brokers
 
     @rule(broker=brokers)
@@ -181,7 +192,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
 
     @rule(broker=brokers)
     def look_at_laggards(self, broker: int) -> None:
-        self.now_ms += LAG_MS // 2
+        self.now_ms += LAG_MS + 1
         if broker not in self.dead:
             self.propose(self.replicas[broker], self.replicas[broker].shrunk_isr(self.now_ms))
 
