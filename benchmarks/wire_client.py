@@ -17,7 +17,7 @@ from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResp
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -94,9 +94,9 @@ class Client:
         answer = self.ask(request, DELETE_TOPICS_VERSION, DeleteTopicsResponse)
         _must_be_zero(topic.error_code for topic in answer.responses)
 
-    def metadata(self) -> MetadataResponse:
-        """Of everything."""
-        answer: MetadataResponse = parse(self.ask_bytes(metadata_frame()), MetadataResponse, METADATA_VERSION)
+    def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
+        """Of these topics, or of everything."""
+        answer: MetadataResponse = parse(self.ask_bytes(metadata_frame(topics)), MetadataResponse, METADATA_VERSION)
         return answer
 
     def topic_id(self, name: str) -> bytes:
@@ -130,8 +130,9 @@ def fetch_frame(topic_id: bytes, max_bytes: int) -> bytes:
     return frame(request, FETCH_VERSION)
 
 
-def metadata_frame() -> bytes:
-    return frame(MetadataRequest(topics=None), METADATA_VERSION)
+def metadata_frame(topics: list[str] | None = None) -> bytes:
+    named = None if topics is None else [MetadataRequestTopic(topic_id=ZERO_UUID, name=topic) for topic in topics]
+    return frame(MetadataRequest(topics=named, allow_auto_topic_creation=False), METADATA_VERSION)
 
 
 def _must_be_zero(error_codes: Any) -> None:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from broker import Broker, running_broker
-from figures import Figure, at_most
-from wire_client import FETCH_VERSION, PRODUCE_VERSION, Client, batch_of, frame
+from benchmarks.alone.broker import Broker, running_broker
+from benchmarks.alone.figures import Figure, at_most
+from benchmarks.wire_client import FETCH_VERSION, PRODUCE_VERSION, Client, batch_of, frame
 
 from ottla.wire.compression import Compression
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

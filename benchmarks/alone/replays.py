@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from broker import Broker, cpu_seconds, running_broker
-from figures import Figure, at_least, at_most, not_measured
-from programs import SERVER_CPU, Replay, Request, Sink, compiler, replay, sink
-from wire_client import (
+from benchmarks.alone.broker import Broker, running_broker
+from benchmarks.alone.figures import Figure, at_least, at_most, not_measured
+from benchmarks.machine import cpu_seconds
+from benchmarks.programs import SERVER_CPU, Replay, Request, Sink, compiler, replay, sink
+from benchmarks.wire_client import (
     FETCH_VERSION,
     PRODUCE_VERSION,
     Client,
@@ -62,6 +63,7 @@ class Measured:
 
     replay: Replay
     cpu_s: float
+    requests: int
 
 
 @dataclass(frozen=True)
@@ -186,10 +188,10 @@ def fetch_error_offsets(topic_id: bytes) -> tuple[int, int]:
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-def measure(server: Broker | Sink, request: Request, requests: int, connections: int) -> Measured:
+def measure(server: Broker | Sink, request: Request, requests: int, connections: int, depth: int = 1) -> Measured:
     before = cpu_seconds(server.pid)
-    result = replay(server.port, request, requests, connections)
-    return Measured(result, cpu_seconds(server.pid) - before)
+    result = replay(server.port, request, requests, connections, depth)
+    return Measured(result, cpu_seconds(server.pid) - before, requests)
 
 
 def share(name: str, measured: list[Round], target: float) -> Figure:

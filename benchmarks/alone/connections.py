@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
 
-from broker import Broker, running_broker, wait_until_quiet
-from figures import Figure, not_measured
-from programs import Replay, Request, compiler, replay
-from replays import produce_error_offset
-from wire_client import Client, batch_of, frame, metadata_frame, produce_frame, read_frame
+from benchmarks.alone.broker import Broker, running_broker
+from benchmarks.alone.figures import Figure, not_measured
+from benchmarks.alone.replays import produce_error_offset
+from benchmarks.machine import resident_mb as resident_mb_of
+from benchmarks.machine import wait_until_quiet
+from benchmarks.programs import Replay, Request, compiler, replay
+from benchmarks.wire_client import Client, batch_of, frame, metadata_frame, produce_frame, read_frame
 
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -51,15 +53,15 @@ def idle_connections(broker: Broker, work: Path, rounds: int) -> Figure:
     count = min(CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] - OTHER_FILES)
     crowd = [Client(broker.port) for _ in range(count)]
     try:
-        wait_until_quiet(broker)
-        resident_mb = broker.resident_mb()
+        wait_until_quiet(broker.pid, 0.5)
+        resident_mb = resident_mb_of(broker.pid)
         crowded = bystander(broker, request, rounds)
         for client in crowd[:: max(1, count // 100)]:
             client.api_versions()
     finally:
         for client in crowd:
             client.socket.close()
-    wait_until_quiet(broker)
+    wait_until_quiet(broker.pid, 0.5)
     alone += bystander(broker, request, rounds)
     return beside_the_crowd(count, resident_mb, alone, crowded)
 
