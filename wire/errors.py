@@ -28,7 +28,7 @@ class ErrorCode(IntEnum):
     NONE = 0, ""
     OFFSET_OUT_OF_RANGE = 1, "The offset is not within the range of offsets this broker holds."
     CORRUPT_MESSAGE = 2, "A record failed its checksum, has a wrong size, or is otherwise damaged.", True
-    UNKNOWN_TOPIC_OR_PARTITION = 3, "This broker does not host this topic-partition.", True
+    UNKNOWN_TOPIC_OR_PARTITION = 3, "This server does not host this topic-partition.", True
     INVALID_FETCH_SIZE = 4, "The fetch size is invalid."
     LEADER_NOT_AVAILABLE = 5, "The partition has no leader at the moment.", True
     NOT_LEADER_OR_FOLLOWER = 6, "This broker is not the leader, or not a replica, of the topic-partition.", True
@@ -125,7 +125,7 @@ class ErrorCode(IntEnum):
     PRINCIPAL_DESERIALIZATION_FAILURE = 97, "The principal of a forwarded request could not be read."
     SNAPSHOT_NOT_FOUND = 98, "There is no such snapshot."
     POSITION_OUT_OF_RANGE = 99, "The position lies outside the snapshot."
-    UNKNOWN_TOPIC_ID = 100, "This broker does not host a topic of this id.", True
+    UNKNOWN_TOPIC_ID = 100, "This server does not host this topic ID.", True
     DUPLICATE_BROKER_REGISTRATION = 101, "A live broker has this id already."
     BROKER_ID_NOT_REGISTERED = 102, "No broker of this id is registered."
     INCONSISTENT_TOPIC_ID = 103, "The log belongs to a topic of another id.", True
