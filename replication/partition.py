@@ -34,7 +34,7 @@ Waiting
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
@@ -66,6 +66,7 @@ class ReadInfo(NamedTuple):
     """What a read found. `aborted_transactions` is None unless only committed data was asked for.
 
     `diverging_epoch` is (epoch, end offset) when the reader's log has left ours; then there are no records.
+    `bytes_available` and `is_behind` are a `LogRead`'s.
     """
 
     records: FileRegion | bytes
@@ -75,6 +76,8 @@ class ReadInfo(NamedTuple):
     log_end_offset: int
     aborted_transactions: list[AbortedTransaction] | None = None
     diverging_epoch: tuple[int, int] | None = None
+    bytes_available: int = 0
+    is_behind: bool = False
 
 
 class Partition:
@@ -355,13 +358,19 @@ class Partition:
             if diverging_epoch is not None:
                 return ReadInfo(EMPTY, high_watermark, stable, start, log.log_end_offset, None, diverging_epoch)
         upper_bound = stable if read_committed else high_watermark
-        region, end_offset = log.read(
+        region, end_offset, available, is_behind = log.read(
             fetch_offset, max_bytes, upper_bound=upper_bound, at_least_one_batch=at_least_one_batch
         )
         aborted = None
         if read_committed:
             aborted = log.aborted_transactions(fetch_offset, end_offset) if region else []
-        return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted)
+        return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted, None, available, is_behind)
+
+    def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
+        """What a broker is told that fetches as a follower: it holds no replica of this partition."""
+        self._leading_log(current_leader_epoch)
+        is_newer = current_leader_epoch >= 0  # the asker may know of a reassignment that has not come here yet
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_newer else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)

@@ -258,10 +258,39 @@ def test_a_read_tells_the_offsets_around_it() -> None:
     produce(partition)
     partition.delete_records(1)
     read = partition.read(1, 1000)
-    assert read[1:] == (2, 2, 1, 2, None, None)
+    assert read[1:] == (2, 2, 1, 2, None, None, len(read.records), False)
     assert offsets(batches_of(contents(read.records))) == [0]
     assert partition.read(2, 1000).records == b""
     assert error_of(partition.read, 0, 10) == error_of(partition.read, 3, 10) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_read_tells_what_a_limit_holds_back() -> None:
+    partition = leader()
+    produce(partition)
+    produce(partition)
+    size = len(partition.read(0, 1000).records)
+    for limit in (0, size // 2 - 1, size // 2, size - 1):
+        read = partition.read(0, limit, at_least_one_batch=True)
+        assert (len(read.records), read.bytes_available, read.is_behind) == (size // 2, size, False)
+    assert partition.read(partition.high_watermark, 1000).bytes_available == 0
+
+
+def test_a_limit_below_zero_fails_only_where_there_is_something_to_read() -> None:
+    partition = leader()
+    assert partition.read(0, -1).records == b""
+    produce(partition)
+    assert error_of(partition.read, 0, -1) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert partition.read(partition.high_watermark, -1).records == b""
+
+
+def test_nobody_follows() -> None:
+    partition = leader()
+    for epoch, expected in (
+        (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (3, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (2, ErrorCode.FENCED_LEADER_EPOCH),
+    ):
+        assert error_of(partition.refuse_follower, epoch) == expected
 
 
 def test_between_high_watermark_and_end_there_is_nothing_to_read() -> None:
