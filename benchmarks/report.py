@@ -59,5 +59,6 @@ def as_json(line: Line) -> dict[str, object]:
         "target": str(line.metric.target) if line.metric.target else None,
         "verdict": line.verdict,
         "limit": line.limit,
+        "beside": list(line.beside),
         "errors": dict(line.errors),
     }

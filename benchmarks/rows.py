@@ -4,12 +4,13 @@
 Ottla's number over Apache Kafka's in the same round; a line has the median of these ratios with the least and the greatest.
 """
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from benchmarks.brokers import Broker, Kafka, Ottla
+from benchmarks.brokers import MAIN, Broker, Kafka, Ottla
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Row:
-    """`run` plays the workload to one broker once and returns its numbers by key."""
+    """`run` plays the workload to one broker once and returns its numbers by key.
+
+    `beside` are numbers that explain the others, such as what the client costs: told beside the first line.
+    """
 
     name: str
     brokers: Sequence[Broker]
@@ -56,6 +60,7 @@ class Row:
     metrics: Sequence[Metric]
     rounds: int = 3
     limit: str = ""  # the physical limit it is near
+    beside: Sequence[Metric] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Line:
     limit: str
     numbers: Mapping[str, Sequence[float]]  # by the broker's name, in the order of the rounds
     errors: Mapping[str, str] = field(default_factory=dict)
+    beside: Sequence[str] = ()
 
     @property
     def ratio(self) -> Spread | None:
@@ -111,6 +117,10 @@ class Line:
         return {None: "", True: "ok", False: "BEHIND"}[self.ok]
 
 
+# So often at most are peers asked, which are judged by nothing.
+PEER_ROUNDS = 2
+
+
 def measure(group: str, row: Row, deadline: float) -> list[Line]:
     """Plays a row. Once `deadline` (of time.monotonic) has passed, one round has to do.
 
@@ -122,12 +132,24 @@ def measure(group: str, row: Row, deadline: float) -> list[Line]:
         if index and time.monotonic() > deadline:
             break
         for broker in row.brokers if index % 2 == 0 else reversed(row.brokers):
-            if broker.name not in errors:
+            if broker.name not in errors and (index < PEER_ROUNDS or is_main(broker)):
                 try:
                     numbers[broker.name].append(row.run(broker))
                 except Exception as error:  # noqa: BLE001 - the other rows are still to be measured
                     errors[broker.name] = f"{type(error).__name__}: {error}"[:300]
-    return [Line(group, row.name, metric, row.limit, by_key(numbers, metric.key), errors) for metric in row.metrics]
+    lines = [Line(group, row.name, metric, row.limit, by_key(numbers, metric.key), errors) for metric in row.metrics]
+    beside = [told_beside(metric, by_key(numbers, metric.key)) for metric in row.beside]
+    return [dataclasses.replace(lines[0], beside=[text for text in beside if text]), *lines[1:]]
+
+
+def is_main(broker: Broker) -> bool:
+    return broker.name in {kind.name for kind in MAIN}
+
+
+def told_beside(metric: Metric, numbers: Mapping[str, Sequence[float]]) -> str:
+    """Such as "client CPU: Ottla 1.60, Apache Kafka 1.75 s/GB"."""
+    medians = ", ".join(f"{name} {median(values):,.{metric.digits}f}" for name, values in numbers.items())
+    return f"{metric.label}: {medians} {metric.unit}" if medians else ""
 
 
 def by_key(numbers: Mapping[str, Sequence[Mapping[str, float]]], key: str) -> dict[str, list[float]]:

@@ -32,6 +32,11 @@ class Session:
     def warm_up_s(self) -> float:
         return 8.0 if self.quick else 20.0
 
+    @property
+    def warm_up_again_s(self) -> float:
+        """After a restart."""
+        return 3.0 if self.quick else 6.0
+
     def new(self, kind: type[Broker]) -> Broker:
         """Not started yet."""
         self._folders += 1

@@ -16,7 +16,7 @@ def head() -> str:
 def text(line: Line) -> str:
     cells = _aligned((name(line), *_cells(line)))
     notes = [f"{peer}: {_number(line, peer)}" for peer in _peers(line)]
-    notes += [f"limit: {line.limit}"] * bool(line.limit)
+    notes += [*line.beside, *[f"limit: {line.limit}"] * bool(line.limit)]
     notes += [f"{broker}: {why}" for broker, why in line.errors.items()]
     return "\n".join([cells, *(f"    {note}" for note in notes)])
 
@@ -34,12 +34,13 @@ def markdown(lines: Iterable[Line]) -> str:
             group = line.group
             parts += [
                 f"\n## {group}\n",
-                "| row | Ottla | Kafka | ratio | min..max | target | | others | near which limit |",
+                "| row | Ottla | Kafka | ratio | min..max | target | | beside | near which limit |",
             ]
             parts.append("|---|--:|--:|--:|:-:|:-:|---|---|---|")
         others = "; ".join(f"{peer} {_number(line, peer)}" for peer in _peers(line))
         failures = "; ".join(f"{broker} failed: {why}" for broker, why in line.errors.items())
-        cells = (name(line), *_cells(line), "; ".join(filter(None, (others, failures))), line.limit)
+        told = "; ".join(filter(None, (others, *line.beside, failures)))
+        cells = (name(line), *_cells(line), told, line.limit)
         parts.append("| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(parts) + "\n"
 

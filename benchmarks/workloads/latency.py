@@ -10,7 +10,7 @@ from benchmarks.rows import Metric, Row, at_most
 from benchmarks.session import Session
 
 KIB = 1024
-SECONDS = {1000: 8, 5000: 5, 20_000: 4}
+SECONDS = {1000: 6, 5000: 4, 20_000: 3}
 TARGETS = {"p50_us": 0.7, "p99_us": 1.0, "p999_us": 1.0}
 NAMES = {"p50_us": "p50", "p99_us": "p99", "p999_us": "p99.9"}
 JUDGED = (1000, 5000)
@@ -26,7 +26,9 @@ def rows(session: Session) -> Generator[Row]:
         ]
         brokers = session.with_peers() if rate in JUDGED else session.main()
         run = latency(rate, max(2, int(seconds * session.share)))
-        yield Row(f"latency at {rate:,} records/s", brokers, run, metrics, 2 if session.quick else ROUNDS, limit)
+        yield Row(
+            f"latency at {rate:,} records/s", brokers, run, metrics, session.rounds if session.quick else ROUNDS, limit
+        )
 
 
 def latency(rate: int, seconds: int) -> Callable[[Broker], Mapping[str, float]]:
