@@ -221,6 +221,11 @@ class Talk:
     def note(self, label: str, data: Any, message: type[Message] | None = None, version: int = 0) -> None:
         self.steps.append((label, self._plain.of(data, message, version)))
 
+    def note_records(self, label: str, data: bytes) -> None:
+        """The batches of a fetched record set, one a line."""
+        for batch in self._plain.records(data):
+            self.steps.append((label, batch))
+
     # --- the scene
 
     def name(self, kind: str) -> str:
@@ -234,8 +239,10 @@ class Talk:
         new = CreatableTopic(
             name=self.name(kind), num_partitions=partitions, replication_factor=1, assignments=[], configs=listed
         )
-        answer = self.do(CreateTopicsRequest(topics=[new], timeout_ms=30_000)).topics[0]
-        assert answer.error_code == 0, answer
+        request = CreateTopicsRequest(topics=[new], timeout_ms=30_000)
+        # Apache Kafka 3.9 takes connections before its controller knows of its broker.
+        answer = self.until(request, lambda answer: answer.topics[0].error_code != ErrorCode.INVALID_REPLICATION_FACTOR)
+        assert answer.topics[0].error_code == 0, answer
         return self.known_topic(kind, partitions)
 
     def known_topic(self, kind: str, partitions: int = 1) -> Topic:

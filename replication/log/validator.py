@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression, decompressed_bound
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.record_walk import IS_NATIVE, Buffer
+from ottla.wire.record_walk import IS_NATIVE, Buffer, read_varint, read_varlong
 from ottla.wire.records import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -347,7 +347,7 @@ def _check_each_record(
     for index, record in enumerate(records):
         errors.check(index, record, is_log_append_time != 0, is_partial)
     errors.raise_if_any()
-    return max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    return max(NO_TIMESTAMP, max((record.timestamp for record in records), default=NO_TIMESTAMP))
 
 
 class _RecordErrors:
@@ -443,11 +443,9 @@ def _rebuilt(
     """The batch with another codec. Its records keep their bytes, unless their offsets or timestamps are wrong."""
     _check_producer(header)
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
-    lowest = wrap_int64(header.base_timestamp + summary.min_timestamp_delta)
-    if (header.max_timestamp if is_log_append_time else lowest) < NO_TIMESTAMP:
-        raise _unexpected("Invalid negative timestamp")
+    _check_buildable_timestamps(area, header, summary)
     attributes = header.attributes & TRANSACTIONAL_FLAG | (LOG_APPEND_TIME_FLAG if rules.timestamp_type else 0)
-    if summary.offsets_are_consecutive and not is_log_append_time:
+    if summary.offsets_are_consecutive and not is_log_append_time and not _first_timestamp_delta(area):
         header = header._replace(base_offset=0, attributes=attributes, max_timestamp=max_timestamp)
         return build_batch(area, header, codec, rules.compression_level)
     return encode_batch(
@@ -461,6 +459,24 @@ def _rebuilt(
         base_sequence=header.base_sequence,
         is_transactional=header.is_transactional,
     )
+
+
+def _check_buildable_timestamps(area: Buffer, header: BatchHeader, summary: RecordsSummary) -> None:
+    base = header.base_timestamp
+    if header.attributes & LOG_APPEND_TIME_FLAG:
+        is_good = header.max_timestamp >= NO_TIMESTAMP
+    elif base + summary.min_timestamp_delta >= NO_TIMESTAMP and base + summary.max_timestamp_delta <= LONG_MAX:
+        return
+    else:
+        is_good = all(record.timestamp >= NO_TIMESTAMP for record in iter_records(bytes(area), header))
+    if not is_good:
+        raise _unexpected("Invalid negative timestamp")
+
+
+def _first_timestamp_delta(area: Buffer) -> int:
+    """Not 0 where a client did not count from its first record, as a batch that is built anew does."""
+    _, position = read_varint(area, 0)
+    return read_varlong(area, position + 1)[0]
 
 
 def _check_producer(header: BatchHeader) -> None:
@@ -495,6 +511,7 @@ def _check_message_set(
         codec = header.attributes & COMPRESSION_MASK
         if codec > Compression.ZSTD:
             raise _unexpected(f"Unknown compression type id: {codec}")
+        _check_key_and_value(records, start, end)
         source = codec or source
     if source and len(found) > 1:
         raise invalid("Compressed outer record has more than one batch")
@@ -515,6 +532,15 @@ def _check_message_set(
         max_timestamp=max_timestamp,
     )
     return _checked(batch, rules, max_timestamp)
+
+
+def _check_key_and_value(records: memoryview, start: int, end: int) -> None:
+    from ottla.wire.legacy_records import read_message
+
+    try:
+        read_message(records, start, end)
+    except KafkaError as error:
+        raise _unexpected("Found invalid record structure") from error
 
 
 def _check_messages(

@@ -392,6 +392,8 @@ def test_a_wrong_maximum_timestamp_is_corrected(codec, claimed):
 
 def test_the_maximum_timestamp_is_never_below_none():
     assert validate(batch(base_timestamp=-5)).max_timestamp == -1
+    overflown = batch(encode_record(0, 2**63 - 1, None, b"v"))
+    assert validate(overflown, ValidationRules(timestamp_after_max_ms=2**63 - 1)).max_timestamp == -1
 
 
 def test_any_timestamp_passes_without_limits():
@@ -474,6 +476,20 @@ def test_recompression_renumbers_the_records(source):
         batch(compress(source, area), 2, attributes=source), ValidationRules(compression=Compression.GZIP)
     )
     assert [(record.offset, record.value) for record in decode_records(result.buffer)] == [(100, b"a"), (101, b"b")]
+
+
+def test_recompression_counts_times_from_the_first_record():
+    area = encode_record(0, -9, None, b"a") + encode_record(1, 3, None, b"b")
+    result = validate(batch(area, 2), ValidationRules(compression=Compression.GZIP))
+    assert result.batches[0].base_timestamp == NOW - 9
+    assert [record.timestamp for record in decode_records(result.buffer)] == [NOW - 9, NOW + 3]
+
+
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 1), (-1, -1), (5, -7)])
+def test_recompression_cannot_build_times_below_none(base, delta):
+    area = RECORD + encode_record(1, delta, None, b"v")
+    rules = ValidationRules(compression=Compression.GZIP, timestamp_after_max_ms=2**63 - 1)
+    assert refusal(batch(area, 2, base_timestamp=base), rules).code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_recompression_keeps_the_one_timestamp_of_a_batch_that_claims_log_append_time():
@@ -583,6 +599,12 @@ def rewrapped(inner: bytes) -> bytes:
     return outer[:12] + struct.pack(">I", zlib.crc32(body)) + body
 
 
+def with_value_length(message: bytes, length: int) -> bytes:
+    """A message of magic 1 with a value of one byte that says it were longer, and the checksum that belongs to it."""
+    body = message[16:-5] + struct.pack(">i", length) + message[-1:]
+    return message[:12] + struct.pack(">I", zlib.crc32(body)) + body
+
+
 @pytest.mark.parametrize(
     ("message_set", "code"),
     [
@@ -593,6 +615,7 @@ def rewrapped(inner: bytes) -> bytes:
         (encode_message_set(OLD_RECORDS, 1) + encode_message_set(OLD_RECORDS, 0), ErrorCode.INVALID_RECORD),
         (encode_message_set([Record(0, NOW + 2 * HOUR, None, b"v")], 1), ErrorCode.INVALID_TIMESTAMP),
         (encode_message_set([Record(0, -5, None, b"v")], 1), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (with_value_length(encode_message_set([Record(0, NOW, None, b"v")], 1), 2), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 def test_bad_message_sets_are_refused(message_set, code):
