@@ -59,6 +59,7 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
 NOT_FOUND = TimestampedOffset(-1, -1, -1)
 
+NO_LEADER_EPOCH = -1  # in a request that does not fence
 Watcher = Callable[[], None]
 
 
@@ -236,7 +237,7 @@ class Partition:
             self._advance_high_watermark()
             self.notify_watchers()
 
-    def _leading_log(self, current_leader_epoch: int = -1) -> PartitionLog:
+    def _leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
         """The log, for a request that only the leader answers."""
         self._check_leader_epoch(current_leader_epoch)
         if self.leader_id != self._local_id:
@@ -244,7 +245,7 @@ class Partition:
         return self.log
 
     def _check_leader_epoch(self, current_leader_epoch: int) -> None:
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
             is_old = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
@@ -343,7 +344,7 @@ class Partition:
         *,
         read_committed: bool = False,
         at_least_one_batch: bool = False,
-        current_leader_epoch: int = -1,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
         last_fetched_epoch: int = -1,
     ) -> ReadInfo:
         """Batches from `fetch_offset` on, for a consumer. KafkaError as Kafka's fetch."""
@@ -385,11 +386,18 @@ class Partition:
         return None
 
     def list_offset(
-        self, timestamp: int, *, read_committed: bool = False, current_leader_epoch: int = -1
+        self,
+        timestamp: int,
+        *,
+        read_committed: bool = False,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
+        for_replica: bool = False,
     ) -> TimestampedOffset:
-        """Look an offset up as ListOffsets does; NOT_FOUND where there is none."""
+        """Look an offset up as ListOffsets does; NOT_FOUND where there is none. A replica's latest is the log end."""
         log = self._leading_log(current_leader_epoch)
         log.log_directory.check_online()
+        if timestamp == LATEST_TIMESTAMP and for_replica:
+            return TimestampedOffset(-1, log.log_end_offset, self.leader_epoch)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             epoch = log.epoch_for_offset(log.log_start_offset)
             return TimestampedOffset(-1, log.log_start_offset, -1 if epoch is None else epoch)
@@ -413,7 +421,7 @@ class Partition:
             return NOT_FOUND
         return found
 
-    def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = -1) -> tuple[int, int]:
+    def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
         """The largest epoch at or below `epoch` and its end offset; (-1, -1): unknown."""
         return self._leading_log(current_leader_epoch).end_offset_for_epoch(epoch)
 

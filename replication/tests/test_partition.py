@@ -112,6 +112,7 @@ def test_requests_for_another_leaders_epoch_are_fenced(epoch: int, expected: Err
         ask(-1)
         ask(3)
         assert error_of(ask, epoch) == expected
+        assert error_of(ask, -2) == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_an_offline_directory_is_told_everywhere() -> None:
@@ -357,6 +358,7 @@ def test_special_timestamps() -> None:
     produce(partition, idempotent(0, is_transactional=True))
     partition.delete_records(1)
     assert partition.list_offset(-1) == (-1, 4, 3)
+    assert partition.list_offset(-1, for_replica=True) == (-1, partition.log_end_offset, 3)
     assert partition.list_offset(-1, read_committed=True) == (-1, 3, 3)
     assert partition.list_offset(-2) == partition.list_offset(-4) == (-1, 1, 3)
     assert partition.list_offset(-3) == (NOW_MS + 9, 1, 3)

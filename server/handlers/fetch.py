@@ -28,6 +28,7 @@ import trio
 
 from ottla.replication.fetch_session import FetchContext, FetchTarget
 from ottla.replication.log.storage import FileRegion
+from ottla.replication.partition import NO_LEADER_EPOCH
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.turns import PARTITIONS_PER_TURN
@@ -175,7 +176,7 @@ class Reading:
                 min(asked.partition_max_bytes, room),
                 read_committed=self._request.isolation_level == READ_COMMITTED,
                 at_least_one_batch=at_least_one,
-                current_leader_epoch=asked.current_leader_epoch,
+                current_leader_epoch=max(asked.current_leader_epoch, NO_LEADER_EPOCH),
                 last_fetched_epoch=asked.last_fetched_epoch,
             )
         except KafkaError as error:
@@ -203,7 +204,7 @@ class Reading:
         if target.topic_id != ZERO_UUID and partition.topic_id not in (None, target.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if self._is_follower:
-            partition.refuse_follower(target.asked.current_leader_epoch)
+            partition.refuse_follower(max(target.asked.current_leader_epoch, NO_LEADER_EPOCH))
         return partition
 
     def _failed_read(self, target: FetchTarget, code: ErrorCode) -> PartitionData:

@@ -62,7 +62,7 @@ def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
         return _refused(request)
     ids = list(dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID))
     if not ids and any(topic.name is None for topic in request.topics):
-        return _refused(request)
+        return _refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
     names = list(dict.fromkeys(topic.name or "" for topic in request.topics))
     if max(len(ids), len(names)) > NAMES_PER_SLICE:
         return _look_up_in_slices(view, request, ids, names, context.broker)
@@ -237,12 +237,13 @@ async def _in_slices(
     return response
 
 
-def _refused(request: MetadataRequest) -> MetadataResponse:
-    """The answer to a request that uses ids or null names before they were introduced, or that names nothing."""
+def _refused(request: MetadataRequest, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> MetadataResponse:
+    """The answer to a request that uses ids or null names before they were introduced.
+
+    One that has neither id nor name later is UNKNOWN_SERVER_ERROR: Kafka fails over it.
+    """
     topics = [
-        MetadataResponseTopic(
-            error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
-        )
+        MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
         for topic in request.topics or ()
     ]
-    return MetadataResponse(brokers=[], topics=topics, error_code=ErrorCode.INVALID_REQUEST)
+    return MetadataResponse(brokers=[], topics=topics, error_code=code)
