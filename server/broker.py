@@ -246,7 +246,7 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
     bound: list[tuple[Endpoint, socket.socket]] = []
     for endpoint in config.listeners:
         try:
-            bound.append((endpoint, bind(endpoint.host, endpoint.port)))
+            bound.append((endpoint, bind(endpoint.host, endpoint.port, config.server.socket_receive_buffer_bytes)))
         except OSError as error:
             for _, sock in bound:
                 sock.close()

@@ -86,12 +86,8 @@ class ServerConfig:
     log_dir: tuple[str, ...] = setting((), kind=LIST, doc="Data directory, if log.dirs is not given.")
     log_dirs: tuple[str, ...] | None = setting(None, kind=LIST, empty_allowed=False, doc="Data directories.")
     socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
-    socket_send_buffer_bytes: int = setting(
-        102_400, doc="Socket send buffer; -1: the system's default.", effective=False
-    )
-    socket_receive_buffer_bytes: int = setting(
-        102_400, doc="Socket receive buffer; -1: the system's default.", effective=False
-    )
+    socket_send_buffer_bytes: int = setting(102_400, doc="Socket send buffer; -1: the system's default.")
+    socket_receive_buffer_bytes: int = setting(102_400, doc="Socket receive buffer; -1: the system's default.")
     socket_listen_backlog_size: int = setting(50, minimum=1, doc="Connections waiting to be accepted.")
     connections_max_idle_ms: int = setting(600_000, kind=LONG, doc="Time after which an idle connection is closed.")
     max_connections: int = setting(INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections open at a time.")
