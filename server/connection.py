@@ -60,6 +60,7 @@ class Call:
         "flexible",
         "handler",
         "is_plain",
+        "response_class",
         "route",
         "takes_records",
         "version",
@@ -70,6 +71,7 @@ class Call:
         self.route = route
         self.version = version
         self.handler = route.handler
+        self.response_class = route.response_class
         self.decode = route.request_class.decoder(version)
         self.encode = route.response_class.encoder(version)
         self.flexible = version in route.request_class.flexible
@@ -77,7 +79,6 @@ class Call:
         self.envelope_bytes = 5 if flexible_answer else 4  # without the size field
         self.is_plain = not holds_records(route.response_class)
         self.takes_records = holds_records(route.request_class)
-
 
     def encoded(self, response: Any) -> list[Any]:
         """The body of an answer, in pieces."""
@@ -229,7 +230,8 @@ class Connection:
         call = self._calls.get((api_key << 16) + version) or self._calls.resolve(api_key, version)
         position = self._read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
         if call.flexible:
-            position = skip_tagged_fields(buffer, position, end)
+            has_tags = position >= end or buffer[position]
+            position = skip_tagged_fields(buffer, position, end) if has_tags else position + 1
         if end - start > LARGE_FRAME_BYTES and not call.takes_records:
             return Waiting(call, correlation_id, self._handle_large(call, buffer[position:end]), is_large=True)
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
@@ -242,11 +244,10 @@ class Connection:
             result = call.handler(request, context)
         except KafkaError as error:
             result = self._error_answer(call, error)
-        if result is None:
-            return None
-        if hasattr(result, "__await__"):
+        if type(result) is call.response_class:
+            self._answer(call, correlation_id, result)
+        elif result is not None:
             return Waiting(call, correlation_id, result)
-        self._answer(call, correlation_id, result)
         return None
 
     async def _handle_large(self, call: Call, body: bytearray) -> Any:
