@@ -127,6 +127,7 @@ class LoopHandler:
 
     def _granted(self, timeout_ms: int) -> None:
         self.granted_ms = timeout_ms or self.granted_ms  # 0 says that the session has expired
+        self.last_problem = ""
 
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _: Sequence[Any] = (), timeout: float | None = None

@@ -63,6 +63,7 @@ logger = logging.getLogger("ottla.zookeeper")
 REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server hangs up on whoever sends more
 READS_IN_FLIGHT = 500  # so that a probe never waits behind more than these
 SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session timeout
+ATTEMPT_S_MIN = 0.3  # to connect to one server; one that is just starting may take a connection and never answer
 GOODBYE_S = 3.0
 
 WORLD_WRITABLE_PATH = "/consumers"
@@ -186,7 +187,8 @@ class ZooKeeperCoordination:
         Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if it cannot begin.
         """
         token = trio.lowlevel.current_trio_token()
-        self._handler = LoopHandler(token, self._tls, self._timeout_s / 3 / len(self._servers))
+        attempt_s = max(ATTEMPT_S_MIN, self._timeout_s * PROBE_SHARE / len(self._servers))
+        self._handler = LoopHandler(token, self._tls, attempt_s)
         self._client = self._new_client()
         try:
             self._client.start_async()
@@ -238,7 +240,7 @@ class ZooKeeperCoordination:
     async def _close(self) -> None:
         """Let ZooKeeper know, if it can be reached, so that the ephemeral nodes go at once."""
         if not self._connected:
-            self._handler.refuse_connections()
+            self._give_up()
         self._end("closed")
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
@@ -249,6 +251,9 @@ class ZooKeeperCoordination:
 
     async def _hurry(self) -> None:
         await trio.sleep(GOODBYE_S)
+        self._give_up()
+
+    def _give_up(self) -> None:
         self._handler.refuse_connections()
         self._handler.cut_connection()
 
@@ -280,7 +285,7 @@ class ZooKeeperCoordination:
             return
         self._connected = self._probe_open = False
         if not self._ended:
-            logger.warning("The connection to ZooKeeper is lost: %s", self._handler.last_problem or "no answer")
+            logger.warning("The connection to ZooKeeper is lost")
         self._watches.cut_off()
         for flight in self._flights:
             flight.landed.set()
@@ -317,7 +322,7 @@ class ZooKeeperCoordination:
             now = trio.current_time()
             if self._connected and now >= self._probe_due():
                 if self._probe_open:
-                    self._handler.last_problem = "no answer"
+                    logger.warning("ZooKeeper does not answer")
                     self._handler.cut_connection()
                     self._cut_off()
                 else:
