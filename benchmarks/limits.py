@@ -18,9 +18,10 @@ from benchmarks.wire_client import Client, batch_of, fetch_frame, produce_frame
 
 MB, GB = 1e6, 1e9
 MIB = 1 << 20
-DEPTH = 5
+# As many connections as for the replayed requests of both brokers, and requests under way on each.
+CONNECTIONS, DEPTH = 4, 5
 TOPIC = "limit"
-PRODUCED_BYTES, FETCHED_BYTES, ROUND_TRIPS = 300e6, 1e9, 5000
+PRODUCED_BYTES, FETCHED_BYTES, REQUESTS_MAX = 300e6, 1.5e9, 10_000
 
 
 ROUNDS = 3
@@ -37,17 +38,18 @@ class Limits:
 
     def produce(self, batch_bytes: int) -> str:
         size = f"{batch_bytes / MIB:.0f} MiB" if batch_bytes >= 1_000_000 else f"{batch_bytes // 1024} KiB"
-        return self._text(f"C sink, {size} batches: ", lambda: _rate(*_produce(self.session.work, batch_bytes, DEPTH)))
+        return self._text(f"C sink, {size} batches: ", lambda: _rate(*_produce(self.session.work, batch_bytes)))
 
     def round_trip(self) -> str:
         def measured() -> str:
-            best, _ = _produce(self.session.work, 1024, 1)
+            best, _ = _produce(self.session.work, 1024, connections=1, depth=1)
             return f"p50 {best.replay.p50_us:.0f}, p99 {best.replay.p99_us:.0f} us"
 
         return self._text("C sink: ", measured)
 
-    def fetch(self) -> str:
-        return self._text("C sendfile, 1 MiB: ", lambda: _rate(*_fetch(self.session.work)))
+    def fetch(self, size: int = MIB) -> str:
+        shown = f"{size // MIB} MiB" if size >= MIB else f"{size // 1024} KiB"
+        return self._text(f"C sendfile, {shown}: ", lambda: _rate(*_fetch(self.session.work, size)))
 
     def _text(self, what: str, measured: Callable[[], str]) -> str:
         if compiler() is None:
@@ -65,10 +67,10 @@ def _rate(measured: Measured, bytes_each: int) -> str:
 
 
 @functools.cache
-def _produce(work: Path, batch_bytes: int, depth: int) -> tuple[Measured, int]:
+def _produce(work: Path, batch_bytes: int, connections: int = CONNECTIONS, depth: int = DEPTH) -> tuple[Measured, int]:
     batch = batch_of(batch_bytes)
     request, response = produce_frame(TOPIC, batch), _answers(work, batch)[0]
-    requests = ROUND_TRIPS if depth == 1 else int(PRODUCED_BYTES / len(batch))
+    requests = min(int(PRODUCED_BYTES / len(batch)), REQUESTS_MAX)
     files = {name: work / f"limit-{name}" for name in ("request", "response", "log")}
     files["request"].write_bytes(request)
     files["response"].write_bytes(response)
@@ -76,15 +78,15 @@ def _produce(work: Path, batch_bytes: int, depth: int) -> tuple[Measured, int]:
     with sink("produce_sink", files["log"], files["response"], request.index(batch)) as limit:
         rounds = []
         for _ in range(ROUNDS):
-            rounds.append(measure(limit, prepared, requests, 1, depth))
+            rounds.append(measure(limit, prepared, requests, connections, depth))
             files["log"].write_bytes(b"")
     files["log"].unlink()
     return best_of(rounds), len(batch)
 
 
 @functools.cache
-def _fetch(work: Path) -> tuple[Measured, int]:
-    batch = batch_of(MIB)
+def _fetch(work: Path, size: int) -> tuple[Measured, int]:
+    batch = batch_of(size)
     _, topic_id, response = _answers(work, batch)
     parts = dict(zip(("head", "records", "tail"), cut(response, len(batch)), strict=True))
     for name, content in parts.items():
@@ -92,7 +94,8 @@ def _fetch(work: Path) -> tuple[Measured, int]:
     (work / "limit-request").write_bytes(fetch_frame(topic_id, len(batch)))
     prepared = Request(work / "limit-request", len(response), fetch_error_offsets(topic_id))
     with sink("fetch_sink", *(work / name for name in parts)) as limit:
-        rounds = [measure(limit, prepared, int(FETCHED_BYTES / len(batch)), 1) for _ in range(ROUNDS)]
+        requests = min(int(FETCHED_BYTES / len(batch)), REQUESTS_MAX)
+        rounds = [measure(limit, prepared, requests, CONNECTIONS, DEPTH) for _ in range(ROUNDS)]
     return best_of(rounds), len(batch)
 
 

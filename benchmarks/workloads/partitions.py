@@ -20,6 +20,7 @@ COUNTS, QUICK_COUNTS = (1, 100, 10_000), (1, 1000)
 PARTITIONS_PER_TOPIC, TOPICS_PER_REQUEST = 100, 10
 FIRST = "first"
 ASKED, IDLE_S, LATENCY_S = 10, 4.0, 3
+WARM_UP_PASSES = 2  # after the restarts
 NOT_SLOWER = at_most(1.0)
 
 
@@ -43,7 +44,7 @@ def at(count: int, brokers: list[Broker], session: Session) -> Generator[Row]:
     restarted = [Metric("restart_s", "s", target, label="restart"), Metric("stop_s", "s", label="stop before it")]
     yield Row(name, brokers, lambda broker: restart(broker, count), restarted, rounds)
     for broker in brokers:
-        warm_up(broker, session.warm_up_again_s)
+        warm_up(broker, WARM_UP_PASSES)
     asked = Metric("metadata_ms", "ms", target, label="full Metadata")
     yield Row(name, brokers, lambda broker: metadata(broker, count), [asked], rounds + 2)
     idle = Metric("cpu_percent", "%", target, label="idle CPU of one processor")
