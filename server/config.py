@@ -190,6 +190,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     try:
         log = log_config_from(static)
         log.check_consistency()
+        check_cleaner(replication)
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
@@ -227,6 +228,14 @@ def log_config_from(texts: Mapping[str, str]) -> LogConfig:
     log = LogConfig(**values)
     _check_durations(log)
     return log
+
+
+def check_cleaner(config: ReplicationConfig) -> None:
+    """Kafka's rule for the memory of its cleaner; raises InvalidSetting."""
+    size, threads = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_threads
+    if threads and size // threads <= 1 << 20:
+        name = "log.cleaner.dedupe.buffer.size"
+        raise InvalidSetting(name, size, BROKEN_RULE, message=f"{name} must be at least 1MB per cleaner thread.")
 
 
 def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:

@@ -13,7 +13,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.server.config import BrokerConfig, ServerConfig, broker_settings, log_config_from, read_settings
+from ottla.server.config import (
+    BrokerConfig,
+    ServerConfig,
+    broker_settings,
+    check_cleaner,
+    log_config_from,
+    read_settings,
+)
 from ottla.wire.settings import Setting, format_value, parse_value, settings_of
 
 Texts = Mapping[str, str]
@@ -107,10 +114,12 @@ class ConfigRepository:
     def configuration(self, for_all_brokers: Texts, for_this_broker: Texts) -> BrokerConfig:
         """What the broker's configuration comes to with these changes; raises InvalidSetting."""
         texts = self._merged(for_all_brokers, for_this_broker)
+        replication = read_settings(ReplicationConfig, texts)
+        check_cleaner(replication)
         return replace(
             self.started_with,
             server=read_settings(ServerConfig, texts),
-            replication=read_settings(ReplicationConfig, texts),
+            replication=replication,
             log=log_config_from(texts),
         )
 

@@ -248,7 +248,7 @@ socket.connection.setup.timeout.ms long 10000
 ssl.allow.dn.changes boolean false
 ssl.allow.san.changes boolean false
 ssl.cipher.suites list '' per-broker
-ssl.client.auth string none required/requested/none per-broker
+ssl.client.auth string none required/requested/none exact per-broker
 ssl.enabled.protocols list TLSv1.2,TLSv1.3 per-broker
 ssl.endpoint.identification.algorithm string https per-broker
 ssl.engine.factory.class class - per-broker
@@ -312,6 +312,8 @@ def _parsed(line: str) -> Setting:
     for detail in details:
         if detail in ("per-broker", "cluster-wide"):
             settled["dynamic"] = detail
+        elif detail == "exact":
+            settled["ignore_case"] = False
         elif detail == "internal":
             settled["internal"] = True
         elif ".." in detail:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Self
 
+MESSAGE_LENGTH_MAX = 8_000  # characters, of at most four bytes each; a string has 32,767 bytes at most
+
 
 class ErrorCode(IntEnum):
     """Kafka's error codes; `retriable` says whether a client may simply try again, `message` explains the code."""
@@ -67,7 +69,13 @@ class ErrorCode(IntEnum):
     INVALID_REPLICA_ASSIGNMENT = 39, "The replica assignment is not valid."
     INVALID_CONFIG = 40, "The configuration is not valid."
     NOT_CONTROLLER = 41, "This broker is not the controller.", True
-    INVALID_REQUEST = 42, "The request is malformed or contradicts itself."
+    INVALID_REQUEST = (
+        42,
+        (
+            "This most likely occurs because of a request being malformed by the client library or the message was sent to "
+            "an incompatible broker. See the broker logs for more details."
+        ),
+    )
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, "The message format of the log does not allow this."
     POLICY_VIOLATION = 44, "The request violates a policy of the cluster."
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, "The producer's sequence number leaves a gap or goes back."
@@ -162,9 +170,14 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """An error of Kafka's table on its way to the response. `message` is what the client is told, if anything."""
+    """An error of Kafka's table on its way to the response. `message` is what the client is told, if anything.
+
+    It may quote what the client sent, so it is shortened to what fits into a string of the protocol.
+    """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > MESSAGE_LENGTH_MAX:
+            message = message[: MESSAGE_LENGTH_MAX - 3] + "..."
         super().__init__(code, message)
         self.code = code
         self.message = message

@@ -2,17 +2,47 @@
 
 from compat_tests.differential.comparison import Allowed
 
+ELIGIBLE_LEADERS = (
+    "Kafka's controller sets min.insync.replicas for all brokers and watches over it, for eligible leader replicas"
+    " (KIP-966); Ottla has none, so it is a setting like others"
+)
+
 ALLOWED: list[Allowed] = [
     Allowed(
-        "create_topics/what_the_answer_tells",
-        r"main .* topics\[0\]\.configs\[21\]\.config_source",  # min.insync.replicas
-        "Kafka's controller sets min.insync.replicas for all brokers by itself, for eligible leader replicas (KIP-966)",
-        ottla=5,
+        "*",
+        r"main .* (topics|results)\[0\]\.configs\[(21|164)\]\.(config_source|synonyms\[[01]\](\.source)?)",
+        ELIGIBLE_LEADERS,  # min.insync.replicas in the order of all settings
     ),
+    Allowed("broker_configs/replicas_in_sync", r"main .* responses\[0\]\.error_(code|message)", ELIGIBLE_LEADERS),
     Allowed(
         "create_partitions/too_many",
         r"main \d+ of 1 results\[0\]\.error_(code|message)",
         "Kafka fails in the middle: it answers UNKNOWN_SERVER_ERROR and keeps 10,000 of the partitions; Ottla refuses all",
+    ),
+    Allowed(
+        "*/resources_that_ottla_has_not",
+        r"main .* re(sults|sponses)\[0\]\.error_(code|message)",
+        "Ottla has no loggers, client metrics and groups with settings to describe or to change",
+    ),
+    Allowed(
+        "incremental_alter_configs/operations_that_are_none",
+        r"main operation (4|-1|127) responses\[0\]\.error_(code|message)",
+        "Kafka's controller meets a null pointer and answers UNKNOWN_SERVER_ERROR",
+    ),
+    Allowed(
+        "topic_configs/long_values",
+        r"main 32767 characters for retention\.ms responses\[0\]\.error_(code|message)",
+        "Kafka's message is too long for its own protocol, which makes it UNKNOWN_SERVER_ERROR; Ottla shortens it",
+    ),
+    Allowed(
+        "broker_configs/values_that_cannot_be",
+        r"main (max\.connections\.per\.ip\.overrides='x'|log\.cleaner\.threads='0') .*\.error_message",
+        "Kafka tells the message of a Java exception that nobody foresaw",
+    ),
+    Allowed(
+        "broker_configs/every_setting",
+        r"main this broker results\[0\]\.configs\[165\]\.synonyms\[1\]",
+        "Ottla starts without a node.id, so that the setting has a default",
     ),
     Allowed(
         "record_batches/lengths_of_compressed_records",
@@ -44,5 +74,16 @@ ALLOWED: list[Allowed] = [
         "fetch/*records*",
         r"main .* responses\[0\]\.partitions\[0\]\.records\[\d\]",
         "where records grow as they are converted down, Kafka cuts the last ones off at their former size; they come next",
+    ),
+    Allowed(
+        "api_versions/*",
+        r"main .* api_keys\[1\]\.min_version",  # of Fetch
+        "the oldest Fetch requests are still served, which Kafka 3.9 did and 4.3 does not",
+        ottla=0,
+    ),
+    Allowed(
+        "api_versions/*",
+        r"main .* (supported_features|finalized_features).*",
+        "no feature that has levels is served yet",
     ),
 ]

@@ -23,6 +23,8 @@ from ottla.wire.schema import ZERO_UUID
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OWN_ID = "0"
+# A broker of their own for scenarios that change brokers' settings; they leave it as it was.
+CHANGED_BROKER = {"log.retention.hours": "100", "log.roll.ms": "3600000", "log.preallocate": "false"}
 
 Resource = tuple[int, str]
 Changes = Iterable[tuple[str, int, str | None]]

@@ -41,7 +41,7 @@ from ottla.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ottla.wire.settings import field_name, format_value
+from ottla.wire.settings import field_name, format_value, parse_integer
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -123,11 +123,9 @@ class _Describer:
 
     def _check_broker(self, name: str) -> None:
         own = self._configs.started_with.node_id
-        try:
-            broker_id = int(name)
-        except ValueError:
-            message = f"Broker id must be an integer, but it is: {name}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+        broker_id = parse_integer(name)
+        if broker_id is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
         if broker_id != own:
             message = f"Unexpected broker id, expected {own} or empty string, but received {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)

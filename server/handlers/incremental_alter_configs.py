@@ -29,6 +29,7 @@ from ottla.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -93,11 +94,9 @@ def check_broker_name(name: str, own: int) -> None:
     """A broker changes its own settings, or under the empty name those of all."""
     if not name:
         return
-    try:
-        broker_id = int(name)
-    except ValueError:
-        message = f"Node id must be an integer, but it is: {name}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+    broker_id = parse_integer(name)
+    if broker_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if broker_id != own:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {own}, but received {name}")
 
