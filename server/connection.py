@@ -122,14 +122,17 @@ class Calls:
 
 
 class UnsupportedApiVersions(Call):
-    """ApiVersions newer than ours: the header is flexible, the body is not read, the answer has format 0."""
+    """ApiVersions newer than ours: the header is flexible, the body is not read, the answer has format 0.
+
+    A version below zero is served alike, as in Kafka, but its header is one of the first version's.
+    """
 
     __slots__ = ()
 
     def __init__(self, route: Route, version: int) -> None:
         super().__init__(route, 0)
         self.version = version
-        self.flexible = True
+        self.flexible = version > 0
         self.decode = lambda buffer, start, end: route.request_class()
 
 
@@ -261,10 +264,7 @@ class Connection:
         return await result if hasattr(result, "__await__") else result
 
     def _read_client_id(self, buffer: bytearray, position: int, length: int, end: int) -> int:
-        if length < 0:
-            if length < -1:
-                raise ProtocolViolation("a client id of negative length")
-            length = 0
+        length = max(length, 0)  # Kafka takes any length below zero for null, and null for empty
         if position + length > end:
             raise ProtocolViolation("a client id longer than its frame")
         raw = buffer[position : position + length]

@@ -85,7 +85,7 @@ def names_that_collide(talk: Talk) -> None:
 def nothing_is_made(talk: Talk) -> None:
     name = talk.name("missing")
     for may_create in (True, False):
-        ask(talk, request(named(name, "a b"), may_create=may_create), f"may create: {may_create}")
+        ask(talk, request(named(name, "a b"), may_create=may_create), f"may create {may_create}")
     ask(talk, request(named(name), may_create=True), "it is still missing")
 
 
