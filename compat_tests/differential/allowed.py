@@ -86,4 +86,10 @@ ALLOWED: list[Allowed] = [
         r"main .* (supported_features|finalized_features).*",
         "no feature that has levels is served yet",
     ),
+    Allowed(
+        "long_poll/records_deleted_meanwhile",
+        r"main hears nothing yet ",
+        "a reader whose records are deleted while it waits for more learns of it at once; Kafka lets it wait in vain",
+        ottla=False,
+    ),
 ]

@@ -17,6 +17,13 @@ from ottla.wire.schema import ZERO_UUID
 
 MAX_BYTES = 1 << 20
 BATCH_BYTES = 100  # of a batch that `fill_batches` writes
+# A broker that allows little: one for all scenarios that need such limits.
+SPARING = {
+    "auto.create.topics.enable": "false",
+    "fetch.max.bytes": "1024",
+    "max.incremental.fetch.session.cache.slots": "0",
+    "max.request.partition.size.limit": "2",
+}
 WAITS_MS = 20_000  # a long poll that the scenario ends, not the clock
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from compat_tests.differential.asking_reading import delete_records, fill_batches
+from compat_tests.differential.asking_reading import SPARING, delete_records, fill_batches
 from compat_tests.differential.conversation import Talk, scenario
 
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest
@@ -65,6 +65,15 @@ def pages_and_cursors(talk: Talk) -> None:
         for index in (0, 1, 2, 3, 9):
             talk.ask(pages(*names, cursor=(name, index)), label=f"from {name[:5]} {index}")
             talk.ask(pages(*names, cursor=(name, index), limit=2), label=f"two from {name[:5]} {index}")
+
+
+@scenario(DescribeTopicPartitionsRequest, settings=SPARING)
+def pages_of_a_sparing_broker(talk: Talk) -> None:
+    """max.request.partition.size.limit is 2."""
+    one, two = talk.topic("a-one", partitions=3), talk.topic("b-two")
+    for limit in (0, 1, 2, 3, 2000):
+        talk.ask(pages(one.name, two.name, limit=limit), label=f"{limit} partitions a page")
+    talk.ask(pages(one.name, two.name, cursor=(one.name, 2)), label="from the third on")
 
 
 @scenario(DescribeTopicPartitionsRequest)

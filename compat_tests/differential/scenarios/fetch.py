@@ -2,6 +2,8 @@
 
 from compat_tests.differential.asking_reading import (
     BATCH_BYTES,
+    SPARING,
+    WAITS_MS,
     a_batch,
     append,
     delete_records,
@@ -86,6 +88,20 @@ def answer_limits(talk: Talk) -> None:
     talk.ask(asked, label="a first partition out of range")
     asked = fetch(read(topic, 2, partition=1), read(topic, partition=2), max_bytes=1)
     talk.ask(asked, label="a first partition that is read to its end")
+
+
+@scenario(FetchRequest, settings=SPARING)
+def limits_of_a_sparing_broker(talk: Talk) -> None:
+    """fetch.max.bytes is 1024."""
+    topic = talk.topic(partitions=2)
+    fill_batches(talk, topic, 8)
+    fill_batches(talk, topic, 8, partition=1)
+    talk.ask(fetch(read(topic), read(topic, partition=1)), label="of both")
+    talk.ask(fetch(read(topic, 5), read(topic, partition=1), max_bytes=500), label="less than the broker's limit")
+    asked = fetch(read(topic), read(topic, partition=1), min_bytes=1 << 20, max_wait_ms=WAITS_MS)
+    talk.ask(asked, label="more wanted than the broker gives")
+    append(talk, topic, a_batch(records=40))
+    talk.ask(fetch(read(topic, 8)), label="a batch beyond the limit")
 
 
 @scenario(FetchRequest)

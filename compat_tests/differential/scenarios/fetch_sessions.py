@@ -4,6 +4,7 @@ from typing import Any
 
 from compat_tests.differential.asking_reading import (
     BATCH_BYTES,
+    SPARING,
     WAITS_MS,
     Read,
     delete_records,
@@ -221,7 +222,7 @@ def sessions_of_replicas(talk: Talk) -> None:
     session.ask(replica_id=5, replica_state=ReplicaState(replica_id=5), label="as a replica")
 
 
-@scenario(FetchRequest, SINCE, settings={"max.incremental.fetch.session.cache.slots": "0"})
+@scenario(FetchRequest, SINCE, settings=SPARING)
 def no_room_for_sessions(talk: Talk) -> None:
     topic = talk.topic()
     session = Session(talk, read(topic))

@@ -4,6 +4,8 @@ from compat_tests.differential.asking_reading import (
     BATCH_BYTES,
     WAITS_MS,
     Read,
+    append,
+    delete_records,
     delete_topic,
     fetch,
     fill_batches,
@@ -14,6 +16,7 @@ from compat_tests.differential.conversation import Link, Talk, scenario
 
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.records import Record, encode_batch, iter_batches
 
 QUIET_S = 0.03
 SOON_MS = 30
@@ -165,3 +168,25 @@ def leaving_while_waiting(talk: Talk) -> None:
     wait_for(talk, read(topic)).close()
     fill_batches(talk, topic, 1)
     talk.ask(fetch(read(topic)), of="another")
+
+
+@scenario(FetchRequest)
+def records_deleted_meanwhile(talk: Talk) -> None:
+    topic = talk.topic()
+    fill_batches(talk, topic, 1)
+    link = wait_for(talk, read(topic), min_bytes=2 * BATCH_BYTES, label="one of two")
+    delete_records(talk, topic, before=1)
+    link.stays_quiet(QUIET_S)
+    fill_batches(talk, topic, 1)
+    link.receive()
+
+
+@scenario(FetchRequest, versions="4+")
+def behind_the_last_segment(talk: Talk) -> None:
+    """Who reads an older segment is not kept waiting. Before v4 records are converted, which would make this slow."""
+    topic = talk.topic(segment_bytes=str(1 << 20))
+    large = encode_batch([Record(0, 1000, None, bytes(600_000))])
+    append(talk, topic, large, large)
+    request = fetch(read(topic), max_wait_ms=WAITS_MS, min_bytes=50 << 20, max_bytes=50 << 20)
+    answer = talk.do(request, talk.version)
+    talk.note("offsets", [header.base_offset for header, *_ in iter_batches(answer.responses[0].partitions[0].records)])

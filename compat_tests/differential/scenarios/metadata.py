@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from compat_tests.differential.asking_reading import nowhere
+from compat_tests.differential.asking_reading import SPARING, nowhere
 from compat_tests.differential.conversation import Talk, scenario
 
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -81,7 +81,7 @@ def names_that_collide(talk: Talk) -> None:
     ask(talk, request(named(talk.name("one_two")), may_create=True), "colliding")
 
 
-@scenario(MetadataRequest, settings={"auto.create.topics.enable": "false"})
+@scenario(MetadataRequest, settings=SPARING)
 def nothing_is_made(talk: Talk) -> None:
     name = talk.name("missing")
     for may_create in (True, False):
@@ -138,6 +138,7 @@ def authorized_operations(talk: Talk) -> None:
             }
             ask(talk, request(asked, **flags), f"cluster {cluster}, topics {topics}")
     ask(talk, request([], include_topic_authorized_operations=True), "of no topics")
+    ask(talk, request(named("", topic.name), include_topic_authorized_operations=True), "of an empty name")
     if talk.version >= 12:
         unknown = named(None, topic_id=nowhere(talk).id) + named(None, topic_id=topic.id)
         ask(talk, request(unknown, include_topic_authorized_operations=True), "of ids")
