@@ -213,19 +213,26 @@ class ZooKeeperCoordination:
         return client
 
     async def _open(self) -> None:
-        with trio.move_on_after(self._config.connection_timeout_s):
-            while not self._ended:
-                if self._connected:
-                    try:
-                        await self._make_root()
-                    except CoordinationUnavailable:
-                        continue
-                    if trio.current_time() < self.session_sure_until:
-                        return
-                await self._changed.wait()
-        error = AccessDenied if self._end_reason == KeeperState.AUTH_FAILED else CoordinationUnavailable
-        problem = self._end_reason or self._handler.last_problem or "no answer"
-        raise error(f"ZooKeeper at {self._config.zookeeper_connect}: {problem}")
+        problem: CoordinationError = CoordinationUnavailable()
+        try:
+            with trio.move_on_after(self._config.connection_timeout_s):
+                while not await self._is_open():
+                    await self._changed.wait()
+                return
+        except (AccessDenied, SessionExpired) as error:
+            problem = error
+        denied = isinstance(problem, AccessDenied) or self._end_reason == KeeperState.AUTH_FAILED
+        what = self._end_reason or (problem.path and f"{problem.path} may not be made or read")
+        line = f"ZooKeeper at {self._config.zookeeper_connect}: {what or self._handler.last_problem or 'no answer'}"
+        raise (AccessDenied if denied else CoordinationUnavailable)(line) from None
+
+    async def _is_open(self) -> bool:
+        """Whether there is a session that was proven by a probe, and a root; makes the root."""
+        try:
+            await self._make_root()
+        except CoordinationUnavailable:
+            return False
+        return trio.current_time() < self.session_sure_until
 
     async def _make_root(self) -> None:
         """Make the node that zookeeper.connect ends with, and those above it."""

@@ -68,7 +68,7 @@ def _server(text: str, host: str) -> str:
         name, port = parts.hostname, parts.port or PORT
     except ValueError:
         name, port = None, 0
-    if not name or parts.netloc != host:
+    if not name or "@" in host or parts.netloc != host:
         raise InvalidSetting(CONNECT, text, f"{host} is not host:port")
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
