@@ -45,7 +45,7 @@ def _refusal(key_type: int, api_version: int) -> KafkaError | None:
         return KafkaError(code, "This broker does not serve transactions: use the producer without a transactional.id.")
     if key_type == SHARE and api_version >= SHARE_VERSION:
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker does not serve share groups.")
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
+    return KafkaError(ErrorCode.INVALID_REQUEST, None if key_type == SHARE else ErrorCode.INVALID_REQUEST.message)
 
 
 async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -88,20 +88,20 @@ def _refused(key: str, error: KafkaError) -> Coordinator:
         host="",
         port=-1,
         error_code=error.code,
-        error_message=error.message or error.code.message,
+        error_message=error.message or "",
     )
 
 
 def _response(
     request: FindCoordinatorRequest, context: RequestContext, coordinators: list[Coordinator]
 ) -> FindCoordinatorResponse:
-    """Before version 4 there is one key, and its coordinator is the whole answer; success has the text "NONE" then."""
+    """Before version 4 there is one key, and its coordinator is the whole answer, which always has a text."""
     if context.api_version >= BATCH_VERSION:
         return FindCoordinatorResponse(coordinators=coordinators)
     (coordinator,) = coordinators
     return FindCoordinatorResponse(
         error_code=coordinator.error_code,
-        error_message=coordinator.error_message or "NONE",
+        error_message=coordinator.error_message or ErrorCode(coordinator.error_code).message or "NONE",
         node_id=coordinator.node_id,
         host=coordinator.host,
         port=coordinator.port,
