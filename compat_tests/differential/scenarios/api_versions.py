@@ -23,6 +23,11 @@ def only_served(answer: Any) -> None:
         features.sort(key=lambda each: each.name)
 
 
+def only_error(answer: Any) -> None:
+    answer.api_keys, answer.supported_features, answer.finalized_features = [], [], []
+    answer.finalized_features_epoch = -1
+
+
 def named(name: str = "ottla-tests", version: str = "1.0") -> ApiVersionsRequest:
     return ApiVersionsRequest(client_software_name=name, client_software_version=version)
 
@@ -83,3 +88,23 @@ def asked_again_on_the_same_connection(talk: Talk) -> None:
     link.send_bytes(frame(head(API_VERSIONS, talk.version, correlation_id=6) + end))
     talk.note("a known version then", link.receive_bytes() is not None)
     link.close()
+
+
+@scenario(ApiVersionsRequest, versions="3-4")
+def bodies_that_cannot_be_read(talk: Talk) -> None:
+    for label, body in (
+        ("a null name", b"\x00\x02b\x00"),
+        ("a null version", b"\x02a\x00\x00"),
+        ("nothing", b""),
+        ("without tags", b"\x02a\x02b"),
+        ("a name beyond the end", b"\x20a\x02b\x00"),
+    ):
+        data = frame(head(API_VERSIONS, talk.version, tags=b"\x00") + body)
+        tell(talk, label, data, ApiVersionsRequest, talk.version)
+    for label, body in (
+        ("a tag of the future", b"\x02a\x02b\x01\x09\x01x"),
+        ("more behind it", b"\x02a\x02b\x00garbage"),
+        ("a name that is not UTF-8", b"\x02\xff\x02b\x00"),
+    ):
+        data = frame(head(API_VERSIONS, talk.version, tags=b"\x00") + body)
+        tell(talk, label, data, ApiVersionsRequest, talk.version, only_error)

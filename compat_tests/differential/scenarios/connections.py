@@ -191,6 +191,24 @@ def compact_fields_that_cannot_be(talk: Talk) -> None:
         tell(talk, label, data, MetadataRequest, v, without_others)
 
 
+@scenario(ListOffsetsRequest, BOTH_HEADERS)
+def nulls_where_none_may_be(talk: Talk) -> None:
+    v = talk.version
+    flexible = v in ListOffsetsRequest.flexible
+    start, one, end = struct.pack(">ib", -1, 0), struct.pack(">i", 1), b""
+    null_list, null_name, name = struct.pack(">i", -1), struct.pack(">h", -1), struct.pack(">h", 3) + b"a b"
+    if flexible:
+        one, end = b"\x02", NO_TAGS
+        null_list, null_name, name = b"\x00", b"\x00", b"\x04a b"
+    for label, topics in (
+        ("a null list of topics", null_list),
+        ("a null name", one + null_name + null_list + end),
+        ("a null list of partitions", one + name + null_list + end),
+        ("an empty list of partitions", one + name + (b"\x01" if flexible else bytes(4)) + end),
+    ):
+        tell(talk, label, whole(NOTHING, v, body=start + topics + end), ListOffsetsRequest, v)
+
+
 @scenario(MetadataRequest, versions="13")
 def fields_of_the_future(talk: Talk) -> None:
     """Tagged fields that nobody knows yet are skipped, in every request."""

@@ -205,3 +205,18 @@ def records_of_many_kinds(talk: Talk) -> None:
     append(talk, topic, encode_batch(records[:3]), encode_batch(records[1:]), encode_batch(records[:2], producer_id=-1))
     talk.ask(fetch(read(topic)), label="all")
     talk.ask(fetch(read(topic, 4, max_bytes=1)), label="one batch from within")
+
+
+@scenario(FetchRequest)
+def a_great_many_partitions(talk: Talk) -> None:
+    """More than are read in one piece of work."""
+    topic = talk.topic(partitions=3)
+    fill_batches(talk, topic, 2, partition=2)
+    reads = [read(topic, partition=index) for index in range(2500, -1, -1)]
+    answer = talk.do(fetch(*reads, max_wait_ms=WAITS_MS, min_bytes=2 * BATCH_BYTES), talk.version)
+    told = answer.responses[0].partitions
+    talk.note("the first", [[each.partition_index, each.error_code, each.high_watermark] for each in told[:4]])
+    talk.note("the others", sorted({(each.error_code, each.high_watermark) for each in told[3:]}))
+    talk.note("their order", [each.partition_index for each in told[3:]] == list(range(2500, 2, -1)))
+    answer = talk.do(fetch(*reads, max_wait_ms=30, min_bytes=1000), talk.version)
+    talk.note("after some waiting", [len(answer.responses), len(answer.responses[0].partitions)])

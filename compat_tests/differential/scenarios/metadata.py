@@ -1,5 +1,6 @@
 """Metadata: which topics are told, which are made, and what is said of those that are missing."""
 
+from collections import Counter
 from typing import Any
 
 from compat_tests.differential.asking_reading import SPARING, nowhere
@@ -142,3 +143,22 @@ def authorized_operations(talk: Talk) -> None:
     if talk.version >= 12:
         unknown = named(None, topic_id=nowhere(talk).id) + named(None, topic_id=topic.id)
         ask(talk, request(unknown, include_topic_authorized_operations=True), "of ids")
+
+
+@scenario(MetadataRequest)
+def names_that_look_internal(talk: Talk) -> None:
+    for name in ("__cluster_metadata", "__consumer_offsets_of_ours"):
+        if talk.version >= SINGLE_FLAG_SINCE:
+            ask(talk, request(named(name)), name)
+
+
+@scenario(MetadataRequest)
+def a_great_many_names(talk: Talk) -> None:
+    """More than fit into one piece of work; none of them can be made."""
+    topic = talk.topic()
+    names = [f"no name {number:04}" for number in range(3000)]
+    answer = talk.do(request(named(topic.name, *names, *names), may_create=True), talk.version)
+    errors = Counter(each.error_code for each in answer.topics)
+    told = sorted(each.name for each in answer.topics if each.error_code)
+    talk.note("errors and how often", sorted(errors.items()))
+    talk.note("each name once", told == names)
