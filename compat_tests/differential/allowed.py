@@ -92,4 +92,19 @@ ALLOWED: list[Allowed] = [
         "a reader whose records are deleted while it waits for more learns of it at once; Kafka lets it wait in vain",
         ottla=False,
     ),
+    Allowed(
+        "coordinators/coordinators_of_*",
+        r"main .* (coordinators\[[01]\]\.)?(error_code|error_message|node_id|host|port)",
+        "neither transactions nor share groups are served yet: their coordinators are refused with words",
+    ),
+    Allowed(
+        "group_listing/groups_named_twice",
+        r"main describe groups\[[123]\].*",
+        "a group is described once, however often it is named, so that a small request cannot ask for a huge answer",
+    ),
+    Allowed(
+        "offset_fetch/everything_twice",
+        r"main OffsetFetch groups\[2\]",
+        "all offsets of a group are given once, however often they are asked for: as above",
+    ),
 ]
