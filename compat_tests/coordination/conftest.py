@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from compat_tests.apache.brokers import ZooKeeper, bound_to_us, jars
+from compat_tests.apache.brokers import ZooKeeper, jars, small_java
 from compat_tests.coordination.proxy import Proxy
 
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
@@ -15,16 +15,11 @@ from ottla.server.coordination.zookeeper_config import ZooKeeperConfig
 _numbers = itertools.count()
 
 
-def java(*options: str) -> list[str]:
-    fast_start = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-    return [*bound_to_us(), "java", *fast_start, *options, "-cp", f"{jars('kafka_3')}/*"]
-
-
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """Shared: use a root of your own, and never stop it."""
     jars("kafka_3")
-    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server", java)
+    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server", small_java)
     server.start()
     yield server
     server.stop()
@@ -37,7 +32,7 @@ def start_zookeeper(tmp_path: Path) -> Iterator[Callable[..., ZooKeeper]]:
     servers: list[ZooKeeper] = []
 
     def start(settings: dict[str, str] | None = None, options: tuple[str, ...] = ()) -> ZooKeeper:
-        servers.append(ZooKeeper(tmp_path / f"zookeeper-{len(servers)}", java, settings, options))
+        servers.append(ZooKeeper(tmp_path / f"zookeeper-{len(servers)}", small_java, settings, options))
         servers[-1].start()
         return servers[-1]
 

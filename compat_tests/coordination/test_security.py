@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from compat_tests.apache.brokers import ZooKeeper, free_port, jars
-from compat_tests.coordination.conftest import java
+from compat_tests.apache.brokers import ZooKeeper, free_port, jars, small_java
 
 from ottla.replication.coordination import AccessDenied, CoordinationUnavailable, Create, SetData
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
@@ -69,7 +68,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
         "ssl.trustStore.location": str(certificates.authority),
     }
     options = (f"-Djava.security.auth.login.config={folder / 'jaas.conf'}",)
-    server = ZooKeeper(folder / "server", java, settings, options)
+    server = ZooKeeper(folder / "server", small_java, settings, options)
     server.start()
     yield server
     server.stop()
@@ -90,7 +89,6 @@ def tls(certificates: Certificates) -> dict[str, object]:
 async def test_tls(guarded: ZooKeeper, certificates: Certificates, root: str, open_session: Callable) -> None:
     coordination = await open_session(secure_address(guarded) + root, **tls(certificates))
     await coordination.multi([Create(f"/{number}", b"x" * 100) for number in range(1000)])
-    # Many answers come in one TLS record, and are all there although the socket has nothing left to read.
     assert len(await coordination.children_data("/")) == 1000
 
 

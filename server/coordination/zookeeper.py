@@ -250,15 +250,14 @@ class ZooKeeperCoordination:
             self._give_up()
         self._end("closed")
         with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._hurry)
-                await trio.to_thread.run_sync(self._client.stop)
-                nursery.cancel_scope.cancel()
-        self._client.close()
+            with trio.move_on_after(GOODBYE_S) as patience:
+                await trio.to_thread.run_sync(self._stop_client, abandon_on_cancel=True)
+            if patience.cancelled_caught:
+                self._give_up()  # its threads end as soon as they see that
 
-    async def _hurry(self) -> None:
-        await trio.sleep(GOODBYE_S)
-        self._give_up()
+    def _stop_client(self) -> None:
+        self._client.stop()
+        self._client.close()
 
     def _give_up(self) -> None:
         self._handler.refuse_connections()
