@@ -5,13 +5,12 @@ only settings of `LogConfig`. Brokers accept what Kafka calls dynamic, per broke
 Kafka does for plugins that might read it.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.server.config import BROKEN_RULE, broker_settings
-from ottla.server.configs import ConfigRepository, Texts, default_text, topic_settings
+from ottla.server.configs import ConfigRepository, Texts, default_text, topic_settings, without_listener
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value
 
@@ -24,7 +23,6 @@ _POOLS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
-_OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
 _OF_ALL_BROKERS = frozenset(["max.connections", "max.connection.creation.rate", "num.network.threads"])
 _STORES = frozenset(
     ["ssl.key.password"]
@@ -151,16 +149,10 @@ def check_broker(repository: ConfigRepository, texts: Texts, *, for_all: bool) -
 
 
 def _is_of_one_broker(known: Mapping[str, Setting], name: str) -> bool:
-    base = _without_listener(name)
+    base = without_listener(name)
     if base is not None:
         return base not in _OF_ALL_BROKERS
     return name in known and known[name].dynamic == "per-broker"
-
-
-def _without_listener(name: str) -> str | None:
-    """The setting that a name such as listener.name.external.max.connections is about, for one listener."""
-    found = _OF_ONE_LISTENER.fullmatch(name)
-    return None if found is None else found[1]
 
 
 def _refuse_names(message: str, names: Iterable[str]) -> None:
@@ -171,7 +163,7 @@ def _refuse_names(message: str, names: Iterable[str]) -> None:
 
 def _check_values(known: Mapping[str, Setting], texts: Texts) -> None:
     for name, text in texts.items():
-        declared = known.get(_without_listener(name) or name)
+        declared = known.get(without_listener(name) or name)
         if declared is not None:
             try:
                 parse_value(declared, text)

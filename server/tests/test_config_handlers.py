@@ -108,6 +108,18 @@ async def test_run_time_settings_of_all_brokers_are_a_resource_of_their_own(tmp_
     assert entry(broker, TOPIC, "t", "retention.ms").config_source == 3
 
 
+async def test_a_setting_of_one_listener_is_described_as_the_setting_it_is_about(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    auth, jaas = "listener.name.x.ssl.client.auth", "listener.name.x.plain.sasl.jaas.config"
+    assert await change(broker, (BROKER, "1", [(auth, SET, "none"), (jaas, SET, "s3cret")])) == [(0, None)]
+    found = entry(broker, BROKER, "1", auth, include_synonyms=True)
+    assert (found.value, found.config_type, found.read_only, found.is_sensitive) == ("none", 2, True, False)
+    assert [(each.name, each.source) for each in found.synonyms] == [(auth, 2), ("ssl.client.auth", 5)]
+    secret = entry(broker, BROKER, "1", jaas, include_synonyms=True)
+    assert (secret.value, secret.config_type, secret.is_sensitive) == (None, 9, True)
+    assert [each.value for each in secret.synonyms] == [None]
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "code", "message"),
     [

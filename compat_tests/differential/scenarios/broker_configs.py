@@ -293,6 +293,24 @@ def changed_and_described(talk: Talk) -> None:
 
 
 @scenario(IncrementalAlterConfigsRequest, settings=CHANGED_BROKER)
+def unknown_and_secret(talk: Talk) -> None:
+    """A name that the broker does not know may be a plugin's, and secret."""
+    names = ["no.such", "listener.name.x.ssl.key.password", "listener.name.x.ssl.client.auth"]
+    values = ["plain", "secret", "none"]
+    ask(talk, OWN, [(name, SET, value) for name, value in zip(names, values, strict=True)], "set for this")
+    talk.until(describe(OWN, keys=names), lambda answer: len(answer.results[0].configs) == len(names))
+    told(talk, OWN, *names)
+    ask(talk, OWN, [(name, DELETE, None) for name in names], "deleted for this")
+    talk.until(describe(OWN, keys=names), lambda answer: not answer.results[0].configs)
+    ask(talk, ALL, [("no.such", SET, "plain")], "set for all")
+    talk.until(describe(ALL, keys=names), lambda answer: len(answer.results[0].configs) == 1)
+    told(talk, ALL, *names)
+    told(talk, OWN, *names)
+    ask(talk, ALL, [("no.such", DELETE, None)], "deleted for all")
+    talk.until(describe(ALL, keys=names), lambda answer: not answer.results[0].configs)
+
+
+@scenario(IncrementalAlterConfigsRequest, settings=CHANGED_BROKER)
 def a_produce_sees_the_largest_batch(talk: Talk) -> None:
     topic = talk.topic()
     request = produce(topic, encode_batch([Record(0, 1000, None, b"x" * 1000)]))

@@ -115,6 +115,13 @@ def manual_assignments(talk: Talk) -> None:
 
 
 @scenario(CreatePartitionsRequest)
+def of_an_internal_topic(talk: Talk) -> None:
+    talk.group()
+    for count in (1, 4, 50):
+        ask(talk, more("__consumer_offsets", count), label=f"{count} of 4", validate_only=True)
+
+
+@scenario(CreatePartitionsRequest)
 def several_topics(talk: Talk) -> None:
     first, second, third = talk.topic("first"), talk.topic("second", 2), talk.topic("third")
     asked = (more(first.name, 2), more(second.name, 1), more(third.name, 2, [7]), more(talk.name("unknown"), 5))

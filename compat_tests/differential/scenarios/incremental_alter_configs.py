@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from compat_tests.differential.asking import produce
+from compat_tests.differential.asking import fill, produce
 from compat_tests.differential.asking_administration import (
     APPEND,
     BROKER,
@@ -19,12 +19,18 @@ from compat_tests.differential.asking_administration import (
     describe,
     settle,
 )
+from compat_tests.differential.asking_reading import fetch, read
 from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.scenarios.describe_configs import arranged
+from compat_tests.support.brokers import wait_until
 
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.records import Record, encode_batch, iter_batches
 
+CODEC_BITS = 7
+# A broker that looks for old segments all the time.
+TIDY_BROKER = {"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "0"}
 THROTTLED = "leader.replication.throttled.replicas"
 
 
@@ -263,6 +269,34 @@ def a_produce_sees_the_timestamps(talk: Talk) -> None:
     talk.until(request, lambda answer: not is_refused(answer))
     found = talk.do(request).responses[0].partition_responses[0].log_append_time_ms
     talk.note("time of the append", found)
+
+
+def stored_codec(talk: Talk, topic: Topic) -> int:
+    """Of one more batch, which is sent without compression."""
+    written = talk.do(produce(topic, records((None, b"value")))).responses[0].partition_responses[0]
+    read_back = talk.do(fetch(read(topic, written.base_offset))).responses[0].partitions[0].records
+    header, _, _ = next(iter_batches(bytes(read_back)))
+    return header.attributes & CODEC_BITS
+
+
+@scenario(IncrementalAlterConfigsRequest)
+def a_produce_sees_the_compression(talk: Talk) -> None:
+    topic = talk.topic()
+    for codec, number in (("gzip", 1), ("lz4", 3), ("zstd", 4), ("uncompressed", 0), ("snappy", 2), ("producer", 0)):
+        ask(talk, topic, [("compression.type", SET, codec)], codec)
+        wait_until(lambda number=number: stored_codec(talk, topic) == number, codec)
+
+
+@scenario(IncrementalAlterConfigsRequest, settings=TIDY_BROKER)
+def old_records_go(talk: Talk) -> None:
+    topic = talk.topic()
+    fill(talk, topic, [1000, 2000, 3000])
+    asked = [ListOffsetsPartition(partition_index=0, timestamp=-2)]
+    earliest = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic.name, partitions=asked)])
+    talk.ask(earliest)
+    ask(talk, topic, [("retention.ms", SET, "5000")], "five seconds")
+    talk.until(earliest, lambda answer: answer.topics[0].partitions[0].offset > 0)
+    talk.ask(earliest)
 
 
 @scenario(IncrementalAlterConfigsRequest)

@@ -22,6 +22,7 @@ from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
+TOPIC_CONFIG = 1
 # Every setting of a topic, with a value that is allowed and not its default.
 CHANGED = {
     "cleanup.policy": "compact,delete",
@@ -173,6 +174,24 @@ def told(talk: Talk, topic: Topic, label: str, *keys: str, synonyms: bool = True
 def defaults(talk: Talk) -> None:
     topic = talk.topic()
     told(talk, topic, "all")
+
+
+@scenario(DescribeConfigsRequest)
+def of_an_internal_topic(talk: Talk) -> None:
+    talk.group()
+    request = describe((TOPIC, "__consumer_offsets"), synonyms=True)
+    talk.ask(request, label="__consumer_offsets", arrange=changed_only)
+    changes = [("retention.ms", SET, "5000"), ("cleanup.policy", SET, "delete")]
+    talk.ask(alter(((TOPIC, "__consumer_offsets"), changes), validate_only=True), label="change")
+    taken = talk.do(create(new_topic("__consumer_offsets"), validate_only=True)).topics[0]
+    talk.note("create", {"error_code": taken.error_code, "error_message": taken.error_message})
+
+
+def changed_only(answer: Any) -> None:
+    """What a topic says of itself; defaults have a scenario of their own."""
+    arranged(answer)
+    for result in answer.results:
+        result.configs = [each for each in result.configs if each.config_source == TOPIC_CONFIG]
 
 
 @scenario(DescribeConfigsRequest, settings=CHANGED_BROKER)
