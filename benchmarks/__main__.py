@@ -7,6 +7,7 @@ on the loopback interface, within bounds, and on data directories that are remov
 import argparse
 import contextlib
 import dataclasses
+import signal
 import sys
 import tempfile
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import machine, report, table
 from benchmarks.alone import run as alone
+from benchmarks.brokers import Failed
 from benchmarks.rows import Line, Metric, Row, measure
 from benchmarks.session import Session
 from benchmarks.workloads import groups, latency, partitions, replays, spark, startup, stored, throughput
@@ -35,8 +37,9 @@ GROUPS: dict[str, Callable[[Session], Generator[Row]]] = {
 }
 # These have brokers of their own, beside which no other should run.
 ALONE = ("startup", "partitions", "stored")
-# After so long, one round of each remaining row has to do.
-PATIENCE_S, QUICK_PATIENCE_S = 21 * 60.0, 3.5 * 60.0
+# After so long, one round of each remaining row has to do; and after so long again, no row is begun.
+PATIENCE_S, QUICK_PATIENCE_S = 20 * 60.0, 3.5 * 60.0
+GRACE_S, QUICK_GRACE_S = 3 * 60.0, 60.0
 
 
 def main() -> int:
@@ -60,7 +63,9 @@ def main() -> int:
 
 def side_by_side(options: argparse.Namespace) -> None:
     machine.allow_many_files()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that brokers and folders go as well
     about = report.about()
+    print("; ".join(f"{name}: {value}" for name, value in about.items()), end="\n\n")
     began, lines = time.monotonic(), []
     print(table.head(), flush=True)
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", ignore_cleanup_errors=True) as work:
@@ -75,25 +80,34 @@ def side_by_side(options: argparse.Namespace) -> None:
 
 def every_line(session: Session, options: argparse.Namespace) -> Iterator[Line]:
     deadline = time.monotonic() + (QUICK_PATIENCE_S if options.quick else PATIENCE_S)
+    end = deadline + (QUICK_GRACE_S if options.quick else GRACE_S)
     try:
         for group in options.only or GROUPS:
             if group in ALONE:
                 session.close()
-            yield from lines_of(group, session, options, deadline)
+            yield from lines_of(group, session, options, deadline, end)
     finally:
         session.close()
 
 
-def lines_of(group: str, session: Session, options: argparse.Namespace, deadline: float) -> Iterator[Line]:
+def lines_of(group: str, session: Session, options: argparse.Namespace, deadline: float, end: float) -> Iterator[Line]:
     """A group that cannot go on is one failed line; the others are still to be measured."""
     try:
+        must_be_before(end)
         with contextlib.closing(GROUPS[group](session)) as rows:
             for row in rows:
+                must_be_before(end)
                 if options.match in row.name:
                     yield from measure(group, with_rounds(row, options.rounds), deadline)
     except Exception as error:  # noqa: BLE001 - the other groups are still to be measured
-        traceback.print_exc()
+        if not isinstance(error, Failed):
+            traceback.print_exc()
         yield Line(group, group, Metric("", ""), "", {}, {"all": f"{type(error).__name__}: {error}"[:300]})
+
+
+def must_be_before(end: float) -> None:
+    if time.monotonic() > end:
+        raise Failed("not measured: the time of this run was over")
 
 
 def with_rounds(row: Row, rounds: int | None) -> Row:

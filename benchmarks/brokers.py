@@ -18,7 +18,7 @@ from typing import Self
 
 from benchmarks import machine
 from benchmarks.programs import built, compiler
-from compat_tests.apache.brokers import JARS, ApacheKafka4
+from compat_tests.apache.brokers import JARS, ApacheKafka4, bound_to_us
 
 # Data of finished measurements goes at once, or it would still be written to the disk under the next one; and a group does
 # not wait for members that do not come, as Kafka's own server.properties has it.
@@ -28,7 +28,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
 }
-START_TIMEOUT_S = STOP_TIMEOUT_S = 180.0
+START_TIMEOUT_S = STOP_TIMEOUT_S = 240.0
 
 
 class Failed(RuntimeError):
@@ -126,7 +126,7 @@ class Ottla(Broker):
     def command(self) -> list[str]:
         settings = SETTINGS | {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": str(self.data_dir)}
         overrides = [part for name, value in settings.items() for part in ("--override", f"{name}={value}")]
-        return [*ottla_command(), "start", *overrides]
+        return [*bound_to_us(), *ottla_command(), "start", *overrides]
 
 
 class Kafka(Broker):
@@ -174,7 +174,7 @@ class Tansu(Broker):
         assert spec is not None and spec.origin is not None
         url = f"tcp://{self.bootstrap}"
         options = ["--listener-url", url, "--advertised-listener-url", url, "--storage-engine", "memory://tansu/"]
-        return [str(Path(spec.origin).parent / "bin" / "tansu"), "broker", *options]
+        return [*bound_to_us(), str(Path(spec.origin).parent / "bin" / "tansu"), "broker", *options]
 
 
 class Mock(Broker):
@@ -195,7 +195,7 @@ class Mock(Broker):
         return librdkafka_version()
 
     def command(self) -> list[str]:
-        return [str(built("load")), "mock", self.topic, str(self.partitions)]
+        return [*bound_to_us(), str(built("load")), "mock", self.topic, str(self.partitions)]
 
     def start_as(self, command: list[str]) -> Self:
         """It chooses its port itself and says which."""

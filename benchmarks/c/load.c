@@ -235,10 +235,12 @@ static float *latencies;
 static long acknowledged;
 static volatile int stopping;
 
+/* Called by the polling thread, and at the end by the one that flushes as well. */
 static void note_latency(rd_kafka_t *from, const rd_kafka_message_t *message, void *unused) {
     double handed_over;
     memcpy(&handed_over, &message->_private, sizeof handed_over);
-    if (!message->err) latencies[acknowledged++] = (float)(now() - handed_over);
+    float passed = (float)(now() - handed_over);
+    if (!message->err) latencies[__atomic_fetch_add(&acknowledged, 1, __ATOMIC_RELAXED)] = passed;
     count_refused(from, message, unused);
 }
 

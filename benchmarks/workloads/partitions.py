@@ -19,7 +19,8 @@ from ottla.wire.messages.metadata import MetadataResponse
 COUNTS, QUICK_COUNTS = (1, 100, 10_000), (1, 1000)
 PARTITIONS_PER_TOPIC, TOPICS_PER_REQUEST = 100, 10
 FIRST = "first"
-ASKED, IDLE_S, LATENCY_S = 10, 4.0, 3
+ASKED, IDLE_S, LATENCY_S = 10, 4.0, 2
+PATIENCE_S = 240.0
 WARM_UP_PASSES = 2  # after the restarts
 NOT_SLOWER = at_most(1.0)
 
@@ -66,7 +67,7 @@ def grow(broker: Broker, count: int) -> None:
         for first in range(0, full, TOPICS_PER_REQUEST):
             names = [f"topic-{number:05}" for number in range(first, min(first + TOPICS_PER_REQUEST, full))]
             client.create_topics(names, PARTITIONS_PER_TOPIC)
-    wait_for(broker, count, 120)
+    wait_for(broker, count, PATIENCE_S)
 
 
 def wait_for(broker: Broker, count: int, patience_s: float) -> None:
@@ -94,7 +95,7 @@ def restart(broker: Broker, count: int) -> Mapping[str, float]:
     command = broker.command()
     started = time.perf_counter()
     broker.start_as(command)
-    wait_for(broker, count, 120)
+    wait_for(broker, count, PATIENCE_S)
     return {"restart_s": time.perf_counter() - started, "stop_s": stopped - began}
 
 

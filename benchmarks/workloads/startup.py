@@ -33,7 +33,7 @@ def rows(session: Session) -> Generator[Row]:
         templates,
         cold_start(session),
         metrics,
-        2 if session.quick else 5,
+        2 if session.quick else 4,
         f"python -c pass: {bare_python_s():.3f} s",
     )
     idle = (Metric("mb", "MB", at_most(1 / 8), digits=0),)

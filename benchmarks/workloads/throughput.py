@@ -22,8 +22,8 @@ from benchmarks.session import Session
 
 KIB, MIB, MB, GB = 1 << 10, 1 << 20, 1e6, 1e9
 LIBRDKAFKA, JAVA = "librdkafka", "Java"
-FULL_BYTES = {LIBRDKAFKA: 500e6, JAVA: 400e6}  # per round; records of 100 B make do with a third
-JAVA_WARM_UP_BYTES = 150e6
+FULL_BYTES = {LIBRDKAFKA: 500e6, JAVA: 300e6}  # per round; records of 100 B make do with a third
+JAVA_WARM_UP_BYTES = 100e6
 DEFAULT_BATCH = {LIBRDKAFKA: 1_000_000, JAVA: 16_384}
 
 
