@@ -240,6 +240,8 @@ class Reading:
             self._reads = list(map(self._down_converted, self._reads))
         answers = [(read.target, read.data) for read in self._reads]
         topics: list[FetchableTopicResponse] = []
+        if not self._is_follower:
+            self._refused.sort(key=_is_known)  # Kafka sorts out ids that it does not know before it looks for partitions
         for target, data in opened.select(answers + self._refused):
             last = topics[-1] if topics else None
             if last is None or last.topic_id != target.topic_id or last.topic != (target.topic or ""):
@@ -313,6 +315,10 @@ def _failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
         aborted_transactions=None,
         records=b"",
     )
+
+
+def _is_known(answer: Answer) -> bool:
+    return answer[0].topic is not None
 
 
 def _aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransaction] | None:

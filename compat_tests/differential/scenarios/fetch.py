@@ -49,6 +49,10 @@ def unknown_partitions(talk: Talk) -> None:
         talk.ask(fetch(read(topic, partition=index)), label=f"partition {index}")
     talk.ask(fetch(read(unknown), read(unknown, partition=1)), label="unknown topic")
     talk.ask(fetch(read(unknown), read(topic), read(topic, partition=2), read(topic, partition=1)), label="among good")
+    mixed = read(topic, partition=2), read(unknown), read(topic, partition=3), read(unknown, partition=1), read(topic)
+    talk.ask(fetch(*mixed), label="unknown ids are told first")
+    state = ReplicaState(replica_id=5)
+    talk.ask(fetch(*mixed, replica_id=5, replica_state=state), label="but not to replicas")
     talk.ask(fetch(read(Topic("", ZERO_UUID))), label="neither name nor id")
     talk.ask(fetch(read(Topic("a b", bytes([8] * 16)))), label="a name that cannot be")
 
