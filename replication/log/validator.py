@@ -12,7 +12,7 @@ In Kafka's order, with Kafka's codes (each was asked of a real broker):
    batch, which must fit max.message.bytes as well.
 
 All of this is `check_produced`, which may take long, needs no lock and knows no offsets: it can run in a thread where
-`is_expensive` says so. `CheckedRecords.assign` then gives offsets and leader epoch, in a microsecond, to the buffer the
+`is_expensive` says so. `ordinary.py` has a shorter way for nearly all batches. `CheckedRecords.assign` then gives offsets and leader epoch, in a microsecond, to the buffer the
 client sent or the one made from it. `validate_produced` is both.
 
 Where Kafka has accidents, clients see the same codes: a codec that fails or does not exist, and compressed records with
@@ -71,14 +71,14 @@ if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
 LONG_MAX = (1 << 63) - 1
-_FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
+FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
 
 # What may be done on the event loop: some milliseconds' worth.
 _INLINE_DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024
 _INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
 _INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
-_INLINE_BYTES_MAX = 16 * 1024 * 1024
-_INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
+INLINE_BYTES_MAX = 16 * 1024 * 1024
+INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
 
 _COUNT = struct.Struct(">i")
 _FRONT = struct.Struct(">qii")  # base offset, length, leader epoch
@@ -207,11 +207,11 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
             return True
     else:
         bound = size
-        if size > _INLINE_BYTES_MAX:
+        if size > INLINE_BYTES_MAX:
             return True
     if rules is not None and rules.compression and rules.compression != codec:
         return bound > _INLINE_RECOMPRESSED_BYTES_MAX
-    return int(_COUNT.unpack_from(records, 57)[0]) > _INLINE_RECORDS_MAX
+    return int(_COUNT.unpack_from(records, 57)[0]) > INLINE_RECORDS_MAX
 
 
 def validate_produced(
@@ -335,8 +335,8 @@ def _check_each_record(
         is_suspicious = is_log_append_time != 0
     else:
         is_suspicious = (
-            lowest < max(now_ms - rules.timestamp_before_max_ms, -_FAR)
-            or highest > min(now_ms + rules.timestamp_after_max_ms, _FAR)
+            lowest < max(now_ms - rules.timestamp_before_max_ms, -FAR)
+            or highest > min(now_ms + rules.timestamp_after_max_ms, FAR)
             or (is_log_append_time != 0 and highest == NO_TIMESTAMP)
         )
     if not is_suspicious and not (rules.compacted and summary.has_null_key):

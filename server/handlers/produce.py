@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.replication.cluster_state import INTERNAL_TOPICS
+from ottla.replication.log.ordinary import check_ordinary, ordinary_header
 from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, handles
@@ -155,16 +156,22 @@ class Appending:
 
     def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
         answer = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
-        partition = None
+        records = data.records
+        header = ordinary_header(records) if records is not None else None
+        checked = partition = None
         try:
-            partition = self._partition(topic, data)
-            records = data.records
+            partition = self._partition(topic, data, is_ordinary=header is not None)
             if records is None or (self._version < ONE_BATCH_SINCE and not batch_size(records, 0, len(records))):
                 return answer
-            if is_expensive(records, partition.log.validation_rules()):
+            now_ms = self._context.now_ms
+            rules = partition.log.validation_rules()
+            if header is not None:
+                checked = check_ordinary(records, header, rules, now_ms=now_ms)
+            if checked is None and is_expensive(records, rules):
                 self._deferred.append((partition, answer, bytearray(records)))
                 return answer
-            info = partition.append_as_leader(records, required_acks=self._request.acks, now_ms=self._context.now_ms)
+            acks = self._request.acks
+            info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
         except KafkaError as error:
             self._fail(answer, error, partition)
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= CURRENT_LEADER_SINCE:
@@ -174,7 +181,7 @@ class Appending:
         self._accept(answer, partition, info)
         return answer
 
-    def _partition(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
+    def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_ordinary: bool) -> Partition:
         """The partition to append to, after all checks that come before its own."""
         broker, request = self._broker, self._request
         name = topic.name
@@ -185,13 +192,14 @@ class Appending:
             name = state.name
         if broker.cluster.partition(name, data.index) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        check_produce_request_records(data.records, self._version)
+        if not is_ordinary:
+            check_produce_request_records(data.records, self._version)
         if request.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.partition(name, data.index)
-        if _is_transactional(data.records):
+        if not is_ordinary and _is_transactional(data.records):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return partition
 

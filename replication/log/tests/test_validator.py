@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log.ordinary import check_ordinary, ordinary_header
 from ottla.replication.log.validator import (
     AppendOrigin,
+    CheckedRecords,
     InvalidRecords,
     ValidationRules,
     check_produce_request_records,
@@ -86,15 +88,30 @@ def batch(
     return front + checked
 
 
+def checked_in_one_go(records: bytes, rules: ValidationRules = ValidationRules()) -> CheckedRecords | None:  # noqa: B008
+    view = memoryview(bytearray(records))
+    header = ordinary_header(view)
+    return None if header is None else check_ordinary(view, header, rules, now_ms=NOW)
+
+
 def validate(records: bytes, rules: ValidationRules = ValidationRules(), **options):  # noqa: B008
-    return validate_produced(
-        memoryview(bytearray(records)),
-        rules,
-        next_offset=options.get("next_offset", 100),
-        leader_epoch=options.get("leader_epoch", 7),
-        now_ms=NOW,
-        topic_partition="orders-3",
-    )
+    """The long way, and that the short one agrees with it wherever it has an opinion."""
+    next_offset, leader_epoch = options.get("next_offset", 100), options.get("leader_epoch", 7)
+    in_one_go = checked_in_one_go(records, rules)
+    try:
+        validated = validate_produced(
+            memoryview(bytearray(records)),
+            rules,
+            next_offset=next_offset,
+            leader_epoch=leader_epoch,
+            now_ms=NOW,
+            topic_partition="orders-3",
+        )
+    except KafkaError:
+        assert in_one_go is None
+        raise
+    assert in_one_go is None or in_one_go.assign(next_offset, leader_epoch) == validated
+    return validated
 
 
 def refusal(records: bytes, rules: ValidationRules = ValidationRules()) -> KafkaError:  # noqa: B008
@@ -233,6 +250,27 @@ def test_checking_needs_no_offsets_and_assigning_no_checks():
     for offset in (5, 6):
         result = checked.assign(offset, 1)
         assert read_header(result.buffer).base_offset == result.first_offset == offset
+
+
+def test_an_ordinary_batch_is_checked_in_one_go():
+    idempotent = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 9}
+    for records in (batch(), batch(TWO_RECORDS, 2), batch(**idempotent)):
+        assert checked_in_one_go(records) is not None
+        assert not is_expensive(memoryview(records))
+        check_produce_request_records(memoryview(records), 3)
+        validate(records)
+
+
+@given(position=st.integers(0, 60), byte=st.integers(0, 255), mends_checksum=st.booleans(), rules=st.sampled_from(
+    [ValidationRules(), COMPACTED, LOG_APPEND_TIME, ValidationRules(max_message_bytes=80)]
+))  # fmt: skip
+def test_any_byte_of_a_header_changed_is_seen_by_both_ways(position, byte, mends_checksum, rules):
+    records = bytearray(batch(TWO_RECORDS, 2))
+    records[position] = byte
+    if mends_checksum:
+        records[17:21] = crc32c(records[21:]).to_bytes(4, "big")
+    with suppress(KafkaError):
+        validate(bytes(records), rules)
 
 
 def test_what_is_cut_off_behind_the_batch_is_not_appended():
