@@ -16,11 +16,11 @@ NODE_MODULES := $(CACHE)/node/node_modules/.ready
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help start test lint bench golden setup packages clean
+.PHONY: help start test lint bench golden golden-hunt setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 start: .venv/.ready-to-start  ## run the broker (installs it first)
 	@exec $(BIN)/ottla start $(ARGS)
@@ -31,15 +31,18 @@ test: setup lint  ## check and test everything, with every client
 golden: setup  ## ask Apache Kafka anew what the golden answers are
 	OTTLA_RECORD_GOLDEN=1 $(BIN)/python -m pytest compat_tests/differential $(ARGS)
 
+golden-hunt: setup  ## ask Apache Kafka and Ottla random requests for MINUTES=10 and keep what they answer differently
+	OTTLA_HUNT_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest compat_tests/differential/test_random_requests.py $(ARGS)
+
 lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
 bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 5 minutes)
-	@$(MAKE) --no-print-directory --keep-going --silent $(if $(shell command -v mvn),$(BENCH_JARS)) || \
+	@$(if $(shell command -v mvn),$(MAKE) --no-print-directory --keep-going --silent $(BENCH_JARS),false) || \
 	    echo "make: some jars could not be fetched; what needs them will be missing" >&2
-	$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 setup: .venv/.ready-to-test packages
 	@# A second make, because what the packages step installs decides which clients can be set up. A client that

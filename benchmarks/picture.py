@@ -11,7 +11,7 @@ from html import escape
 from benchmarks import table
 from benchmarks.rows import Line, Spread
 
-WIDTH, LEFT, RIGHT, TOP, ROW = 1240, 640, 90, 56, 17
+WIDTH, LEFT, RIGHT, TOP, ROW = 1280, 680, 90, 56, 17
 GRID = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 COLOURS = {"ok": "#1a7f37", "BEHIND": "#cf222e", "": "#57606a", "failed": "#9a6700"}
 
