@@ -28,7 +28,7 @@ def find_coordinator(
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     refusal = _refusal(request.key_type, context.api_version)
     if refusal is not None:
-        return _response(request, context, [_refused(key, refusal) for key in _keys(request, context)])
+        return _response(request, context, [_refused(key, refusal, context) for key in _keys(request, context)])
     if context.broker.cluster.topic(OFFSETS_TOPIC) is None:
         return _find_in_new_topic(request, context)
     return _find(request, context)
@@ -53,7 +53,7 @@ async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestCo
         await context.broker.ensure_internal_topic(OFFSETS_TOPIC)
     except KafkaError as error:
         not_available = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-        return _response(request, context, [_refused(key, not_available) for key in _keys(request, context)])
+        return _response(request, context, [_refused(key, not_available, context) for key in _keys(request, context)])
     return _find(request, context)
 
 
@@ -70,7 +70,7 @@ def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
     partition = broker.cluster.partition(OFFSETS_TOPIC, broker.groups.partition_for(group_id))
     endpoint = None if partition is None else broker.cluster.endpoint(partition.leader, context.listener_name)
     if endpoint is None:
-        return _refused(group_id, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return _refused(group_id, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE), context)
     return Coordinator(
         key=group_id,
         node_id=endpoint.node_id,
@@ -81,27 +81,29 @@ def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
     )
 
 
-def _refused(key: str, error: KafkaError) -> Coordinator:
+def _refused(key: str, error: KafkaError, context: RequestContext) -> Coordinator:
+    """Before version 4 every error explains itself."""
+    text = "" if context.api_version >= BATCH_VERSION else error.code.message
     return Coordinator(
         key=key,
         node_id=NO_NODE,
         host="",
         port=-1,
         error_code=error.code,
-        error_message=error.message or "",
+        error_message=error.message or text,
     )
 
 
 def _response(
     request: FindCoordinatorRequest, context: RequestContext, coordinators: list[Coordinator]
 ) -> FindCoordinatorResponse:
-    """Before version 4 there is one key, and its coordinator is the whole answer, which always has a text."""
+    """Before version 4 there is one key, and its coordinator is the whole answer; success has the text "NONE" then."""
     if context.api_version >= BATCH_VERSION:
         return FindCoordinatorResponse(coordinators=coordinators)
     (coordinator,) = coordinators
     return FindCoordinatorResponse(
         error_code=coordinator.error_code,
-        error_message=coordinator.error_message or ErrorCode(coordinator.error_code).message or "NONE",
+        error_message=coordinator.error_message or "NONE",
         node_id=coordinator.node_id,
         host=coordinator.host,
         port=coordinator.port,
