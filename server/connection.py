@@ -27,6 +27,7 @@ import trio
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import Inbox
+from ottla.server.long_answers import EncodedAnswer
 from ottla.server.outbox import Outbox, Progress
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
@@ -249,6 +250,8 @@ class Connection:
             result = self._error_answer(call, error)
         if type(result) is call.response_class:
             self._answer(call, correlation_id, result)
+        elif type(result) is EncodedAnswer:
+            self._hand_over(call, correlation_id, [result.body])
         elif result is not None:
             return Waiting(call, correlation_id, result)
         return None
@@ -312,7 +315,9 @@ class Connection:
             response = self._error_answer(call, error)
         finally:
             self.is_parked = False
-        if response is not None and (waiting.is_large or call.route.answers_at_length):
+        if type(response) is EncodedAnswer:
+            self._hand_over(call, waiting.correlation_id, [response.body])
+        elif response is not None and (waiting.is_large or call.route.answers_at_length):
             parts = await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
             self._hand_over(call, waiting.correlation_id, parts)
         elif response is not None:
