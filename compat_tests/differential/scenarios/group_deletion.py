@@ -125,8 +125,10 @@ def unknown_groups(talk: Talk) -> None:
 
 @scenario(OffsetDeleteRequest)
 def subscriptions_that_cannot_be_read(talk: Talk) -> None:
-    """The group then counts as reading everything. (A subscription that is cut short makes Kafka's coordinator fail: the
-    join is never answered.)"""
+    """The group then counts as reading everything.
+
+    A subscription that is cut short is missing here: it makes Kafka's coordinator fail, and the join is never answered.
+    """
     topic = talk.topic()
     for kind, subscription in (
         ("empty", b""),
