@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 from compat_tests.apache.brokers import ZooKeeper, free_port, jars, small_java
+from compat_tests.coordination.proxy import Proxy
 
 from ottla.replication.coordination import AccessDenied, CoordinationUnavailable, Create, SetData
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
@@ -119,6 +121,22 @@ async def test_nodes_belong_to_the_user_who_made_them(guarded: ZooKeeper, root: 
             with pytest.raises(AccessDenied):
                 await read("/config/users")
     await stranger.multi([Create("/consumers/x"), SetData("/consumers/x", b"y")])
+
+
+async def test_a_user_is_still_known_after_a_reconnection(
+    guarded: ZooKeeper, root: str, nursery: trio.Nursery, open_session: Callable
+) -> None:
+    proxy = Proxy(guarded.port)
+    await nursery.start(proxy.run)
+    coordination = await open_session(proxy.address + root, zookeeper_set_acl=True, **USER)
+    await coordination.multi([Create("/a")])
+    proxy.cut()
+    with pytest.raises(CoordinationUnavailable), trio.fail_after(20):
+        while True:
+            await coordination.get("/")
+    proxy.mend()
+    await coordination.until_available()
+    assert await coordination.multi([SetData("/a", b"x")]) == [1]
 
 
 async def test_a_wrong_password_is_told(guarded: ZooKeeper, root: str) -> None:

@@ -328,9 +328,7 @@ class ZooKeeperCoordination:
             now = trio.current_time()
             if self._connected and now >= self._probe_due():
                 if self._probe_open:
-                    logger.warning("ZooKeeper does not answer")
-                    self._handler.cut_connection()
-                    self._cut_off()
+                    await self._give_up_connection()
                 else:
                     self._probe()
             if self._was_sure and now >= self.session_sure_until:
@@ -342,6 +340,13 @@ class ZooKeeperCoordination:
             )
             with trio.move_on_at(wake):
                 await self._changed.wait()
+
+    async def _give_up_connection(self) -> None:
+        await trio.lowlevel.checkpoint()  # if it was this loop that was late, the answer is waiting
+        if self._connected and self._probe_open:
+            logger.warning("ZooKeeper does not answer")
+            self._handler.cut_connection()
+            self._cut_off()
 
     def _probe_due(self) -> float:
         """When to probe again, or to give up the connection."""
