@@ -190,7 +190,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     try:
         log = log_config_from(static)
         log.check_consistency()
-        check_cleaner(replication)
+        check_together(server, replication)
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
@@ -230,12 +230,16 @@ def log_config_from(texts: Mapping[str, str]) -> LogConfig:
     return log
 
 
-def check_cleaner(config: ReplicationConfig) -> None:
-    """Kafka's rule for the memory of its cleaner; raises InvalidSetting."""
-    size, threads = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_threads
+def check_together(server: ServerConfig, replication: ReplicationConfig) -> None:
+    """Kafka's rules for settings that depend on each other; raises InvalidSetting."""
+    size, threads = replication.log_cleaner_dedupe_buffer_size, replication.log_cleaner_threads
     if threads and size // threads <= 1 << 20:
         name = "log.cleaner.dedupe.buffer.size"
         raise InvalidSetting(name, size, BROKEN_RULE, message=f"{name} must be at least 1MB per cleaner thread.")
+    if server.max_connections_per_ip == 0 and not server.max_connections_per_ip_overrides:
+        name = "max.connections.per.ip"
+        message = f"{name} can be set to zero only if {name}.overrides property is set."
+        raise InvalidSetting(name, 0, BROKEN_RULE, message=message)
 
 
 def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:

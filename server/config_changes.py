@@ -22,6 +22,10 @@ _POOLS = (
     "num.network.threads",
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
 )
 _OF_ALL_BROKERS = frozenset(["max.connections", "max.connection.creation.rate", "num.network.threads"])
 _STORES = frozenset(
@@ -176,7 +180,6 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
     for name in _FIXED:
         if name in texts and texts[name] != repository.value(name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
-    _check_pools(repository, texts)
     try:
         if for_all:
             changed = repository.configuration(texts, repository.for_this_broker.texts)
@@ -185,6 +188,8 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
     except InvalidSetting as error:
         message = f"{error.reason}: {error}" if error.reason == BROKEN_RULE else str(error)
         raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+    _check_pools(repository, texts)
+    _check_connections(texts)
     _check_local_retention("ms", changed.log.local_retention_ms, changed.log.retention_ms)
     _check_local_retention("bytes", changed.log.local_retention_bytes, changed.log.retention_bytes)
 
@@ -210,6 +215,13 @@ def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
             raise _not_applicable(
                 f"Log cleaner threads cannot be increased to more than double the current value {old}"
             )
+
+
+def _check_connections(texts: Texts) -> None:
+    """Nobody could change the limit back if it were 0."""
+    for name in ("max.connections", "max.connection.creation.rate"):
+        if name in texts and int(texts[name]) == 0:
+            raise _not_applicable(f"Invalid {name} 0")
 
 
 def _check_local_retention(unit: str, local: int, whole: int) -> None:

@@ -18,7 +18,7 @@ from ottla.server.config import (
     BrokerConfig,
     ServerConfig,
     broker_settings,
-    check_cleaner,
+    check_together,
     log_config_from,
     read_settings,
 )
@@ -127,10 +127,11 @@ class ConfigRepository:
         """What the broker's configuration comes to with these changes; raises InvalidSetting."""
         texts = self._merged(for_all_brokers, for_this_broker)
         replication = read_settings(ReplicationConfig, texts)
-        check_cleaner(replication)
+        server = read_settings(ServerConfig, texts)
+        check_together(server, replication)
         return replace(
             self.started_with,
-            server=read_settings(ServerConfig, texts),
+            server=server,
             replication=replication,
             log=log_config_from(texts),
         )

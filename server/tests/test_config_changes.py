@@ -177,6 +177,15 @@ def test_what_a_broker_takes_at_run_time(configs: ConfigRepository, texts: dict[
                 "than double the current value 3"
             ),
         ),
+        ({"max.connections": "0"}, True, NESTED.format("Invalid max.connections 0")),
+        (
+            {"max.connections.per.ip": "0"},
+            True,
+            (
+                "requirement failed: max.connections.per.ip can be set to zero only if"
+                " max.connections.per.ip.overrides property is set."
+            ),
+        ),
         (
             {"log.local.retention.ms": "-1"},
             False,

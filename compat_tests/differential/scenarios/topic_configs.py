@@ -134,6 +134,7 @@ REFUSED = {
         "delete;compact",
     ],
     "leader.replication.throttled.replicas": [
+        "\xa00:0",
         "0",
         "0:",
         ":0",
