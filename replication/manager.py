@@ -69,7 +69,6 @@ CREATIONS_PER_THREAD_CALL = 32
 SYNC_THREADS = 4
 INITIAL_DELAY_S = 30
 REMOVAL_INTERVAL_S = 1
-PRODUCER_EXPIRY_INTERVAL_S = 600
 
 
 def system_clock_ms() -> int:
@@ -390,12 +389,15 @@ class ReplicaManager:
             nursery.start_soon(self._repeat, self._apply_retention, self._retention_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_all, self._checkpoint_interval_s)
-            nursery.start_soon(self._repeat, self._expire_producers, lambda: PRODUCER_EXPIRY_INTERVAL_S)
+            nursery.start_soon(self._repeat, self._expire_producers, self._expiry_interval_s)
             nursery.start_soon(self._repeat, self._compact, lambda: max(self.config.log_cleaner_backoff_ms / 1000, 0.1))
             task_status.started()
 
     def _retention_interval_s(self) -> float:
         return self.config.log_retention_check_interval_ms / 1000
+
+    def _expiry_interval_s(self) -> float:
+        return self.config.producer_id_expiration_check_interval_ms / 1000
 
     def _watermark_interval_s(self) -> float:
         return self.config.replica_high_watermark_checkpoint_interval_ms / 1000

@@ -139,7 +139,6 @@ num.replica.alter.log.dirs.threads int -
 offsets.load.buffer.size int 5242880 1..
 offsets.topic.compression.codec int 0
 principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
-producer.id.expiration.check.interval.ms int 600000 1.. internal
 producer.purgatory.purge.interval.requests int 1000
 queued.max.request.bytes long -1
 queued.max.requests int 500 1..

@@ -1,6 +1,8 @@
 """Idempotent producers: the window of five batches, gaps, epochs, the end of the sequence, and what is forgotten."""
 
-from compat_tests.differential.asking_records import ONE, TIME, batch, fetch, new_producer, offer, read_back, record
+import time
+
+from compat_tests.differential.asking_records import ONE, batch, fetch, new_producer, offer, read_back, record
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
 from ottla.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -8,16 +10,20 @@ from ottla.wire.messages.describe_producers import DescribeProducersRequest, Top
 from ottla.wire.messages.produce import ProduceRequest
 
 RETENTION_AT_ONCE = {"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "100"}
+EXPIRATION_AT_ONCE = {"producer.id.expiration.ms": "60000", "producer.id.expiration.check.interval.ms": "50"}
 INT16_MAX, INT32_MAX = 2**15 - 1, 2**31 - 1
 
 
-def records_of(producer_id: int, epoch: int, sequence: int, count: int = 2) -> bytes:
+def records_of(producer_id: int, epoch: int, sequence: int, count: int = 2, written_ms: int | None = None) -> bytes:
+    """Written now unless told otherwise: a producer is forgotten by the time of its last records."""
+    now = int(time.time() * 1000) if written_ms is None else written_ms
     area = b"".join(record(offset_delta=index) for index in range(count))
     return batch(
         area,
         count=count,
         last_offset_delta=count - 1,
-        max_timestamp=TIME,
+        base_timestamp=now,
+        max_timestamp=now,
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
@@ -142,4 +148,16 @@ def after_retention_took_the_segments(talk: Talk) -> None:
     producer.is_described()
     producer.writes(7, note=" with a gap")
     producer.writes(2)
+    producer.is_described()
+
+
+@scenario(ProduceRequest, versions="3-13", settings=EXPIRATION_AT_ONCE)
+def after_it_was_forgotten(talk: Talk) -> None:
+    producer = Producer(talk, talk.topic())
+    hours_ago = int(time.time() * 1000) - 2 * 3_600_000
+    offer(talk, producer.topic, records_of(producer.id, 3, 0, written_ms=hours_ago), "records of hours ago")
+    asked = DescribeProducersRequest(topics=[TopicRequest(name=producer.topic.name, partition_indexes=[0])])
+    talk.until(asked, lambda answer: not answer.topics[0].partitions[0].active_producers)
+    producer.writes(9, epoch=1, note=" of a producer that is unknown again")
+    producer.writes(11, epoch=1)
     producer.is_described()

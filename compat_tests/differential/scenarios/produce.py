@@ -93,6 +93,19 @@ def without_acknowledgement(talk: Talk) -> None:
 
 
 @scenario(ProduceRequest)
+def too_few_replicas(talk: Talk) -> None:
+    topic = talk.topic(min_insync_replicas="2")
+    for acks in (-1, 1, -1):
+        talk.ask(produce(topic, good(talk), acks=acks), label=f"acks={acks} of one replica")
+    talk.ask(produce(topic, batch(crc=1), acks=-1), label="and a wrong checksum")
+    talk.ask(produce(topic, b"", acks=-1), label="and no records")
+    link = talk.link("without acks")
+    link.send(produce(topic, good(talk), acks=0), answered=False)
+    link.send(produce(topic, good(talk), acks=1), label="acks=1 after acks=0")
+    link.receive()
+
+
+@scenario(ProduceRequest)
 def timeouts(talk: Talk) -> None:
     topic = talk.topic()
     for timeout_ms in (0, -1, 1, INT32_MAX):
