@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from compat_tests.differential.asking import produce
-from compat_tests.differential.conversation import Talk, Topic
+from compat_tests.differential.conversation import Link, Talk, Topic
 
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -53,6 +53,12 @@ def fetch(*reads: Read, forgotten: Iterable[tuple[Topic, int]] = (), **fields: A
 def nowhere(talk: Talk) -> Topic:
     """A topic that does not exist, neither by its name nor by its id."""
     return Topic(talk.name("nowhere"), bytes([7] * 16))
+
+
+def stays_waiting(talk: Talk, link: Link) -> None:
+    """Writes down that a request just sent is not answered, and makes sure that the broker has taken it up by then."""
+    link.stays_quiet(0.03)
+    talk.do(MetadataRequest(topics=[]))  # a slow broker has read what was sent before when it answers this
 
 
 def a_batch(*, timestamp: int = 1000, records: int = 1, **options: Any) -> bytes:

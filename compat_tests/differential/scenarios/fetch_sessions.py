@@ -13,6 +13,7 @@ from compat_tests.differential.asking_reading import (
     fill_batches,
     nowhere,
     read,
+    stays_waiting,
 )
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
@@ -193,7 +194,7 @@ def two_at_once(talk: Talk) -> None:
     session = Session(talk, read(topic))
     waiting = talk.link("waiting")
     waiting.send(session.request(max_wait_ms=WAITS_MS), label="epoch 1, waiting")
-    waiting.stays_quiet(0.05)
+    stays_waiting(talk, waiting)
     session.ask(label="epoch 2, at once")
     fill_batches(talk, topic, 1)
     waiting.receive()
@@ -207,7 +208,7 @@ def waiting_in_a_session(talk: Talk) -> None:
     session = Session(talk, read(topic), read(topic, partition=1))
     main = talk.link()
     main.send(session.request(max_wait_ms=WAITS_MS), label="incremental")
-    main.stays_quiet(0.05)
+    stays_waiting(talk, main)
     fill_batches(talk, topic, 1, partition=1)
     main.receive()
     session.ask(read(topic, 1, partition=1), max_wait_ms=30, label="nothing within 30 ms")

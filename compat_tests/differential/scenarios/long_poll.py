@@ -11,6 +11,7 @@ from compat_tests.differential.asking_reading import (
     fill_batches,
     nowhere,
     read,
+    stays_waiting,
 )
 from compat_tests.differential.conversation import Link, Talk, scenario
 
@@ -18,7 +19,6 @@ from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.records import Record, encode_batch, iter_batches
 
-QUIET_S = 0.03
 SOON_MS = 30
 
 
@@ -26,7 +26,7 @@ def wait_for(talk: Talk, *reads: Read, label: str = "", min_bytes: int = 1, max_
     """A fetch on its way, which is not answered at once."""
     link = talk.link()
     link.send(fetch(*reads, max_wait_ms=WAITS_MS, min_bytes=min_bytes, max_bytes=max_bytes), label=label or None)
-    link.stays_quiet(QUIET_S)
+    stays_waiting(talk, link)
     return link
 
 
@@ -48,7 +48,7 @@ def enough_only_later(talk: Talk) -> None:
     reads = read(topic), read(topic, partition=1)
     link = wait_for(talk, *reads, min_bytes=3 * BATCH_BYTES, label="one of three is there")
     fill_batches(talk, topic, 1, partition=1)
-    link.stays_quiet(QUIET_S)
+    stays_waiting(talk, link)
     fill_batches(talk, topic, 1, partition=1)
     link.receive()
 
@@ -102,7 +102,7 @@ def limits_below_what_is_wanted(talk: Talk) -> None:
     ask("half a batch of one", tiny[0], min_bytes=50)
     link = wait_for(talk, *small, min_bytes=301, label="one byte more than their limits")
     fill_batches(talk, topic, 1)
-    link.stays_quiet(QUIET_S)
+    stays_waiting(talk, link)
     link.close()
 
 
@@ -135,7 +135,7 @@ def records_elsewhere_wake_nobody(talk: Talk) -> None:
     topic = talk.topic(partitions=2)
     link = wait_for(talk, read(topic))
     fill_batches(talk, topic, 1, partition=1)
-    link.stays_quiet(QUIET_S)
+    stays_waiting(talk, link)
     fill_batches(talk, topic, 1)
     link.receive()
 
@@ -156,7 +156,7 @@ def others_wait_behind(talk: Talk) -> None:
     link.send(fetch(read(topic), max_wait_ms=WAITS_MS))
     link.send(MetadataRequest(topics=[]))
     link.send(fetch(read(topic, 1)), label="second fetch")
-    link.stays_quiet(QUIET_S)
+    stays_waiting(talk, link)
     fill_batches(talk, topic, 1)
     for _ in range(3):
         link.receive()
@@ -176,7 +176,7 @@ def records_deleted_meanwhile(talk: Talk) -> None:
     fill_batches(talk, topic, 1)
     link = wait_for(talk, read(topic), min_bytes=2 * BATCH_BYTES, label="one of two")
     delete_records(talk, topic, before=1)
-    link.stays_quiet(QUIET_S)
+    stays_waiting(talk, link)
     fill_batches(talk, topic, 1)
     link.receive()
 
