@@ -1,5 +1,6 @@
 """What happens to a session with ZooKeeper when the way to it, or ZooKeeper itself, fails."""
 
+import contextlib
 import math
 import signal
 from collections.abc import Callable
@@ -180,22 +181,30 @@ async def test_a_write_whose_answer_is_lost_is_told_by_its_owner(
 
 
 async def test_a_connection_without_answers_is_given_up_within_the_session(
-    zookeeper: ZooKeeper, proxy: Proxy, root: str, open_session: Callable
+    zookeeper: ZooKeeper,
+    proxy: Proxy,
+    root: str,
+    nursery: trio.Nursery,
+    open_session: Callable,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    coordination = await open_session(f"{proxy.address},{zookeeper.address}{root}", 2_000)
+    second = Proxy(zookeeper.port)
+    await nursery.start(second.run)
+    second.cut()
+    coordination = await open_session(f"{proxy.address},{second.address}{root}", 4_000)
     await coordination.multi([Create("/e", ephemeral=True)])
     session_id = coordination.session_id
-    proxy.break_connections()
-    proxy.loses_answers = True  # of the two servers one no longer answers
+    second.mend()
+    proxy.loses_answers = True  # new connections, too, are taken and then not answered
+    await unavailable(coordination)
+    node = None
     with trio.fail_after(20):
-        while True:
-            try:
+        while node is None:
+            with contextlib.suppress(CoordinationUnavailable):
                 await coordination.until_available()
                 node = await coordination.get("/e")
-                break
-            except CoordinationUnavailable:
-                pass
     assert node.owner == session_id == coordination.session_id
+    assert "ZooKeeper does not answer" in caplog.text
 
 
 async def test_a_stopped_zookeeper_fails_calls_and_makes_the_session_unsure(
