@@ -172,6 +172,23 @@ def votes_for_a_protocol(talk: Talk) -> None:
 
 
 @scenario(JoinGroupRequest)
+def draws(talk: Talk) -> None:
+    """The order of Kafka's hash table decides. (Names that fall into one slot of it, such as a and q, come in any order.)"""
+    for names in ("range rr", "range roundrobin", "sticky cooperative-sticky", "x y z"):
+        first, *others = names.split()
+        protocols = {name: b"" for name in (first, *others)}
+        group = talk.group(names.replace(" ", "-"))
+        leader = Member(talk, group, f"{names} leader", protocols=protocols, quiet=True)
+        leader.join()
+        for name in others:
+            preferred = {name: b""} | protocols
+            Member(talk, group, f"{names} {name}", protocols=preferred, quiet=True).send_join()
+            until_state(talk, group, PREPARING, 2 + others.index(name))
+        leader.quiet = False
+        leader.join()
+
+
+@scenario(JoinGroupRequest)
 def protocols_that_say_nothing(talk: Talk) -> None:
     """Empty names and empty metadata are as good as any.
 
