@@ -124,8 +124,8 @@ def test_a_producer_goes_on_where_it_was(left, ottla):
 
 def test_settings_are_kept_or_if_they_were_in_zookeeper_such_that_nothing_is_lost(left, ottla):
     told = portrait((ottla.host, ottla.port), TOPICS, ())
-    guessed = dict.fromkeys(TOPICS, {"retention.ms": "-1", "retention.bytes": "-1"})
-    guessed["compacted"] = {"cleanup.policy": "compact"}
+    keeps_everything = {"retention.ms": "-1", "retention.bytes": "-1"}
+    guessed = {topic: keeps_everything for topic in TOPICS} | {"compacted": {"cleanup.policy": "compact"}}
     expected = guessed if left.release == "kafka_3" else CONFIGS
     assert {topic: told[f"settings of {topic}"] for topic in TOPICS} == expected
 

@@ -13,6 +13,8 @@ import pytest
 from compat_tests.apache.brokers import ApacheKafka3, ZooKeeper
 from compat_tests.files.filling import CODECS, GROUPS, TOPICS
 from compat_tests.files.portrait import portrait
+from compat_tests.support.brokers import wait_until
+from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -32,6 +34,8 @@ def register(zookeeper: str, data: Path, settings: dict[str, dict[str, str]]) ->
         topics: dict[str, dict[str, list[int]]] = {}
         for directory in data.glob("*-*/"):
             topic, _, partition = directory.name.rpartition("-")
+            if partition == "delete":
+                continue
             epochs = (directory / "leader-epoch-checkpoint").read_text().split()
             state = {"controller_epoch": 1, "leader": 0, "version": 1, "leader_epoch": int(epochs[-2]), "isr": [0]}
             nodes[f"/brokers/topics/{topic}/partitions/{partition}/state"] = state
@@ -52,6 +56,12 @@ def register(zookeeper: str, data: Path, settings: dict[str, dict[str, str]]) ->
         client.close()
 
 
+def is_led(admin: AdminClient) -> bool:
+    topics = admin.list_topics(timeout=10).topics
+    partitions = [each for name in topics for each in topics[name].partitions.values()]
+    return topics.keys() > TOPICS.keys() and all(each.leader == 0 for each in partitions)
+
+
 @pytest.fixture(scope="module")
 def kafka(written, tmp_path_factory):
     directory = tmp_path_factory.mktemp("opened_by_kafka_3")
@@ -64,8 +74,10 @@ def kafka(written, tmp_path_factory):
         settings["__consumer_offsets"] = {"cleanup.policy": "compact", "compression.type": "producer"}
         register(zookeeper.address, directory / "data", settings)
         process.settings["zookeeper.connect"] = zookeeper.address
-        yield process.start()
-        process.stop()
+        process.start()
+        admin = AdminClient({"bootstrap.servers": process.bootstrap})
+        wait_until(lambda: is_led(admin), "the controller has elected leaders and told the broker")
+        yield process
     finally:
         if process.process is not None:
             process.kill()

@@ -4,9 +4,13 @@ import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.EOFException;
 import java.io.FilterOutputStream;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -17,43 +21,43 @@ import org.apache.kafka.common.utils.Exit;
  */
 public class Launcher {
     static class Exited extends RuntimeException {
-        final int status;
-
-        Exited(int status) {
-            super("exit " + status, null, false, false);
-            this.status = status;
+        Exited() {
+            super(null, null, false, false);
         }
     }
 
     /** Where output goes for now. Scala keeps the stream that it saw first, so that one must not be replaced. */
     static class Output extends FilterOutputStream {
+        private ByteArrayOutputStream taken;
+
         Output() {
-            super(new ByteArrayOutputStream());
+            super(OutputStream.nullOutputStream());
         }
 
         @Override
         public void write(byte[] data, int offset, int length) throws java.io.IOException {
-            out.write(data, offset, length);
+            if (ended.get() == null || Thread.currentThread() != tool) {
+                out.write(data, offset, length);
+            }
         }
 
         void begin() {
-            out = new ByteArrayOutputStream();
-        }
-
-        byte[] taken() {
-            return ((ByteArrayOutputStream) out).toByteArray();
+            out = taken = new ByteArrayOutputStream();
         }
     }
 
+    static final AtomicReference<Integer> ended = new AtomicReference<>();
+    static volatile Thread tool;
+    static final Queue<Runnable> hooks = new ConcurrentLinkedQueue<>();
     static final Output printed = new Output();
     static final Output complaints = new Output();
 
     public static void main(String[] ignored) throws Exception {
         DataInputStream requests = new DataInputStream(System.in);
         DataOutputStream answers = new DataOutputStream(System.out);
-        Exit.setExitProcedure((status, message) -> { throw new Exited(status); });
-        Exit.setHaltProcedure((status, message) -> { throw new Exited(status); });
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        Exit.setExitProcedure((status, message) -> exit(status));
+        Exit.setHaltProcedure((status, message) -> exit(status));
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         System.setOut(new PrintStream(printed, true));
         System.setErr(new PrintStream(complaints, true));
         while (true) {
@@ -70,48 +74,60 @@ public class Launcher {
             }
             int status = run(command, read(requests));
             answers.writeInt(status);
-            write(answers, printed.taken());
-            write(answers, complaints.taken());
+            write(answers, printed.taken.toByteArray());
+            write(answers, complaints.taken.toByteArray());
             answers.flush();
         }
     }
 
+    /** Some tools take the exception that ends them for a failure of their own: nobody hears what they say of it. */
+    static void exit(int status) {
+        ended.compareAndSet(null, status);
+        throw new Exited();
+    }
+
     static int run(String[] command, byte[] input) {
+        ended.set(null);
+        hooks.clear();
         System.setIn(new ByteArrayInputStream(input));
         printed.begin();
         complaints.begin();
         String[] arguments = new String[command.length - 1];
         System.arraycopy(command, 1, arguments, 0, arguments.length);
-        int[] status = {0};
-        Thread tool = new Thread(() -> {
+        tool = new Thread(() -> {
             try {
                 Class.forName(command[0]).getMethod("main", String[].class).invoke(null, (Object) arguments);
             } catch (InvocationTargetException failed) {
-                status[0] = statusOf(failed.getCause());
+                fail(failed.getCause());
             } catch (ReflectiveOperationException unknown) {
-                unknown.printStackTrace(System.err);
-                status[0] = 255;
+                fail(unknown);
             }
         });
-        tool.start();
-        try {
-            tool.join();
-        } catch (InterruptedException impossible) {
-            throw new IllegalStateException(impossible);
+        finish(tool);
+        for (Runnable hook : hooks) {
+            finish(new Thread(hook));
         }
         System.out.flush();
         System.err.flush();
-        return status[0];
+        return ended.get() == null ? 0 : ended.get();
     }
 
-    /** As the JVM would end: of itself with the status that was asked for, or with 1 and a trace. */
-    static int statusOf(Throwable cause) {
-        if (cause instanceof Exited) {
-            return ((Exited) cause).status;
+    static void finish(Thread thread) {
+        thread.start();
+        try {
+            thread.join();
+        } catch (InterruptedException impossible) {
+            throw new IllegalStateException(impossible);
         }
-        System.err.print("Exception in thread \"main\" ");
-        cause.printStackTrace(System.err);
-        return 1;
+    }
+
+    /** As the JVM ends for an exception that nobody catches. */
+    static void fail(Throwable cause) {
+        if (ended.get() == null) {
+            System.err.print("Exception in thread \"main\" ");
+            cause.printStackTrace(System.err);
+            ended.set(1);
+        }
     }
 
     static byte[] read(DataInputStream in) throws java.io.IOException {

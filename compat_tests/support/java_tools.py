@@ -48,7 +48,7 @@ class JavaTools:
         return data
 
     def _read_text(self) -> str:
-        return self._read(_int.unpack(self._read(4))[0]).decode()
+        return self._read(_int.unpack(self._read(4))[0]).decode(errors="replace")
 
     def close(self) -> None:
         self.process.stdin.close()
