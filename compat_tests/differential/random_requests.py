@@ -20,13 +20,14 @@ from typing import Any
 
 from compat_tests.differential.asking import fill
 from compat_tests.differential.asking_records import batch, new_producer, record
-from compat_tests.differential.conversation import Talk, Topic, newest, release_for
+from compat_tests.differential.conversation import COORDINATOR_IS_COMING, Talk, Topic, newest, release_for
 from hypothesis import strategies as st
 
 import ottla.wire.messages
 from ottla.server.dispatch import load_handlers
 from ottla.wire.compression import Compression, compress
 from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.schema import Array, Bytes, Field, Message, Records, Struct, Uuid, VersionRange
 
 Step = dict[str, Any]
@@ -307,11 +308,19 @@ class World:
         for kind, partitions in TOPICS.items():
             if self._is_mentioned(kind):
                 self._make_topic(kind, partitions)
+        if "group" in self._mentioned.lower():
+            self._wait_for_nobodys_group()
         for kind in GROUPS:
             if f"<{kind}>" in self._mentioned:
                 self._symbols[f"<{kind}>"] = talk.group(kind.replace(" ", "-"))
         if "<producer>" in self._mentioned:
             self._symbols["<producer>"] = new_producer(talk)
+
+    def _wait_for_nobodys_group(self) -> None:
+        """Until the group without a name has a coordinator, too."""
+        self._talk.group("any group")
+        asked = DescribeGroupsRequest(groups=[""])
+        self._talk.until(asked, lambda answer: answer.groups[0].error_code not in COORDINATOR_IS_COMING)
 
     def _is_mentioned(self, kind: str) -> bool:
         return f"<{kind}>" in self._mentioned or f"<id of {kind}>" in self._mentioned
