@@ -74,8 +74,8 @@ async def alter_resource(
 ) -> None:
     """Change a topic's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
     if resource_type == ResourceType.TOPIC:
-        check_topic_name(name)
-        await broker.administration.alter_topic(name, change_topic, validate_only=validate_only)
+        change = _then_check_name(name, change_topic)
+        await broker.administration.alter_topic(name, change, validate_only=validate_only)
     elif resource_type == ResourceType.BROKER:
         check_broker_name(name, broker.config.node_id)
         await broker.administration.alter_broker(change_broker, for_all=not name, validate_only=validate_only)
@@ -83,11 +83,18 @@ async def alter_resource(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
-def check_topic_name(name: str) -> None:
-    if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-    if (problem := topic_name_problem(name)) is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+def _then_check_name(name: str, change_topic: Change) -> Change:
+    """Kafka looks at the operations before the topic's name, and at the values after it."""
+
+    def change(texts: Mapping[str, str]) -> Mapping[str, str]:
+        changed = change_topic(texts)
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if (problem := topic_name_problem(name)) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        return changed
+
+    return change
 
 
 def check_broker_name(name: str, own: int) -> None:

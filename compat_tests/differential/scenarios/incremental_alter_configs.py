@@ -196,7 +196,9 @@ def names_that_are_no_topics(talk: Talk) -> None:
     talk.ask(alter(((TOPIC, unknown), []), validate_only=True), label="unknown, no change")
     talk.ask(alter(((TOPIC, unknown), [("retention.ms", SET, "x")])), label="unknown, wrong value")
     talk.ask(alter(((TOPIC, ""), [("retention.ms", SET, "x")])), label="no name, wrong value")
-    talk.ask(alter(((TOPIC, unknown), [("retention.ms", APPEND, "1")])), label="unknown, wrong operation")
+    for name, kind in ((unknown, "unknown"), ("", "no name"), ("a b", "bad name")):
+        talk.ask(alter(((TOPIC, name), [("retention.ms", APPEND, "1")])), label=f"{kind}, wrong operation")
+        talk.ask(alter(((TOPIC, name), [("no.such", SET, "1")])), label=f"{kind}, unknown setting")
 
 
 @scenario(IncrementalAlterConfigsRequest)
