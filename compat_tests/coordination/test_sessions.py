@@ -242,7 +242,7 @@ async def test_the_server_decides_on_the_session_timeout(
     start_zookeeper: Callable, root: str, open_session: Callable
 ) -> None:
     server = start_zookeeper({"maxSessionTimeout": "3000"})
-    coordination = await open_session(server.address + root, 60_000)
+    coordination = await open_session(server.address + root, 8_000)
     assert coordination.session_sure_until - trio.current_time() < 3
 
 

@@ -63,7 +63,8 @@ logger = logging.getLogger("ottla.zookeeper")
 REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server hangs up on whoever sends more
 READS_IN_FLIGHT = 500  # so that a probe never waits behind more than these
 SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session timeout
-ATTEMPT_S_MIN = 0.3  # to connect to one server; one that is just starting may take a connection and never answer
+# To connect to one server, which while it is starting may take a connection and never answer.
+ATTEMPT_S_MIN, ATTEMPT_S_MAX = 0.3, 3.0
 GOODBYE_S = 3.0
 
 WORLD_WRITABLE_PATH = "/consumers"
@@ -187,7 +188,7 @@ class ZooKeeperCoordination:
         Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if it cannot begin.
         """
         token = trio.lowlevel.current_trio_token()
-        attempt_s = max(ATTEMPT_S_MIN, self._timeout_s * PROBE_SHARE / len(self._servers))
+        attempt_s = max(ATTEMPT_S_MIN, min(ATTEMPT_S_MAX, self._timeout_s * PROBE_SHARE / len(self._servers)))
         self._handler = LoopHandler(token, self._tls, attempt_s)
         self._client = self._new_client()
         try:
