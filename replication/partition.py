@@ -333,7 +333,7 @@ class Partition:
             return ErrorCode.NONE if self._local_offset() >= next_offset else None
         if self.high_watermark < next_offset:
             return None
-        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if self.is_under_min_isr else ErrorCode.NONE
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(self.isr) < self.min_isr else ErrorCode.NONE
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ def produce(
     request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
     appending = Appending(request, context)
-    if sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_PER_TURN:
+    if sum([len(topic.partition_data) for topic in request.topic_data]) > PARTITIONS_PER_TURN:
         return appending.append_in_turns()
     appending.append_all()
     return appending.rest() if appending.is_unfinished else appending.response()
@@ -328,7 +328,11 @@ def _without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceDat
 
 def _holds_transactional(request: ProduceRequest) -> bool:
     """Whether a first batch is transactional; KafkaError if the front of one before it cannot be."""
-    return any(_is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data)
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if _is_transactional(data.records):
+                return True
+    return False
 
 
 def _is_transactional(records: memoryview | None) -> bool:
