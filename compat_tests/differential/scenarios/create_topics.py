@@ -120,11 +120,6 @@ def too_many_partitions_together(talk: Talk) -> None:
     ask(talk, new_topic(first, 10_001), new_topic("a b"), label="and a name that cannot be")
     ask(talk, new_topic(first, 10_001), new_topic(first, 1), label="twice, together too many")
     ask(talk, new_topic(first, 10_000), new_topic(second, -5), validate_only=True, label="and a negative number")
-    ask(talk, new_topic(first, 10_000), new_topic(second, 0), validate_only=True, label="and none")
-    ask(talk, new_topic(first, 9_999), validate_only=True, label="9,999")
-    ask(
-        talk, new_topic(first, 9_999, configs=[("retention.ms", "1")]), validate_only=True, label="9,999 with a setting"
-    )
     ask(
         talk, new_topic(first, 9_998, configs=[("retention.ms", "1")]), validate_only=True, label="9,998 with a setting"
     )
