@@ -45,7 +45,7 @@ class Limits:
             best, _ = _produce(self.session.work, 1024, connections=1, depth=1)
             return f"p50 {best.replay.p50_us:.0f}, p99 {best.replay.p99_us:.0f} us"
 
-        return self._text("C sink: ", measured)
+        return self._text("C sink, one request: ", measured)
 
     def fetch(self, size: int = MIB) -> str:
         shown = f"{size // MIB} MiB" if size >= MIB else f"{size // 1024} KiB"

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 
 from benchmarks.brokers import Broker, Failed
 from benchmarks.clients import load, new_topic
+from benchmarks.limits import Limits
 from benchmarks.rows import Metric, Row, at_most
 from benchmarks.session import Session
 from benchmarks.wire_client import FETCH_VERSION, Client, batch_of, fetch_frame, parse, produce_frame
@@ -37,9 +38,9 @@ def rows(session: Session) -> Generator[Row]:
             join_by_requests(broker)
         join_with_librdkafka(broker)
     rounds = 3 if session.quick else ROUNDS
-    metric = Metric("ms", "ms", NOT_SLOWER, digits=1)
-    yield Row("group join to first record, bare requests", brokers, join_by_requests, [metric], rounds)
-    yield Row("group join to first record, librdkafka", brokers, join_with_librdkafka, [metric], rounds)
+    metric, limit = Metric("ms", "ms", NOT_SLOWER, digits=1), Limits(session).round_trip()
+    yield Row("group join to first record, bare requests", brokers, join_by_requests, [metric], rounds, limit)
+    yield Row("group join to first record, librdkafka", brokers, join_with_librdkafka, [metric], rounds, limit)
 
 
 def join_with_librdkafka(broker: Broker) -> Mapping[str, float]:

@@ -10,6 +10,7 @@ from statistics import median
 from benchmarks import machine
 from benchmarks.brokers import Broker, Failed, stop_all
 from benchmarks.clients import create_topic, load
+from benchmarks.limits import Limits
 from benchmarks.rows import Metric, Row, at_most
 from benchmarks.session import Session, warm_up
 from benchmarks.wire_client import METADATA_VERSION, Client, metadata_frame, parse
@@ -43,7 +44,8 @@ def at(count: int, brokers: list[Broker], session: Session) -> Generator[Row]:
     target, rounds = (NOT_SLOWER if count == COUNTS[-1] else None), session.rounds
     name = f"{count:,} partition{'s' * (count > 1)}"
     restarted = [Metric("restart_s", "s", target, label="restart"), Metric("stop_s", "s", label="stop before it")]
-    yield Row(name, brokers, lambda broker: restart(broker, count), restarted, rounds)
+    listing = listing_text(brokers[0])
+    yield Row(name, brokers, lambda broker: restart(broker, count), restarted, rounds, listing)
     for broker in brokers:
         warm_up(broker, WARM_UP_PASSES)
     asked = Metric("metadata_ms", "ms", target, label="full Metadata")
@@ -54,7 +56,15 @@ def at(count: int, brokers: list[Broker], session: Session) -> Generator[Row]:
         Metric("p50_us", "us", label="produce p50", digits=0),
         Metric("p99_us", "us", label="produce p99", digits=0),
     ]
-    yield Row(f"{name}, 1,000 records/s", brokers, latency, produced, rounds)
+    round_trip = Limits(session).round_trip()
+    yield Row(f"{name}, 1,000 records/s", brokers, latency, produced, rounds, round_trip)
+
+
+def listing_text(broker: Broker) -> str:
+    """What a restart cannot do without: looking at every file of the data directory once."""
+    began = time.perf_counter()
+    files = sum(entry.stat().st_size >= 0 for entry in broker.data_dir.rglob("*"))
+    return f"looking at {files:,} files: {time.perf_counter() - began:.3f} s"
 
 
 def grow(broker: Broker, count: int) -> None:

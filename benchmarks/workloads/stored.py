@@ -16,10 +16,11 @@ from statistics import median
 from benchmarks import machine
 from benchmarks.brokers import Broker, stop_all
 from benchmarks.clients import create_topic, load
+from benchmarks.limits import Limits
 from benchmarks.rows import Metric, Row
 from benchmarks.session import Session, warm_up
 from benchmarks.wire_client import FETCH_VERSION, Client, frame, parse
-from benchmarks.workloads.partitions import restart
+from benchmarks.workloads.partitions import listing_text, restart
 
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.wire.records import Record, encode_batch
@@ -51,21 +52,21 @@ def rows(session: Session) -> Generator[Row]:
 
 
 def at(size_gb: int, brokers: list[Broker], session: Session) -> Generator[Row]:
-    name, rounds = f"{size_gb} GB stored", session.rounds
+    name, rounds, limits = f"{size_gb} GB stored", session.rounds, Limits(session)
     restarted = Metric("restart_s", "s", label="restart")
-    yield Row(name, brokers, lambda broker: restart(broker, 1), [restarted], rounds)
+    yield Row(name, brokers, lambda broker: restart(broker, 1), [restarted], rounds, listing_text(brokers[0]))
     for broker in brokers:
         warm_up(broker, WARM_UP_PASSES)
     fetched = [
         Metric("fetch_ms", "ms", label="fetch of 1 MiB anywhere, p50"),
         Metric("cpu_ms", "ms", label="fetch of 1 MiB anywhere, broker CPU"),
     ]
-    yield Row(name, brokers, lambda broker: fetch_anywhere(broker, size_gb), fetched, rounds)
+    yield Row(name, brokers, lambda broker: fetch_anywhere(broker, size_gb), fetched, rounds, limits.fetch())
     produced = [
         Metric("p50_us", "us", label="produce p50", digits=0),
         Metric("p99_us", "us", label="produce p99", digits=0),
     ]
-    yield Row(f"{name}, 1,000 records/s", brokers, produce, produced, rounds)
+    yield Row(f"{name}, 1,000 records/s", brokers, produce, produced, rounds, limits.round_trip())
 
 
 def produce(broker: Broker) -> Mapping[str, float]:
