@@ -32,11 +32,12 @@ class Progress(enum.Enum):
 class Outbox:
     """Parts of answers in order; a part is a buffer or a file region."""
 
-    __slots__ = ("_region_sent", "parts")
+    __slots__ = ("_region_looked_at", "_region_sent", "parts")
 
     def __init__(self) -> None:
         self.parts: list[Any] = []
-        self._region_sent = 0  # bytes of parts[0] already sent, when it is a region
+        # When parts[0] is a region: how many bytes of it are sent, and up to where they were found in memory.
+        self._region_sent = self._region_looked_at = 0
 
     def send(self, sock: socket.socket) -> Progress:
         """Send as much as the socket takes without waiting."""
@@ -82,9 +83,12 @@ class Outbox:
         descriptor = region.file.fileno()
         while (rest := region.length - self._region_sent) > 0:
             position = region.position + self._region_sent
-            chunk = min(rest, SENDFILE_CHUNK_BYTES)
-            if not _is_cached(descriptor, position, chunk):
-                return Progress.COLD
+            if self._region_looked_at <= self._region_sent:
+                chunk = min(rest, SENDFILE_CHUNK_BYTES)
+                if not _is_cached(descriptor, position, chunk):
+                    return Progress.COLD
+                self._region_looked_at = self._region_sent + chunk
+            chunk = self._region_looked_at - self._region_sent
             try:
                 sent = os.sendfile(sock.fileno(), descriptor, position, chunk)
             except BlockingIOError:
@@ -92,7 +96,7 @@ class Outbox:
             if sent == 0:
                 raise ConnectionError(f"the log file ends {rest} bytes before the region that was promised")
             self._region_sent += sent
-        self._region_sent = 0
+        self._region_sent = self._region_looked_at = 0
         del self.parts[0]
         return Progress.DONE
 
