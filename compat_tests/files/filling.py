@@ -131,6 +131,16 @@ def commit_offsets(bootstrap: str) -> None:
     consumer.close()
 
 
+def commit_as_a_new_consumer(bootstrap: str) -> None:
+    """In a group of KIP-848, which has its own records beside those of the offsets."""
+    settings = {"group.id": "new", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
+    consumer.subscribe(["codecs"])
+    assert len(consumer.consume(30, timeout=30)) == 30
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
 def commit_without_members(asker: Asker) -> None:
     part = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=42, committed_leader_epoch=0, committed_metadata="by hand"

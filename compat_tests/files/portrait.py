@@ -90,8 +90,13 @@ def plain(data: Any, leave_out: Iterable[str] = ()) -> Any:
     return bytes(data) if isinstance(data, bytearray | memoryview) else data
 
 
-def portrait(address: tuple[str, int], topics: Mapping[str, int], groups: Iterable[str]) -> dict[str, Any]:
-    """The answers, each under the name of its question; `topics` has their numbers of partitions."""
+def portrait(
+    address: tuple[str, int], topics: Mapping[str, int], groups: Iterable[str], new_groups: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The answers, each under the name of its question; `topics` has their numbers of partitions.
+
+    Of `new_groups`, those of KIP-848, only the offsets are asked.
+    """
     answers: dict[str, Any] = {}
     with Asker(address) as asker:
         answers["topics"] = _topics(asker, topics)
@@ -100,8 +105,9 @@ def portrait(address: tuple[str, int], topics: Mapping[str, int], groups: Iterab
             answers[f"settings of {topic}"] = _settings(asker, topic)
             for partition in range(count):
                 answers |= _partition(asker, topic, partition)
-        for group in groups:
+        for group in (*groups, *new_groups):
             answers[f"offsets of {group}"] = _offsets(asker, group)
+        for group in groups:
             described = asker.ask(DescribeGroupsRequest(groups=[group]))
             answers[f"group {group}"] = plain(described, ["authorized_operations"])
     return answers

@@ -22,6 +22,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 
 RELEASES = {"kafka_4": ApacheKafka4, "kafka_3": ApacheKafka3}
+NEW_GROUPS: dict[str, tuple[str, ...]] = {"kafka_4": ("new",), "kafka_3": ()}  # of KIP-848
 CLEANS_AT_ONCE = {"log.cleaner.backoff.ms": "100"}
 # What the portrait shows must not be compacted meanwhile, and what Kafka gave up need not be waited for.
 QUIET = {"log.cleaner.backoff.ms": "600000"}
@@ -72,14 +73,16 @@ def ends(tmp_path_factory, java):
 def both_ends(kafka: ApacheKafka, stopped: Path, java: list[str]) -> dict[str, Left]:
     kafka.start()
     known = filling.fill(kafka, java)
-    told = portrait((kafka.host, kafka.port), TOPICS, GROUPS)
+    if NEW_GROUPS[kafka.release]:
+        filling.commit_as_a_new_consumer(kafka.bootstrap)
+    told = portrait((kafka.host, kafka.port), TOPICS, GROUPS, NEW_GROUPS[kafka.release])
     kafka.stop()
     shutil.copytree(kafka.data_dir, stopped / "data")
     found = {"stopped": Left(kafka.release, stopped, told, known)}
     kafka.start()
     filling.write_segments(kafka.bootstrap, start=300)
     filling.write_transactions(kafka.bootstrap, java, "2", "40000", "open")
-    told = portrait((kafka.host, kafka.port), TOPICS, GROUPS)
+    told = portrait((kafka.host, kafka.port), TOPICS, GROUPS, NEW_GROUPS[kafka.release])
     kafka.kill()
     return found | {"killed": Left(kafka.release, kafka.directory, told, known)}
 
@@ -99,7 +102,7 @@ def ottla(left):
 
 
 def test_everything_is_served_as_kafka_served_it(left, ottla):
-    told = portrait((ottla.host, ottla.port), TOPICS, GROUPS)
+    told = portrait((ottla.host, ottla.port), TOPICS, GROUPS, NEW_GROUPS[left.release])
     differing = {
         question: (left.told[question], told[question]) for question in told if told[question] != left.told[question]
     }
@@ -109,6 +112,9 @@ def test_everything_is_served_as_kafka_served_it(left, ottla):
         }
     assert not differing
     assert told.keys() == left.told.keys()
+    for group in NEW_GROUPS[left.release]:
+        (codecs,) = told[f"offsets of {group}"]["topics"]
+        assert codecs["partitions"][0]["committed_offset"] == 30
 
 
 def test_a_producer_goes_on_where_it_was(left, ottla):
