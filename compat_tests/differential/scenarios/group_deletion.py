@@ -2,16 +2,9 @@
 
 from typing import Any
 
-from compat_tests.differential.asking_groups import (
-    EMPTY,
-    STABLE,
-    STATES,
-    SUBSCRIPTION,
-    Member,
-    describe,
-    stage,
-)
+from compat_tests.differential.asking_groups import SUBSCRIPTION, Member, describe
 from compat_tests.differential.asking_offsets import commit, commit_topic, offsets_of
+from compat_tests.differential.asking_stages import EMPTY, STABLE, STATES, stage
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest

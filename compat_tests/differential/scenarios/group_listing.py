@@ -3,19 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from compat_tests.differential.asking_groups import (
-    COMPLETING,
-    DELETED,
-    EMPTY,
-    PREPARING,
-    STABLE,
-    STATES,
-    Member,
-    describe,
-    in_order_of_groups,
-    stage,
-)
+from compat_tests.differential.asking_groups import Member, describe, in_order_of_groups
 from compat_tests.differential.asking_offsets import commit
+from compat_tests.differential.asking_stages import COMPLETING, DELETED, EMPTY, PREPARING, STABLE, STATES, stage
 from compat_tests.differential.conversation import Talk, scenario
 
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest

@@ -1,16 +1,7 @@
 """Heartbeats of everybody, right and wrong, in each state of a group."""
 
-from compat_tests.differential.asking_groups import (
-    PREPARING,
-    STABLE,
-    STATES,
-    Member,
-    impostors,
-    out_of_step,
-    stage,
-    themselves,
-    until_state,
-)
+from compat_tests.differential.asking_groups import Member, until_state
+from compat_tests.differential.asking_stages import PREPARING, STABLE, STATES, impostors, out_of_step, stage, themselves
 from compat_tests.differential.conversation import Talk, scenario
 
 from ottla.wire.messages.heartbeat import HeartbeatRequest

@@ -1,23 +1,25 @@
 """Joining: who is let in, on which terms, what is agreed upon, and how long the others wait."""
 
 from compat_tests.differential.asking_groups import (
+    RANGE_CHANGED,
+    SUBSCRIPTION,
+    Member,
+    describe,
+    leave_request,
+    until_state,
+)
+from compat_tests.differential.asking_stages import (
     COMPLETING,
     DELETED,
     EMPTY,
     NONE,
     PREPARING,
-    RANGE_CHANGED,
     STABLE,
     STATES,
-    SUBSCRIPTION,
-    Member,
-    describe,
     hand_out_member_id,
     impostors,
-    leave_request,
     stage,
     themselves,
-    until_state,
 )
 from compat_tests.differential.conversation import Talk, scenario
 

@@ -1,19 +1,16 @@
 """Leaving: one member before version 3, a list of them since, each with an error of its own."""
 
-from compat_tests.differential.asking_groups import (
+from compat_tests.differential.asking_groups import Member, describe, leave_request, until_state
+from compat_tests.differential.asking_stages import (
     COMPLETING,
     EMPTY,
     NONE,
     PREPARING,
     STABLE,
     STATES,
-    Member,
-    describe,
     hand_out_member_id,
     impostors,
-    leave_request,
     stage,
-    until_state,
 )
 from compat_tests.differential.conversation import Talk, scenario
 

@@ -1,18 +1,8 @@
 """Commits: by whom, of what, and what is kept of them."""
 
-from compat_tests.differential.asking_groups import (
-    EMPTY,
-    STABLE,
-    STATES,
-    describe,
-    impostors,
-    leave_request,
-    out_of_step,
-    stage,
-    themselves,
-    until_state,
-)
+from compat_tests.differential.asking_groups import describe, leave_request, until_state
 from compat_tests.differential.asking_offsets import commit, commit_partition, commit_topic, offsets_of
+from compat_tests.differential.asking_stages import EMPTY, STABLE, STATES, impostors, out_of_step, stage, themselves
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic

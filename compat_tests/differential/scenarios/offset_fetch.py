@@ -1,6 +1,5 @@
 """Committed offsets: some, all, none, of one group and of several."""
 
-from compat_tests.differential.asking_groups import STABLE, STATES, stage
 from compat_tests.differential.asking_offsets import (
     commit,
     commit_topic,
@@ -9,6 +8,7 @@ from compat_tests.differential.asking_offsets import (
     in_order_of_topics,
     offsets_of,
 )
+from compat_tests.differential.asking_stages import STABLE, STATES, stage
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

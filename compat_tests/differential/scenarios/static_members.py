@@ -2,17 +2,14 @@
 
 from compat_tests.differential.asking_groups import (
     CHANGED,
-    COMPLETING,
-    EMPTY,
-    PREPARING,
     RANGE,
-    STABLE,
     SUBSCRIPTION,
     Member,
     describe,
     leave_request,
     until_state,
 )
+from compat_tests.differential.asking_stages import COMPLETING, EMPTY, PREPARING, STABLE
 from compat_tests.differential.conversation import Talk, scenario
 
 from ottla.wire.messages.join_group import JoinGroupRequest

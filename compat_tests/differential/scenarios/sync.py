@@ -1,21 +1,17 @@
 """Assignments: handed in, asked for, waited for, and refused to everybody who is not in the group."""
 
-from compat_tests.differential.asking_groups import (
+from compat_tests.differential.asking_groups import RANGE_CHANGED, Member, describe, leave_request, until_state
+from compat_tests.differential.asking_stages import (
     COMPLETING,
     PREPARING,
-    RANGE_CHANGED,
     STABLE,
     STATES,
-    Member,
     Speaker,
     Stage,
-    describe,
     impostors,
-    leave_request,
     out_of_step,
     stage,
     themselves,
-    until_state,
 )
 from compat_tests.differential.conversation import Talk, scenario
 
