@@ -31,7 +31,7 @@ from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.schema import Array, Bytes, Field, Message, Records, Struct, Uuid, VersionRange
 
 Step = dict[str, Any]
-STEPS_MAX = 7
+STEPS_MAX = 10
 LEFT_OUT = {
     "ApiVersions": "what is served differs by design",
     "DescribeLogDirs": "sizes on a disk are everybody's own",
@@ -42,10 +42,11 @@ TOPICS = {"one": 1, "two": 2, "compacted": 1}
 GROUPS = ("group", "other group")
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
-topic_names = ("<one>", "<two>", "<compacted>", "nothing", "", "not a name")
-topic_ids = ("<id of one>", "<id of two>", "00" * 16, "07" * 16)
-group_ids = ("<group>", "<other group>", "")
-indexes = (0, 1, 2, -1, INT32_MAX)
+# What is there comes first and often, so that steps meet.
+topic_names = ("<one>", "<one>", "<one>", "<two>", "<compacted>", "nothing", "", "not a name")
+topic_ids = ("<id of one>", "<id of one>", "<id of two>", "00" * 16, "07" * 16)
+group_ids = ("<group>", "<group>", "<other group>", "")
+indexes = (0, 0, 0, 1, 2, -1, INT32_MAX)
 offsets = (0, 1, 2, 3, 4, 5, 6, -1, -2, INT64_MAX)
 epochs = (-1, 0, 1, INT32_MAX)
 config_names = ("retention.ms", "cleanup.policy", "max.message.bytes", "nothing", "")
@@ -58,9 +59,9 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "topic_id": topic_ids,
     "topic_names": ("nothing", "", "not a name"),
     # Not the id of zeros: two of its partitions are a null pointer in Kafka's FetchResponse, and the whole request fails.
-    "FetchTopic.topic_id": (*topic_ids[:2], topic_ids[3]),
+    "FetchTopic.topic_id": (*topic_ids[:3], topic_ids[4]),
     "DeleteTopicState.name": ("nothing", "", None),
-    "DeleteTopicState.topic_id": topic_ids[2:],
+    "DeleteTopicState.topic_id": topic_ids[3:],
     "group_id": group_ids,
     "groups_names": group_ids,
     "DescribeGroupsRequest.groups": group_ids,
@@ -69,6 +70,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "index": indexes,
     "partition": indexes,
     "partition_index": indexes,
+    "Cursor.partition_index": (0, 1, 2, -1),  # near 2^31 Kafka's sum of it and the limit turns negative
     "partition_indexes": indexes,
     "ForgottenTopic.partitions": indexes,
     "offset": offsets,
@@ -94,10 +96,10 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "session_id": (0, "<session>", 7),
     "session_epoch": (-1, 0, 1, 2),
     "rack_id": ("",),
-    "generation_id": ("<generation>", -1, 0, 1, 2),
-    "generation_id_or_member_epoch": ("<generation>", -1, 0, 1),
+    "generation_id": ("<generation>", "<generation>", -1, 0, 1, 2),
+    "generation_id_or_member_epoch": ("<generation>", "<generation>", -1, 0, 1),
     "member_epoch": (-1, 0, "<generation>"),
-    "member_id": ("<member>", "", "stranger"),
+    "member_id": ("<member>", "<member>", "", "stranger"),
     "group_instance_id": (None, "instance"),
     "session_timeout_ms": (30_000, 1, INT32_MAX),
     "rebalance_timeout_ms": (30_000,),
@@ -219,7 +221,7 @@ def _values_of(struct: type[Struct], name: str, field: Field, version: int) -> s
         return record_sets()
     if known is not None:
         if struct.__name__ == "MetadataRequestTopic" and version < 4:  # which creates what it does not find
-            known = topic_names[:2]
+            known = topic_names[:4]
         return st.sampled_from([value for value in known if value is not None or is_nullable])
     if isinstance(field.type, type) and is_nullable:
         return st.none() | _fields_of(field.type, version)
