@@ -22,7 +22,8 @@ from benchmarks.session import Session
 
 KIB, MIB, MB, GB = 1 << 10, 1 << 20, 1e6, 1e9
 LIBRDKAFKA, JAVA = "librdkafka", "Java"
-FULL_BYTES = {LIBRDKAFKA: 500e6, JAVA: 300e6}  # per round; records of 100 B make do with a third
+FULL_BYTES = {LIBRDKAFKA: 400e6, JAVA: 300e6}  # per round; records of 100 B make do with a third
+CONSUMED_BYTES = 700e6
 JAVA_WARM_UP_BYTES = 100e6
 DEFAULT_BATCH = {LIBRDKAFKA: 1_000_000, JAVA: 16_384}
 
@@ -106,7 +107,7 @@ def produce_rows(session: Session) -> Generator[Row]:
 
 def produce(session: Session, workload: Produce) -> Callable[[Broker], Mapping[str, float]]:
     def run(broker: Broker) -> Mapping[str, float]:
-        records = records_of(session, workload.client, workload.size)
+        records = records_of(session, FULL_BYTES[workload.client], workload.size)
         with new_topic(broker, workload.partitions) as topic:
             if workload.client == LIBRDKAFKA:
                 counts = (workload.producers, records, workload.size)
@@ -125,8 +126,8 @@ def produce(session: Session, workload: Produce) -> Callable[[Broker], Mapping[s
     return run
 
 
-def records_of(session: Session, client: str, size: int) -> int:
-    full = FULL_BYTES[client] * session.share
+def records_of(session: Session, full: float, size: int) -> int:
+    full *= session.share
     return int(full / size if size > 100 else full / 3 / size)
 
 
@@ -175,14 +176,14 @@ def consume_rows(session: Session) -> Generator[Row]:
 
 def fill(session: Session, broker: Broker, topic: str, workload: Consume) -> None:
     """With batches of 64 KiB, the same to all."""
-    records = records_of(session, LIBRDKAFKA, workload.size)
+    records = records_of(session, CONSUMED_BYTES, workload.size)
     settings = {"linger_ms": 5, "batch_size": 64 * KIB, "compression_type": workload.compression, "acks": "all"}
     load(broker, "produce", topic, 1, records, workload.size, **settings)
 
 
 def consume(session: Session, workload: Consume, topics: Mapping[str, str]) -> Callable[[Broker], Mapping[str, float]]:
     def run(broker: Broker) -> Mapping[str, float]:
-        records, topic = records_of(session, LIBRDKAFKA, workload.size), topics[broker.name]
+        records, topic = records_of(session, CONSUMED_BYTES, workload.size), topics[broker.name]
         if workload.client == JAVA:
             return metered(broker, workload.size, lambda: consumer_performance(broker, topic, records))
         return metered(
@@ -209,7 +210,7 @@ def both(session: Session, partitions: int) -> Callable[[Broker], Mapping[str, f
     eager = {f"consumer:{name.replace('_', '.')}": value for name, value in EAGER.items()}
 
     def run(broker: Broker) -> Mapping[str, float]:
-        records = records_of(session, LIBRDKAFKA, KIB)
+        records = records_of(session, FULL_BYTES[LIBRDKAFKA], KIB)
         with new_topic(broker, partitions) as topic:
             return metered(
                 broker, KIB, lambda: load(broker, "both", topic, partitions, records, KIB, **settings, **eager)
