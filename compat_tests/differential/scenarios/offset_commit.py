@@ -5,6 +5,7 @@ from compat_tests.differential.asking_offsets import commit, commit_partition, c
 from compat_tests.differential.asking_stages import EMPTY, STABLE, STATES, impostors, out_of_step, stage, themselves
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
+from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
 from ottla.wire.schema import ZERO_UUID
 
@@ -48,6 +49,7 @@ def commits_to_no_group(talk: Talk) -> None:
     talk.ask(commit("", topic, {0: 5}), label="empty name")
     talk.ask(commit("", topic, {0: 5}, generation_id_or_member_epoch=3), label="empty name, generation 3")
     offsets_of(talk, "", topic)
+    talk.do(DeleteGroupsRequest(groups_names=[""]))  # which other scenarios ask for
 
 
 @scenario(OffsetCommitRequest)
