@@ -11,15 +11,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Every pom.xml names jars that a test needs; each gets its own folder of jars: .cache/jars/<folder of the pom>/.
 POMS := $(wildcard compat_tests/apache/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml)
 JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(POMS))
+BENCH_JARS := $(CACHE)/jars/compat_tests/apache/kafka_4/.ready $(CACHE)/jars/spark_examples/flights/.ready
 NODE_MODULES := $(CACHE)/node/node_modules/.ready
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help start test lint bench golden setup packages clean
+.PHONY: help start test lint bench golden golden-hunt setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 start: .venv/.ready-to-start  ## run the broker (installs it first)
 	@exec $(BIN)/ottla start $(ARGS)
@@ -30,13 +31,18 @@ test: setup lint  ## check and test everything, with every client
 golden: setup  ## ask Apache Kafka anew what the golden answers are
 	OTTLA_RECORD_GOLDEN=1 $(BIN)/python -m pytest compat_tests/differential $(ARGS)
 
+golden-hunt: setup  ## ask Apache Kafka and Ottla random requests for MINUTES=10 and keep what they answer differently
+	OTTLA_HUNT_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest compat_tests/differential/test_random_requests.py $(ARGS)
+
 lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: .venv/.ready-to-test  ## the figures of the README, measured on this machine
-	$(BIN)/python benchmarks/run.py $(ARGS)
+bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 5 minutes)
+	@$(if $(shell command -v mvn),$(MAKE) --no-print-directory --keep-going --silent $(BENCH_JARS),false) || \
+	    echo "make: some jars could not be fetched; what needs them will be missing" >&2
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 setup: .venv/.ready-to-test packages
 	@# A second make, because what the packages step installs decides which clients can be set up. A client that
@@ -66,6 +72,11 @@ clean:  ## remove what was built and downloaded
 	@echo "installing ottla and what its tests need into .venv"
 	@$(PIP) install -e '.[test,spark]'
 	@touch $@ .venv/.ready-to-start
+
+.venv/.ready-to-bench: .venv/.ready-to-test
+	@echo "installing the brokers to compare with into .venv"
+	@$(PIP) install -e '.[test,spark,bench]'
+	@touch $@
 
 $(CACHE)/jars/%/.ready: %/pom.xml
 	@rm -rf $(@D) && mkdir -p $(@D)

@@ -1,11 +1,13 @@
-"""The C programs that show what the machine itself allows: compiled on first use, run beside the broker.
+"""The C programs: compiled on first use into .cache/benchmarks, read in benchmarks/c/.
 
-`replay` is the client; `produce_sink` and `fetch_sink` do what no broker can leave out, and nothing else. All are read in
-benchmarks/c/. Server programs run on the first processor, the client on the second, whoever is being measured.
+`load` is the client of most rows, on the librdkafka that comes with confluent-kafka. `produce_sink` and `fetch_sink` do what
+no broker can leave out, and nothing else; `replay` is the client that costs next to nothing. Where `replay` measures, server
+programs run on the first processor and it on the second.
 """
 
 import contextlib
 import functools
+import importlib.util
 import json
 import platform
 import shutil
@@ -14,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker import on_cpu
+from benchmarks.machine import on_cpu
 
 HERE = Path(__file__).resolve().parent
 BUILT = HERE.parent / ".cache" / "benchmarks"
@@ -35,8 +37,21 @@ def built(name: str) -> Path:
     assert command is not None
     BUILT.mkdir(parents=True, exist_ok=True)
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", MACHINE_FLAGS[platform.machine()]]
-    subprocess.run([command, *flags, "-o", program, HERE / "c" / f"{name}.c"], check=True)
+    libraries = linked_with_librdkafka() if name == "load" else []
+    subprocess.run([command, *flags, "-o", program, HERE / "c" / f"{name}.c", *libraries], check=True)
     return program
+
+
+def linked_with_librdkafka() -> list[str]:
+    """The library inside confluent-kafka's wheel: the newest, and no Debian package is needed for it."""
+    spec = importlib.util.find_spec("confluent_kafka")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("confluent-kafka is not installed")
+    folder = Path(spec.origin).parents[1] / "confluent_kafka.libs"
+    library = next(folder.glob("librdkafka*.so*"), None)
+    if library is None:
+        raise RuntimeError(f"no librdkafka in {folder}")
+    return [str(library), "-lpthread", f"-Wl,-rpath,{folder}", "-Wl,--allow-shlib-undefined"]
 
 
 @dataclass(frozen=True)
@@ -57,10 +72,12 @@ class Replay:
     p99_us: float
 
 
-def replay(port: int, request: Request, requests: int, connections: int = 1, depth: int = 1) -> Replay:
+def replay(
+    port: int, request: Request, requests: int, connections: int = 1, depth: int = 1, pinned: bool = True
+) -> Replay:
     sizes = [request.response_bytes, *request.error_code_offsets]
     arguments = map(str, [port, request.frame, connections, depth, requests, *sizes])
-    with on_cpu(CLIENT_CPU):
+    with on_cpu(CLIENT_CPU) if pinned else contextlib.nullcontext():
         done = subprocess.run([built("replay"), *arguments], check=False, capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         raise RuntimeError(f"replaying {request.frame.name} failed: {done.stderr.strip()}")

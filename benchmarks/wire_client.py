@@ -6,6 +6,7 @@ import struct
 import time
 from typing import Any, Self
 
+from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import (
     RequestHeader,
     decode_response_header,
@@ -17,7 +18,7 @@ from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResp
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -35,6 +36,7 @@ CLIENT_ID = "bench"
 RECORD_BYTES = 1024
 RECORD_OVERHEAD_BYTES = 10  # lengths, deltas and counts around the value of a record
 LENGTH_BYTES = 4
+NO_LEADER_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def frame(request: Message, version: int, correlation_id: int = 0) -> bytes:
@@ -94,19 +96,28 @@ class Client:
         answer = self.ask(request, DELETE_TOPICS_VERSION, DeleteTopicsResponse)
         _must_be_zero(topic.error_code for topic in answer.responses)
 
-    def metadata(self) -> MetadataResponse:
-        """Of everything."""
-        answer: MetadataResponse = parse(self.ask_bytes(metadata_frame()), MetadataResponse, METADATA_VERSION)
+    def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
+        """Of these topics, or of everything."""
+        answer: MetadataResponse = parse(self.ask_bytes(metadata_frame(topics)), MetadataResponse, METADATA_VERSION)
         return answer
 
     def topic_id(self, name: str) -> bytes:
         return next(topic.topic_id for topic in self.metadata().topics if topic.name == name)
 
-    def produce(self, request: bytes) -> bytes:
-        """Sends a produce request that is ready as bytes; returns the answer's bytes, if it is no error."""
-        response = self.ask_bytes(request)
-        answer = parse(response, ProduceResponse, PRODUCE_VERSION)
-        _must_be_zero(partition.error_code for topic in answer.responses for partition in topic.partition_responses)
+    def produce(self, request: bytes, patience_s: float = 10.0) -> bytes:
+        """Sends a produce request that is ready as bytes; returns the answer's bytes, if it is no error.
+
+        A new topic's leader may not be in office yet: then it is sent again.
+        """
+        deadline = time.monotonic() + patience_s
+        while True:
+            response = self.ask_bytes(request)
+            answer = parse(response, ProduceResponse, PRODUCE_VERSION)
+            codes = [partition.error_code for topic in answer.responses for partition in topic.partition_responses]
+            if not any(code in NO_LEADER_YET for code in codes) or time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
+        _must_be_zero(codes)
         return response
 
 
@@ -130,8 +141,9 @@ def fetch_frame(topic_id: bytes, max_bytes: int) -> bytes:
     return frame(request, FETCH_VERSION)
 
 
-def metadata_frame() -> bytes:
-    return frame(MetadataRequest(topics=None), METADATA_VERSION)
+def metadata_frame(topics: list[str] | None = None) -> bytes:
+    named = None if topics is None else [MetadataRequestTopic(topic_id=ZERO_UUID, name=topic) for topic in topics]
+    return frame(MetadataRequest(topics=named, allow_auto_topic_creation=False), METADATA_VERSION)
 
 
 def _must_be_zero(error_codes: Any) -> None:

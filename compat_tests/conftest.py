@@ -28,6 +28,7 @@ IN_CI = os.environ.get("CI") == "true"
 sys.path.insert(0, str(ROOT))  # pytest's importlib mode leaves it off
 from compat_tests.apache.brokers import ApacheKafka, ApacheKafka3, ApacheKafka4, jars
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, RunningBroker, wait_until
+from compat_tests.support.java_tools import FAST_START, JavaTools
 
 # --- a missing client: skip here, failure in CI -----------------------------------------------------------------------
 
@@ -240,6 +241,19 @@ def node() -> tuple[str, str]:
 @pytest.fixture(scope="session")
 def java() -> list[str]:
     """The java command up to the class name, with Kafka's clients and tools on the class path."""
-    # A short-lived JVM is slowed down by its optimizing compiler and its parallel collector.
-    fast_start = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m"]
-    return ["java", *fast_start, "-cp", f"{jars('kafka_4')}/*"]
+    return ["java", *FAST_START, "-cp", f"{jars('kafka_4')}/*"]
+
+
+@pytest.fixture(scope="session")
+def java_tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], JavaTools]]:
+    """The tools of a release, in a JVM that tests share: `java_tools("kafka_4")(class_name, *arguments)`."""
+    running: dict[str, JavaTools] = {}
+
+    def tools(release: str) -> JavaTools:
+        if release not in running:
+            running[release] = JavaTools(release, tmp_path_factory.mktemp("java_tools") / "log.txt")
+        return running[release]
+
+    yield tools
+    for each in running.values():
+        each.close()

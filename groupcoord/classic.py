@@ -178,7 +178,8 @@ class ClassicGroup(Group):
         member_id = request.member_id
         if member_id in self.members.pending_join:
             if request.group_instance_id is not None:
-                self._refuse_join(caller, member_id, ErrorCode.UNKNOWN_SERVER_ERROR)  # a pending member is never static
+                # A pending member is never static.
+                self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)
             else:
                 self._add_member(request, caller, protocols, member_id)
             return

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ottla.groupcoord.java import hash_map_slot
 from ottla.groupcoord.outcome import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroupMember
@@ -256,14 +257,14 @@ class Members:
         return any(self._speakers.get(name, 0) == size for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol that everyone supports and most members like best; the longest member's choice in a draw."""
+        """The protocol that everyone supports and most members like best; in a draw the first in Kafka's hash table."""
         size = len(self.by_id)
         candidates = {name for name, count in self._speakers.items() if count == size}
         votes: dict[str, int] = {}
         for member in self:
             name = member.vote(candidates)
             votes[name] = votes.get(name, 0) + 1
-        return max(votes, key=votes.__getitem__)
+        return min(votes, key=lambda name: (-votes[name], hash_map_slot(name, len(votes))))
 
     def elect_joined_leader(self) -> bool:
         """See that the leader is a member that has joined; false when there is none."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from functools import lru_cache
 from typing import Any
 
 import trio
 
 from ottla.groupcoord.classic import TEXT_LENGTH_MAX, refused_join, refused_sync
 from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.java import absolute_string_hash
 from ottla.groupcoord.offsets import refused_commit
 from ottla.groupcoord.runtime import CoordinatorLog, PartitionRuntime, Runtime, WaitingCaller, wall_clock_ms
 from ottla.groupcoord.shard import DeleteGroup, FetchStableOffsets, ForgetTopics, Request, undescribed
@@ -83,7 +83,7 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of the offsets topic whose leader coordinates the group."""
-        return java_string_hash(group_id) % self._log.partition_count()
+        return absolute_string_hash(group_id) % self._log.partition_count()
 
     # ------------------------------------------------------------------ membership
 
@@ -320,17 +320,7 @@ async def finished(answer: Any) -> Any:
     return await answer if hasattr(answer, "__await__") else answer
 
 
-# ---------------------------------------------------------------------- small things of Java's
-
-
-@lru_cache(maxsize=4096)
-def java_string_hash(text: str) -> int:
-    """The absolute value of Java's String.hashCode, over UTF-16 units; that of Integer.MIN_VALUE is 0 as in Kafka."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
-    return value if value < 0x80000000 else (0x100000000 - value) & 0x7FFFFFFF
+# ---------------------------------------------------------------------- the ids of members
 
 
 def random_uuid() -> str:

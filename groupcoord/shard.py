@@ -237,9 +237,8 @@ class Shard:
             self._join_new_group(ClassicGroup(request.group_id, self._effects), request, caller)
 
     def _join_new_group(self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller) -> None:
+        """The group exists from now on, even if this join is refused."""
         group.join(request, caller)
-        if not group.members and not group.members.pending_join:
-            return  # refused: there is nothing to remember
 
         def settle(error: ErrorCode) -> None:
             if error:

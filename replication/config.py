@@ -294,6 +294,9 @@ class ReplicationConfig:
         dynamic="cluster-wide",
         doc="Time after which an idle producer's sequence numbers are forgotten.",
     )
+    producer_id_expiration_check_interval_ms: int = setting(
+        600_000, minimum=1, internal=True, doc="Time between two looks for producers to forget."
+    )
     log_retention_check_interval_ms: int = setting(
         300_000, kind=LONG, minimum=1, doc="Time between two looks for segments to delete."
     )

@@ -30,6 +30,7 @@ from ottla.replication.znodes import LeaderAndIsr, TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
+RECORDS_PER_REQUEST_MAX = 10_000
 PARTITIONS_PER_MULTI = 500
 
 Assignments = Mapping[int, Sequence[int]]
@@ -89,6 +90,11 @@ class Controller:
             total += len(topic.assignments) or asked
         if total > PARTITIONS_PER_REQUEST_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+    def check_batch(self, plans: Iterable[TopicPlan]) -> None:
+        """Refuse creations that together are too large; Kafka counts a record for each topic, setting and partition."""
+        if sum(_record_count(plan) for plan in plans) > RECORDS_PER_REQUEST_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
     def check_name(self, name: str) -> None:
         """Refuse names that cannot be, that collide, or that are taken."""
@@ -349,6 +355,11 @@ class Controller:
             names.discard(name)
             if not names:
                 del self._colliding[_unified(name)]
+
+
+def _record_count(plan: TopicPlan) -> int:
+    assert plan.after is not None
+    return 1 + len(plan.configs or ()) + len(plan.after.partitions)
 
 
 def _unified(name: str) -> str:

@@ -1,18 +1,22 @@
 """The port to the coordination service: a tree of small versioned nodes, as ZooKeeper's.
 
-Adapters are `server/coordination/embedded.py` (one broker, in process, a durable journal) and later ZooKeeper itself.
-What every adapter promises:
+Adapters are `server/coordination/embedded.py` (one broker, in process, a durable journal) and
+`server/coordination/zookeeper.py` (Apache ZooKeeper). What every adapter promises:
 
 * A write is a `multi`: all of its operations happen or none does, and it is durable when the call returns. The first
   operation that cannot be done names the error; nothing is changed then.
 * A node has a version, 0 when created and one more with every `SetData`. `SetData`, `Delete` and `Check` succeed only
   on the version they name; `ANY_VERSION` matches all. Every controller write checks the version of /controller_epoch,
   so that a controller that was replaced cannot write.
-* Ephemeral nodes live as long as the session. When it ends, every call raises `SessionExpired`, and callers start again
-  from what they read.
-* `CoordinationUnavailable` leaves open whether a write happened: read before writing again.
+* One object is one session. Ephemeral nodes live as long as the session. When it ends, every call raises
+  `SessionExpired`, for good: the owner makes a new object, and everybody starts again from what they read there.
+* A session can end without this broker hearing of it, while it is cut off or was stopped. `session_sure_until` is the
+  time before which that cannot have happened; a broker serves nothing that rests on its ephemeral nodes later than that.
+* `CoordinationUnavailable` leaves open whether a write happened: read before writing again. Such a write is never
+  done after a later read was answered, and never after the session.
 * A watch is called on the event loop after a change that it concerns, until it is cancelled. It may be called once for
-  several changes, so it says only where to look, never what happened.
+  several changes, and without one, so it says only where to look, never what happened. What a read that is begun after
+  the watch was set or called does not show yet, leads to another call, and that comes before any read that shows it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,12 +58,25 @@ class CoordinationUnavailable(CoordinationError):
     """The service cannot be reached or cannot store; a write in flight may or may not have happened."""
 
 
+class AccessDenied(CoordinationError):
+    """The service does not let this broker do that, or does not believe that it is who it says."""
+
+
+class TooLarge(CoordinationError):
+    """More than the service takes in one multi (ZooKeeper: 1 MB with its default jute.maxbuffer)."""
+
+
 class Node(NamedTuple):
-    """What a node holds: its data, how often that was changed, and the transaction that created the node."""
+    """What a node holds: its data, how often that was changed, and the transaction that created the node.
+
+    `owner` is the id of the session that an ephemeral node belongs to. After a creation whose outcome is unknown it
+    tells whether the node is ours. For other nodes it is 0.
+    """
 
     data: bytes
     version: int
     creation_id: int
+    owner: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,7 @@ class Check:
 
 Operation = Create | SetData | Delete | Check
 OnChange = Callable[[str], None]
+OnSessionChange = Callable[[], None]
 
 
 class Coordination(Protocol):
@@ -122,3 +140,21 @@ class Coordination(Protocol):
 
     def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
         """Call when a child is created or deleted; returns the function that cancels the watch."""
+
+    @property
+    def session_id(self) -> int:
+        """What `Node.owner` is for the ephemeral nodes of this session."""
+
+    @property
+    def session_sure_until(self) -> float:
+        """The time, as `trio.current_time()`, until which the session cannot have ended; moves on with each contact.
+
+        Early enough that a broker which stops then has stopped before its ephemeral nodes can be gone. It says nothing
+        of the past: after the session has ended it is in the past, whatever it was before.
+        """
+
+    def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
+        """Call when the session is no longer sure, is sure again, or has ended; returns the function that cancels."""
+
+    async def until_available(self) -> None:
+        """Return when calls can be answered again; raises SessionExpired, or CoordinationUnavailable if they never will."""

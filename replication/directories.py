@@ -165,9 +165,7 @@ def hold_directories(
             held.append(_hold(path, storage, node_id, open_files_max))
         clusters = {each.meta.cluster_id for each in held if each.meta is not None and each.meta.cluster_id}
         if len(clusters) > 1:
-            raise LogDirectoryProblem(
-                f"The log directories belong to different clusters: {', '.join(sorted(clusters))}"
-            )
+            raise LogDirectoryProblem(f"The log directories belong to different clusters: {', '.join(sorted(clusters))}")
     except BaseException:
         for each in held:
             each.release()

@@ -13,12 +13,15 @@ Errors of an incremental fetch: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSIO
 
 An incremental answer holds a partition only if there is something to tell: records, an error, a moved high watermark or
 log start offset, a preferred replica, a diverging epoch. A partition that returned records moves to the end of the
-order, so that all get their turn. Kafka: FetchManager, FetchContext, FetchSessionCacheShard.
+order, so that all get their turn. A session comes into being with the answer to its first fetch, and whoever asks with
+the next epoch while an answer is still waited for makes that answer INVALID_FETCH_SESSION_EPOCH. Kafka: FetchManager,
+FetchContext, FetchSessionCacheShard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.wire.errors import ErrorCode
@@ -52,9 +55,8 @@ class FetchTarget:
 
     @property
     def key(self) -> Key:
-        name = self.topic_id if self.topic_id != ZERO_UUID else self.topic
-        assert name is not None
-        return name, self.asked.partition
+        is_named = self.topic_id == ZERO_UUID and self.topic is not None
+        return self.topic if is_named else self.topic_id, self.asked.partition  # type: ignore[return-value]
 
     def has_news(self, data: PartitionData) -> bool:
         """Whether an incremental answer must mention `data`; remembers what it tells."""
@@ -100,7 +102,7 @@ class FetchSession:
 class FetchContext:
     """One fetch request's targets, and how its answer relates to a session."""
 
-    __slots__ = ("error", "is_incremental", "session", "targets")
+    __slots__ = ("_begin", "_epoch", "error", "session", "targets")
 
     def __init__(
         self,
@@ -108,12 +110,14 @@ class FetchContext:
         *,
         error: ErrorCode = ErrorCode.NONE,
         session: FetchSession | None = None,
-        is_incremental: bool = False,
+        begin: Callable[[list[FetchTarget]], FetchSession | None] | None = None,
     ) -> None:
+        """`session`: the one that an incremental fetch goes on with; `begin` makes one of a full fetch's targets."""
         self.targets = targets
         self.error = error
         self.session = session
-        self.is_incremental = is_incremental
+        self._begin = begin
+        self._epoch = session.epoch if session is not None else INITIAL_EPOCH
 
     @property
     def session_id(self) -> int:
@@ -121,14 +125,20 @@ class FetchContext:
 
     def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
         """What of `answers` goes into the response; remembers in the session what the client now knows."""
-        session = self.session
-        if session is None:
+        if self._begin is not None:
+            self.session = self._begin([target for target, _ in answers])
+            for target, data in answers:
+                target.has_news(data)
             return answers
-        told = [(target, data) for target, data in answers if target.has_news(data) or not self.is_incremental]
-        if self.is_incremental:
-            for target, data in told:
-                if data.records:
-                    session.move_to_end(target)
+        if self.session is None:
+            return answers
+        if self.session.epoch != self._epoch:
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return []
+        told = [(target, data) for target, data in answers if target.has_news(data)]
+        for target, data in told:
+            if data.records:
+                self.session.move_to_end(target)
         return told
 
 
@@ -150,7 +160,7 @@ class FetchSessionCache:
             self._sessions.pop(request.session_id, None)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(changed)
-            return FetchContext(changed, session=self._create(changed, request, version, now_ms))
+            return FetchContext(changed, begin=partial(self._create, request, version, now_ms))
         return self._incremental(request, version, changed, cluster, now_ms)
 
     def _incremental(
@@ -172,10 +182,10 @@ class FetchSessionCache:
         for target in targets:
             if target.topic is None:
                 target.topic = _topic_name(cluster, target.topic_id)
-        return FetchContext(targets, session=session, is_incremental=True)
+        return FetchContext(targets, session=session)
 
     def _create(
-        self, targets: list[FetchTarget], request: FetchRequest, version: int, now_ms: int
+        self, request: FetchRequest, version: int, now_ms: int, targets: list[FetchTarget]
     ) -> FetchSession | None:
         is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
         if len(self._sessions) >= self._slots and not self._evict(len(targets), is_follower, now_ms):
@@ -212,12 +222,14 @@ def _topic_name(cluster: ClusterState, topic_id: bytes) -> str | None:
 
 
 def _targets(request: FetchRequest, version: int, cluster: ClusterState) -> list[FetchTarget]:
-    targets = []
+    """What the request names, each once: with the place of its first mention and the wishes of its last."""
+    targets: dict[Key, FetchTarget] = {}
     for topic in request.topics:
         name = topic.topic if version < TOPIC_IDS_SINCE else _topic_name(cluster, topic.topic_id)
+        key = topic.topic if version < TOPIC_IDS_SINCE else topic.topic_id
         for partition in topic.partitions:
-            targets.append(FetchTarget(name, topic.topic_id, partition))
-    return targets
+            targets[key, partition.partition] = FetchTarget(name, topic.topic_id, partition)
+    return list(targets.values())
 
 
 def _forgotten(request: FetchRequest, version: int) -> list[Key]:

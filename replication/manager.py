@@ -69,7 +69,6 @@ CREATIONS_PER_THREAD_CALL = 32
 SYNC_THREADS = 4
 INITIAL_DELAY_S = 30
 REMOVAL_INTERVAL_S = 1
-PRODUCER_EXPIRY_INTERVAL_S = 600
 
 
 def system_clock_ms() -> int:
@@ -139,7 +138,9 @@ class ReplicaManager:
                 self.cluster_id = held.meta.cluster_id
 
     def _hold(self) -> list[HeldDirectory]:
-        return hold_directories(self._paths, self._storage, node_id=self.node_id, open_files_max=self._open_files_max)
+        return hold_directories(
+            self._paths, self._storage, node_id=self.node_id, open_files_max=self._open_files_max
+        )
 
     def found_partitions(self) -> list[FoundPartition]:
         """The partitions on disk, whether anybody knows of them or not; only before `load`."""
@@ -295,7 +296,9 @@ class ReplicaManager:
         counts[directory.path] += 1
         return directory
 
-    def _create_logs(self, batch: Sequence[tuple[HostedPartition, LogDirectory]], made: list[PartitionLog]) -> None:
+    def _create_logs(
+        self, batch: Sequence[tuple[HostedPartition, LogDirectory]], made: list[PartitionLog]
+    ) -> None:
         for each, directory in batch:
             made.append(
                 PartitionLog.create(
@@ -333,7 +336,9 @@ class ReplicaManager:
         if not log.log_directory.is_online:
             return
         try:
-            log.rename_directory(marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK))
+            log.rename_directory(
+                marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
+            )
         except KafkaError as error:
             logger.error("%s cannot be deleted: %s", log.directory, error)
             return
@@ -384,12 +389,15 @@ class ReplicaManager:
             nursery.start_soon(self._repeat, self._apply_retention, self._retention_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_all, self._checkpoint_interval_s)
-            nursery.start_soon(self._repeat, self._expire_producers, lambda: PRODUCER_EXPIRY_INTERVAL_S)
+            nursery.start_soon(self._repeat, self._expire_producers, self._expiry_interval_s)
             nursery.start_soon(self._repeat, self._compact, lambda: max(self.config.log_cleaner_backoff_ms / 1000, 0.1))
             task_status.started()
 
     def _retention_interval_s(self) -> float:
         return self.config.log_retention_check_interval_ms / 1000
+
+    def _expiry_interval_s(self) -> float:
+        return self.config.producer_id_expiration_check_interval_ms / 1000
 
     def _watermark_interval_s(self) -> float:
         return self.config.replica_high_watermark_checkpoint_interval_ms / 1000
@@ -492,9 +500,7 @@ class ReplicaManager:
             slices = Slices()
             found: list[Cleanable] = []
             for partition in self.partitions():
-                each = (
-                    None if partition.is_deleted else self._cleaner.look_at(partition.log, partition.last_stable_offset)
-                )
+                each = None if partition.is_deleted else self._cleaner.look_at(partition.log, partition.last_stable_offset)
                 if each is not None:
                     found.append(each)
                 await slices.give_way()

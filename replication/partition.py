@@ -35,7 +35,7 @@ Waiting
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ottla.replication.followers import Followers, IsEligible
 from ottla.replication.log.aborted_transactions import AbortedTransaction
@@ -62,6 +62,7 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
 NOT_FOUND = TimestampedOffset(-1, -1, -1)
 
+NO_LEADER_EPOCH = -1  # in a request that does not fence
 Watcher = Callable[[], None]
 
 
@@ -69,6 +70,7 @@ class ReadInfo(NamedTuple):
     """What a read found. `aborted_transactions` is None unless only committed data was asked for.
 
     `diverging_epoch` is (epoch, end offset) when the reader's log has left ours; then there are no records.
+    `bytes_available` and `is_behind` are a `LogRead`'s.
     """
 
     records: FileRegion | bytes
@@ -78,6 +80,8 @@ class ReadInfo(NamedTuple):
     log_end_offset: int
     aborted_transactions: list[AbortedTransaction] | None = None
     diverging_epoch: tuple[int, int] | None = None
+    bytes_available: int = 0
+    is_behind: bool = False
 
 
 class Partition:
@@ -262,7 +266,7 @@ class Partition:
             self._advance_high_watermark()
             self.notify_watchers()
 
-    def _leading_log(self, current_leader_epoch: int = -1) -> PartitionLog:
+    def _leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
         """The log, for a request that only the leader answers."""
         self._check_leader_epoch(current_leader_epoch)
         if self.leader_id != self._local_id:
@@ -270,7 +274,7 @@ class Partition:
         return self.log
 
     def _check_leader_epoch(self, current_leader_epoch: int) -> None:
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
             is_old = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
@@ -458,7 +462,7 @@ class Partition:
         read_committed: bool = False,
         at_least_one_batch: bool = False,
         is_follower: bool = False,
-        current_leader_epoch: int = -1,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
         last_fetched_epoch: int = -1,
     ) -> ReadInfo:
         """Batches from `fetch_offset` on, for a consumer or for a follower. KafkaError as Kafka's fetch."""
@@ -473,13 +477,19 @@ class Partition:
             if diverging_epoch is not None:
                 return ReadInfo(EMPTY, high_watermark, stable, start, log.log_end_offset, None, diverging_epoch)
         upper_bound = log.log_end_offset if is_follower else stable if read_committed else high_watermark
-        region, end_offset = log.read(
+        region, end_offset, available, is_behind = log.read(
             fetch_offset, max_bytes, upper_bound=upper_bound, at_least_one_batch=at_least_one_batch
         )
         aborted = None
         if read_committed:
             aborted = log.aborted_transactions(fetch_offset, end_offset) if region else []
-        return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted)
+        return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted, None, available, is_behind)
+
+    def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
+        """What a broker is told that fetches as a follower: it holds no replica of this partition."""
+        self._leading_log(current_leader_epoch)
+        is_newer = current_leader_epoch >= 0  # the asker may know of a reassignment that has not come here yet
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_newer else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
@@ -494,11 +504,18 @@ class Partition:
         return None
 
     def list_offset(
-        self, timestamp: int, *, read_committed: bool = False, current_leader_epoch: int = -1
+        self,
+        timestamp: int,
+        *,
+        read_committed: bool = False,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
+        for_replica: bool = False,
     ) -> TimestampedOffset:
-        """Look an offset up as ListOffsets does; NOT_FOUND where there is none."""
+        """Look an offset up as ListOffsets does; NOT_FOUND where there is none. A replica's latest is the log end."""
         log = self._leading_log(current_leader_epoch)
         log.log_directory.check_online()
+        if timestamp == LATEST_TIMESTAMP and for_replica:
+            return TimestampedOffset(-1, log.log_end_offset, self.leader_epoch)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             epoch = log.epoch_for_offset(log.log_start_offset)
             return TimestampedOffset(-1, log.log_start_offset, -1 if epoch is None else epoch)
@@ -520,7 +537,7 @@ class Partition:
             return NOT_FOUND
         return found
 
-    def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = -1) -> tuple[int, int]:
+    def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
         """The largest epoch at or below `epoch` and its end offset; (-1, -1): unknown."""
         return self._leading_log(current_leader_epoch).end_offset_for_epoch(epoch)
 

@@ -116,9 +116,13 @@ class TopicAdministration:
             for number, topic in enumerate(topics):
                 if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                     await trio.lowlevel.checkpoint()
-                outcomes.append(self._planned(topic, validate_only, is_internal))
+                outcomes.append(self._planned(topic, is_internal))
+            plans = [each for each in outcomes if isinstance(each, TopicPlan)]
+            self.controller.check_batch(plans)
             if not validate_only:
-                await self._carry_out([each for each in outcomes if isinstance(each, TopicPlan)], outcomes)
+                for plan in plans:
+                    self.controller.begin(plan)
+                await self._carry_out(plans, outcomes)
         return outcomes
 
     async def create_partitions(
@@ -157,17 +161,14 @@ class TopicAdministration:
             if self._node_id in state.replicas
         ]
 
-    def _planned(self, topic: NewTopic, validate_only: bool, is_internal: bool) -> Outcome:
+    def _planned(self, topic: NewTopic, is_internal: bool) -> Outcome:
         try:
             self.controller.check_name(topic.name)
             if not is_internal:
                 check_topic(self.configs, topic.configs or {})
-            plan = self.controller.plan_creation(topic, self._make_topic_id())
+            return self.controller.plan_creation(topic, self._make_topic_id())
         except KafkaError as error:
             return error
-        if not validate_only:
-            self.controller.begin(plan)
-        return plan
 
     def _deletion(self, name: str) -> Outcome:
         if name not in self._cluster.topics:

@@ -4,7 +4,8 @@ This is done once, before the tree has a cluster id; from then on the tree is wh
 epochs, producer state and committed offsets are in the partitions' own folders and need nothing.
 
 KRaft
-    `__cluster_metadata-0` in one of the log directories has it all. It is read and then left as it is.
+    `__cluster_metadata-0` in one of the log directories, or in metadata.log.dir, has it all. It is read and then left as it
+    is.
 ZooKeeper mode
     Topics, settings and producer ids are in ZooKeeper. The folders still tell names, ids, numbers of partitions and leader
     epochs, and the highest producer id in use is found in snapshots and batches. Settings cannot be told: so that nothing
@@ -88,9 +89,10 @@ def find_cluster(
     make_topic_id: Callable[[], bytes],
 ) -> FoundCluster:
     """Look through log directories whose partitions nobody knows; waits for the disk. May raise LogDirectoryProblem."""
-    for directory in directories:
+    apart = configs.started_with.static.get("metadata.log.dir")
+    for path in [directory.path for directory in directories] + ([apart] if apart else []):
         try:
-            image = read_cluster_metadata(directory.storage, directory.path)
+            image = read_cluster_metadata(directories[0].storage, path)
         except UnreadableMetadata as error:
             raise LogDirectoryProblem(str(error)) from None
         if image is not None:

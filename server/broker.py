@@ -44,6 +44,7 @@ from ottla.server.dispatch import load_handlers
 from ottla.server.hosting import PartitionHosting
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import Listener, bind
+from ottla.server.long_answers import LongAnswers
 from ottla.server.producer_id_blocks import ProducerIdBlocks
 from ottla.server.takeover import settle_cluster_id, take_over
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -69,6 +70,7 @@ class Broker:
         self.configs = ConfigRepository(config)
         self.cluster = ClusterState(controller_id=config.node_id)
         self.listeners: list[Listener] = []
+        self.long_answers = LongAnswers()
         self.replicas = ReplicaManager(
             [str(path) for path in config.log_dirs],
             node_id=config.node_id,
@@ -246,7 +248,7 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
     bound: list[tuple[Endpoint, socket.socket]] = []
     for endpoint in config.listeners:
         try:
-            bound.append((endpoint, bind(endpoint.host, endpoint.port)))
+            bound.append((endpoint, bind(endpoint.host, endpoint.port, config.server.socket_receive_buffer_bytes)))
         except OSError as error:
             for _, sock in bound:
                 sock.close()

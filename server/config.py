@@ -86,12 +86,8 @@ class ServerConfig:
     log_dir: tuple[str, ...] = setting((), kind=LIST, doc="Data directory, if log.dirs is not given.")
     log_dirs: tuple[str, ...] | None = setting(None, kind=LIST, empty_allowed=False, doc="Data directories.")
     socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
-    socket_send_buffer_bytes: int = setting(
-        102_400, doc="Socket send buffer; -1: the system's default.", effective=False
-    )
-    socket_receive_buffer_bytes: int = setting(
-        102_400, doc="Socket receive buffer; -1: the system's default.", effective=False
-    )
+    socket_send_buffer_bytes: int = setting(102_400, doc="Socket send buffer; -1: the system's default.")
+    socket_receive_buffer_bytes: int = setting(102_400, doc="Socket receive buffer; -1: the system's default.")
     socket_listen_backlog_size: int = setting(50, minimum=1, doc="Connections waiting to be accepted.")
     connections_max_idle_ms: int = setting(600_000, kind=LONG, doc="Time after which an idle connection is closed.")
     max_connections: int = setting(INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections open at a time.")
@@ -194,6 +190,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     try:
         log = log_config_from(static)
         log.check_consistency()
+        check_together(server, replication)
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
@@ -231,6 +228,18 @@ def log_config_from(texts: Mapping[str, str]) -> LogConfig:
     log = LogConfig(**values)
     _check_durations(log)
     return log
+
+
+def check_together(server: ServerConfig, replication: ReplicationConfig) -> None:
+    """Kafka's rules for settings that depend on each other; raises InvalidSetting."""
+    size, threads = replication.log_cleaner_dedupe_buffer_size, replication.log_cleaner_threads
+    if threads and size // threads <= 1 << 20:
+        name = "log.cleaner.dedupe.buffer.size"
+        raise InvalidSetting(name, size, BROKEN_RULE, message=f"{name} must be at least 1MB per cleaner thread.")
+    if server.max_connections_per_ip == 0 and not server.max_connections_per_ip_overrides:
+        name = "max.connections.per.ip"
+        message = f"{name} can be set to zero only if {name}.overrides property is set."
+        raise InvalidSetting(name, 0, BROKEN_RULE, message=message)
 
 
 def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:

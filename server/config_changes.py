@@ -10,13 +10,24 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.server.config import BROKEN_RULE, broker_settings
-from ottla.server.configs import ConfigRepository, Texts, default_text, topic_settings
+from ottla.server.configs import ConfigRepository, Texts, default_text, topic_settings, without_listener
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value
 
 VALUE_LENGTH_MAX = 32_767
 
-_POOLS = ("background.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
+_POOLS = (
+    "background.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+_OF_ALL_BROKERS = frozenset(["max.connections", "max.connection.creation.rate", "num.network.threads"])
 _STORES = frozenset(
     ["ssl.key.password"]
     + [f"ssl.keystore.{part}" for part in ("certificate.chain", "key", "location", "password", "type")]
@@ -136,9 +147,16 @@ def check_broker(repository: ConfigRepository, texts: Texts, *, for_all: bool) -
     if for_all:
         _refuse_names(
             "Cannot update these configs at default cluster level, broker id must be specified",
-            (each for each in texts if each in known and known[each].dynamic == "per-broker"),
+            (each for each in texts if _is_of_one_broker(known, each)),
         )
     _check_effect(repository, texts, for_all=for_all)
+
+
+def _is_of_one_broker(known: Mapping[str, Setting], name: str) -> bool:
+    base = without_listener(name)
+    if base is not None:
+        return base not in _OF_ALL_BROKERS
+    return name in known and known[name].dynamic == "per-broker"
 
 
 def _refuse_names(message: str, names: Iterable[str]) -> None:
@@ -149,9 +167,10 @@ def _refuse_names(message: str, names: Iterable[str]) -> None:
 
 def _check_values(known: Mapping[str, Setting], texts: Texts) -> None:
     for name, text in texts.items():
-        if name in known:
+        declared = known.get(without_listener(name) or name)
+        if declared is not None:
             try:
-                parse_value(known[name], text)
+                parse_value(declared, text)
             except InvalidSetting as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
@@ -161,15 +180,18 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
     for name in _FIXED:
         if name in texts and texts[name] != repository.value(name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
-    _check_pools(repository, texts)
     try:
         if for_all:
-            repository.configuration(texts, repository.for_this_broker.texts)
+            changed = repository.configuration(texts, repository.for_this_broker.texts)
         else:
-            repository.configuration(repository.for_all_brokers.texts, texts)
+            changed = repository.configuration(repository.for_all_brokers.texts, texts)
     except InvalidSetting as error:
         message = f"{error.reason}: {error}" if error.reason == BROKEN_RULE else str(error)
         raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+    _check_pools(repository, texts)
+    _check_connections(texts)
+    _check_local_retention("ms", changed.log.local_retention_ms, changed.log.retention_ms)
+    _check_local_retention("bytes", changed.log.local_retention_bytes, changed.log.retention_bytes)
 
 
 def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
@@ -193,6 +215,24 @@ def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
             raise _not_applicable(
                 f"Log cleaner threads cannot be increased to more than double the current value {old}"
             )
+
+
+def _check_connections(texts: Texts) -> None:
+    """Nobody could change the limit back if it were 0."""
+    for name in ("max.connections", "max.connection.creation.rate"):
+        if name in texts and int(texts[name]) == 0:
+            raise _not_applicable(f"Invalid {name} 0")
+
+
+def _check_local_retention(unit: str, local: int, whole: int) -> None:
+    """The local share of a tiered log is no more than the whole; -2 means all of it, and -1 without limit."""
+    if whole < 0 or local == -2:
+        return
+    invalid = f"Invalid value {local} for configuration log.local.retention.{unit}: Value must not be"
+    if local == -1:
+        raise _not_applicable(f"{invalid} -1 as log.retention.{unit} value is set as {whole}.")
+    if local > whole:
+        raise _not_applicable(f"{invalid} more than log.retention.{unit} property value: {whole}")
 
 
 def _not_applicable(reason: str) -> KafkaError:

@@ -8,12 +8,20 @@ that come out of it.
 Sans-IO: the administration writes changes to the coordination tree and then puts them here.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.server.config import BrokerConfig, ServerConfig, broker_settings, log_config_from, read_settings
+from ottla.server.config import (
+    BrokerConfig,
+    ServerConfig,
+    broker_settings,
+    check_together,
+    log_config_from,
+    read_settings,
+)
 from ottla.wire.settings import Setting, format_value, parse_value, settings_of
 
 Texts = Mapping[str, str]
@@ -33,6 +41,17 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     **{name: group for group in _SYNONYM_GROUPS for name in group},
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
+
+
+_OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+# Settings that are given for one mechanism of one listener: listener.name.external.plain.sasl.jaas.config
+_OF_ONE_MECHANISM = (
+    "connections.max.reauth.ms",
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+)
 
 
 class Overrides(NamedTuple):
@@ -107,10 +126,13 @@ class ConfigRepository:
     def configuration(self, for_all_brokers: Texts, for_this_broker: Texts) -> BrokerConfig:
         """What the broker's configuration comes to with these changes; raises InvalidSetting."""
         texts = self._merged(for_all_brokers, for_this_broker)
+        replication = read_settings(ReplicationConfig, texts)
+        server = read_settings(ServerConfig, texts)
+        check_together(server, replication)
         return replace(
             self.started_with,
-            server=read_settings(ServerConfig, texts),
-            replication=read_settings(ReplicationConfig, texts),
+            server=server,
+            replication=replication,
             log=log_config_from(texts),
         )
 
@@ -159,16 +181,37 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
     return _SYNONYMS.get(name, (name,))
 
 
+def without_listener(name: str) -> str | None:
+    """The setting that a name such as listener.name.external.max.connections is about, for one listener."""
+    found = _OF_ONE_LISTENER.fullmatch(name)
+    return None if found is None else found[1]
+
+
+def _base(name: str) -> str | None:
+    """The same, if need be also without the mechanism."""
+    found = without_listener(name)
+    return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
+
+
+def described_setting(name: str) -> Setting | None:
+    """What is known of a broker setting, be it one listener's."""
+    declared = broker_settings().get(name)
+    if declared is None and (base := _base(name)) is not None:
+        return broker_settings().get(base)
+    return declared
+
+
 def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue]:
     """Where a broker setting gets its value from, the one in force first.
 
     As in Kafka the list begins with an entry of the very name asked for; what only a synonym with a higher precedence
     says is left out.
     """
-    names = broker_synonyms(name)
-    known = broker_settings()
+    base = _base(name)
+    names = broker_synonyms(name) if base is None else (name, base)
+    declared_here, known = described_setting(name), broker_settings()
     found = [
-        SynonymValue(each, _shown(known.get(each), texts[each]), source)
+        SynonymValue(each, _shown(declared_here, texts[each]), source)
         for texts, source in repository.layers()
         for each in names
         if each in texts

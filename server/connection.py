@@ -27,6 +27,7 @@ import trio
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import Inbox
+from ottla.server.long_answers import EncodedAnswer
 from ottla.server.outbox import Outbox, Progress
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
@@ -60,6 +61,7 @@ class Call:
         "flexible",
         "handler",
         "is_plain",
+        "response_class",
         "route",
         "takes_records",
         "version",
@@ -70,6 +72,7 @@ class Call:
         self.route = route
         self.version = version
         self.handler = route.handler
+        self.response_class = route.response_class
         self.decode = route.request_class.decoder(version)
         self.encode = route.response_class.encoder(version)
         self.flexible = version in route.request_class.flexible
@@ -77,7 +80,6 @@ class Call:
         self.envelope_bytes = 5 if flexible_answer else 4  # without the size field
         self.is_plain = not holds_records(route.response_class)
         self.takes_records = holds_records(route.request_class)
-
 
     def encoded(self, response: Any) -> list[Any]:
         """The body of an answer, in pieces."""
@@ -121,14 +123,17 @@ class Calls:
 
 
 class UnsupportedApiVersions(Call):
-    """ApiVersions newer than ours: the header is flexible, the body is not read, the answer has format 0."""
+    """ApiVersions newer than ours: the header is flexible, the body is not read, the answer has format 0.
+
+    A version below zero is served alike, as in Kafka, but its header is one of the first version's.
+    """
 
     __slots__ = ()
 
     def __init__(self, route: Route, version: int) -> None:
         super().__init__(route, 0)
         self.version = version
-        self.flexible = True
+        self.flexible = version > 0
         self.decode = lambda buffer, start, end: route.request_class()
 
 
@@ -229,7 +234,8 @@ class Connection:
         call = self._calls.get((api_key << 16) + version) or self._calls.resolve(api_key, version)
         position = self._read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
         if call.flexible:
-            position = skip_tagged_fields(buffer, position, end)
+            has_tags = position >= end or buffer[position]
+            position = skip_tagged_fields(buffer, position, end) if has_tags else position + 1
         if end - start > LARGE_FRAME_BYTES and not call.takes_records:
             return Waiting(call, correlation_id, self._handle_large(call, buffer[position:end]), is_large=True)
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
@@ -242,11 +248,12 @@ class Connection:
             result = call.handler(request, context)
         except KafkaError as error:
             result = self._error_answer(call, error)
-        if result is None:
-            return None
-        if hasattr(result, "__await__"):
+        if type(result) is call.response_class:
+            self._answer(call, correlation_id, result)
+        elif type(result) is EncodedAnswer:
+            self._hand_over(call, correlation_id, [result.body])
+        elif result is not None:
             return Waiting(call, correlation_id, result)
-        self._answer(call, correlation_id, result)
         return None
 
     async def _handle_large(self, call: Call, body: bytearray) -> Any:
@@ -260,10 +267,7 @@ class Connection:
         return await result if hasattr(result, "__await__") else result
 
     def _read_client_id(self, buffer: bytearray, position: int, length: int, end: int) -> int:
-        if length < 0:
-            if length < -1:
-                raise ProtocolViolation("a client id of negative length")
-            length = 0
+        length = max(length, 0)  # Kafka takes any length below zero for null, and null for empty
         if position + length > end:
             raise ProtocolViolation("a client id longer than its frame")
         raw = buffer[position : position + length]
@@ -311,7 +315,9 @@ class Connection:
             response = self._error_answer(call, error)
         finally:
             self.is_parked = False
-        if response is not None and (waiting.is_large or call.route.answers_at_length):
+        if type(response) is EncodedAnswer:
+            self._hand_over(call, waiting.correlation_id, [response.body])
+        elif response is not None and (waiting.is_large or call.route.answers_at_length):
             parts = await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
             self._hand_over(call, waiting.correlation_id, parts)
         elif response is not None:

@@ -2,7 +2,8 @@
 
 A handler is a function `(request, context) -> response`, declared with `@handles(HeartbeatRequest)` in
 `server/handlers/<api>.py`. It may be a plain function (preferred where nothing has to be waited for), a plain function
-that sometimes returns an awaitable, or an async function. `None` means that no response is sent (Produce with acks=0).
+that sometimes returns an awaitable, or an async function. `None` means that no response is sent (Produce with acks=0),
+an `EncodedAnswer` that the handler has kept the bytes of a response.
 
 Buffers inside a request (record batches) are views of the connection's receive buffer. They are valid until the handler
 function returns, so an `async def`, whose body starts later, never sees them valid, and a plain function that returns an

@@ -139,7 +139,6 @@ num.replica.alter.log.dirs.threads int -
 offsets.load.buffer.size int 5242880 1..
 offsets.topic.compression.codec int 0
 principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
-producer.id.expiration.check.interval.ms int 600000 1.. internal
 producer.purgatory.purge.interval.requests int 1000
 queued.max.request.bytes long -1
 queued.max.requests int 500 1..
@@ -248,7 +247,7 @@ socket.connection.setup.timeout.ms long 10000
 ssl.allow.dn.changes boolean false
 ssl.allow.san.changes boolean false
 ssl.cipher.suites list '' per-broker
-ssl.client.auth string none required/requested/none per-broker
+ssl.client.auth string none required/requested/none exact per-broker
 ssl.enabled.protocols list TLSv1.2,TLSv1.3 per-broker
 ssl.endpoint.identification.algorithm string https per-broker
 ssl.engine.factory.class class - per-broker
@@ -312,6 +311,8 @@ def _parsed(line: str) -> Setting:
     for detail in details:
         if detail in ("per-broker", "cluster-wide"):
             settled["dynamic"] = detail
+        elif detail == "exact":
+            settled["ignore_case"] = False
         elif detail == "internal":
             settled["internal"] = True
         elif ".." in detail:

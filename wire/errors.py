@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Self
 
+MESSAGE_LENGTH_MAX = 8_000  # characters, of at most four bytes each; a string has 32,767 bytes at most
+
 
 class ErrorCode(IntEnum):
     """Kafka's error codes; `retriable` says whether a client may simply try again, `message` explains the code."""
@@ -28,7 +30,7 @@ class ErrorCode(IntEnum):
     NONE = 0, ""
     OFFSET_OUT_OF_RANGE = 1, "The offset is not within the range of offsets this broker holds."
     CORRUPT_MESSAGE = 2, "A record failed its checksum, has a wrong size, or is otherwise damaged.", True
-    UNKNOWN_TOPIC_OR_PARTITION = 3, "This broker does not host this topic-partition.", True
+    UNKNOWN_TOPIC_OR_PARTITION = 3, "This server does not host this topic-partition.", True
     INVALID_FETCH_SIZE = 4, "The fetch size is invalid."
     LEADER_NOT_AVAILABLE = 5, "The partition has no leader at the moment.", True
     NOT_LEADER_OR_FOLLOWER = 6, "This broker is not the leader, or not a replica, of the topic-partition.", True
@@ -67,7 +69,13 @@ class ErrorCode(IntEnum):
     INVALID_REPLICA_ASSIGNMENT = 39, "The replica assignment is not valid."
     INVALID_CONFIG = 40, "The configuration is not valid."
     NOT_CONTROLLER = 41, "This broker is not the controller.", True
-    INVALID_REQUEST = 42, "The request is malformed or contradicts itself."
+    INVALID_REQUEST = (
+        42,
+        (
+            "This most likely occurs because of a request being malformed by the client library or the message was sent to "
+            "an incompatible broker. See the broker logs for more details."
+        ),
+    )
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, "The message format of the log does not allow this."
     POLICY_VIOLATION = 44, "The request violates a policy of the cluster."
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, "The producer's sequence number leaves a gap or goes back."
@@ -125,7 +133,7 @@ class ErrorCode(IntEnum):
     PRINCIPAL_DESERIALIZATION_FAILURE = 97, "The principal of a forwarded request could not be read."
     SNAPSHOT_NOT_FOUND = 98, "There is no such snapshot."
     POSITION_OUT_OF_RANGE = 99, "The position lies outside the snapshot."
-    UNKNOWN_TOPIC_ID = 100, "This broker does not host a topic of this id.", True
+    UNKNOWN_TOPIC_ID = 100, "This server does not host this topic ID.", True
     DUPLICATE_BROKER_REGISTRATION = 101, "A live broker has this id already."
     BROKER_ID_NOT_REGISTERED = 102, "No broker of this id is registered."
     INCONSISTENT_TOPIC_ID = 103, "The log belongs to a topic of another id.", True
@@ -162,9 +170,14 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """An error of Kafka's table on its way to the response. `message` is what the client is told, if anything."""
+    """An error of Kafka's table on its way to the response. `message` is what the client is told, if anything.
+
+    It may quote what the client sent, so it is shortened to what fits into a string of the protocol.
+    """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > MESSAGE_LENGTH_MAX:
+            message = message[: MESSAGE_LENGTH_MAX - 3] + "..."
         super().__init__(code, message)
         self.code = code
         self.message = message

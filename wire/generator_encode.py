@@ -52,6 +52,8 @@ class _Encoder:
             arguments.append(value)
         if not arguments:
             return repr(bytes(len(letters)))
+        if letters == "B":
+            return f"BYTES[{arguments[0]}]"
         return f"{self.source.struct(letters, 'pack')}({', '.join(arguments)})"
 
     def _flush(self) -> None:

@@ -266,23 +266,28 @@ def down_convert(batches: Buffer, magic: int, *, first_offset: int = 0, limit: i
     """The batches as a message set for clients that know no higher magic (Fetch v0-3).
 
     Control batches are left out; so are the records below first_offset where a batch is not compressed, because
-    clients of that time expect the set to begin with the offset they asked for. A zstd batch is
-    UNSUPPORTED_COMPRESSION_TYPE.
+    clients of that time expect the set to begin with the offset they asked for. A zstd batch ends the set; one that
+    nothing comes before is UNSUPPORTED_COMPRESSION_TYPE.
     """
     return b"".join(_down_converted(batches, magic, first_offset, limit))
 
 
 def _down_converted(batches: Buffer, magic: int, first_offset: int, limit: int) -> Iterator[bytes]:
+    is_first = True
     for header, start, end in iter_batches(batches):
         if header.is_control:
             continue
         if header.magic <= magic:
             yield bytes(batches[start:end])
+            is_first = False
             continue
         if header.attributes & COMPRESSION_MASK == Compression.ZSTD:
+            if not is_first:
+                return
             message = "Down-conversion of zstandard-compressed batches is not supported"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
         records = decode_records(batches, start, limit)
+        is_first = False
         yield encode_message_set(
             [record for record in records if header.is_compressed or record.offset >= first_offset],
             magic,

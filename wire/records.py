@@ -54,7 +54,7 @@ NO_PARTITION_LEADER_EPOCH = -1
 DECOMPRESSED_BYTES_MAX = 100 * 1024 * 1024
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_unpack_header = _HEADER.unpack_from
+unpack_header = _HEADER.unpack_from
 _CRC = struct.Struct(">I")
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -145,7 +145,7 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     try:
-        fields = _unpack_header(buffer, position)
+        fields = unpack_header(buffer, position)
     except struct.error:
         fields = ()
     if fields and fields[3] == MAGIC_V2:

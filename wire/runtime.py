@@ -13,6 +13,8 @@ ELEMENTS_BESIDE_RECORDS_MAX = 10_000  # topics, partitions and so on in one mess
 
 new = object.__new__
 
+BYTES = [bytes((value,)) for value in range(256)]
+
 # Arrays of a few int32 are everywhere (replicas, partitions), and a ready Struct is twice as fast as a format string.
 FEW = 32
 UNPACK_INT32S = [Struct(f">{count}i").unpack_from for count in range(FEW)]
@@ -35,6 +37,7 @@ def encode_string_length(length: int) -> bytes:
 
 
 __all__ = [
+    "BYTES",
     "ELEMENTS_BESIDE_RECORDS_MAX",
     "FEW",
     "JAVA_REPLACE",

@@ -11,6 +11,8 @@ all read from these declarations. The dataclass constructor itself does not vali
 that an operator could not set.
 """
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import IntEnum
@@ -41,6 +43,11 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = SettingType
 _KNOWN: "dict[type, dict[str, Setting]]" = {}
 SAME: Any = object()  # a synonym whose default is its topic setting's
 _BITS = {INT: 32, SHORT: 16, LONG: 64}
+_BLANKS = "".join(map(chr, range(33)))  # what Java trims
+_COMMA = re.compile(r"\s*,\s*", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
+_HEXADECIMAL = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
+_NO_NUMBER = re.compile(r"[+-]?(NaN|Infinity)")
 
 
 class InvalidSetting(ValueError):
@@ -128,9 +135,18 @@ def field_name(name: str) -> str:
 
 def parse_value(declared: Setting, text: str | None) -> Any:
     """The value that a text stands for; raises InvalidSetting in Kafka's words."""
-    value = None if text is None else _converted(declared, text.strip())
+    value = None if text is None else _converted(declared, text)
     validate(declared, value)
     return value
+
+
+def parse_integer(text: str, bits: int = 32) -> int | None:
+    """What Java's Integer.parseInt makes of a text: an optional sign and digits, within the range; None: no number."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits.isdecimal() or len(digits) >= 100:
+        return None
+    value = int(text)
+    return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
 
 
 def format_value(kind: SettingType, value: Any) -> str | None:
@@ -145,7 +161,7 @@ def format_value(kind: SettingType, value: Any) -> str | None:
 
 
 def validate(declared: Setting, value: Any) -> None:
-    """Kafka's validators: ranges, choices, and lists without doubles or empty members."""
+    """Kafka's validators: ranges, choices, and lists without empty members."""
     name = declared.name
     if value is None:
         if declared.nullable:
@@ -204,33 +220,33 @@ def _kind_of(default: object) -> SettingType:
     return STRING
 
 
-def _converted(declared: Setting, text: str) -> Any:
-    kind = declared.kind
+def _converted(declared: Setting, given: str) -> Any:
+    kind, text = declared.kind, given.strip(_BLANKS)
     if kind is BOOLEAN:
         if text.lower() not in ("true", "false"):
-            raise InvalidSetting(declared.name, text, "Expected value to be either true or false")
+            raise InvalidSetting(declared.name, given, "Expected value to be either true or false")
         return text.lower() == "true"
-    if kind in _BITS:
-        return _integer(declared, text)
-    if kind is DOUBLE:
-        try:
-            return float(text)
-        except ValueError:
-            raise InvalidSetting(declared.name, text, "Not a number of type DOUBLE") from None
+    if kind in _BITS or kind is DOUBLE:
+        number = _double(text) if kind is DOUBLE else parse_integer(text, _BITS[kind])
+        if number is None:
+            raise InvalidSetting(declared.name, given, f"Not a number of type {kind.name}")
+        return number
     if kind is LIST:
-        return tuple(part.strip() for part in text.split(",")) if text else ()
+        parts = _COMMA.split(text) if text else []
+        return tuple(parts if declared.check is not None else dict.fromkeys(parts))  # Kafka drops what comes again
     return text
 
 
-def _integer(declared: Setting, text: str) -> int:
-    """Java's Integer.parseInt: an optional sign and digits, within the type's range."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if digits.isdecimal() and len(digits) < 100:
-        value = int(text)
-        limit = 1 << (_BITS[declared.kind] - 1)
-        if -limit <= value < limit:
-            return value
-    raise InvalidSetting(declared.name, text, f"Not a number of type {declared.kind.name}")
+def _double(text: str) -> float | None:
+    """What Java's Double.parseDouble makes of a text, which is not what Python's float does; None: no number."""
+    if _HEXADECIMAL.fullmatch(text):
+        try:
+            return float.fromhex(text.rstrip("fFdD"))
+        except OverflowError:
+            return -math.inf if text.startswith("-") else math.inf
+    if _DECIMAL.fullmatch(text):
+        return float(text.rstrip("fFdD"))
+    return float(text) if _NO_NUMBER.fullmatch(text) else None
 
 
 def _validate_list(declared: Setting, values: tuple[str, ...]) -> None:
@@ -241,8 +257,6 @@ def _validate_list(declared: Setting, values: tuple[str, ...]) -> None:
         raise InvalidSetting(name, values, "empty", message=message)
     if declared.check is not None:
         return
-    if len(set(values)) != len(values):
-        raise InvalidSetting(name, values, "twice", message=f"Configuration '{name}' values must not be duplicated.")
     for value in values:
         if not value:
             raise InvalidSetting(name, values, "empty", message=f"Configuration '{name}' values must not be empty.")

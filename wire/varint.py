@@ -19,8 +19,11 @@ def read_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
     byte = buffer[position]
     if byte < 0x80:
         return byte, position + 1
-    value = byte & 0x7F
-    for index in range(1, VARINT_BYTES_MAX):
+    second = buffer[position + 1]
+    value = byte & 0x7F | (second & 0x7F) << 7
+    if second < 0x80:
+        return value, position + 2
+    for index in range(2, VARINT_BYTES_MAX):
         byte = buffer[position + index]
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:

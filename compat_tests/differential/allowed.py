@@ -2,4 +2,119 @@
 
 from compat_tests.differential.comparison import Allowed
 
-ALLOWED: list[Allowed] = []
+ELIGIBLE_LEADERS = (
+    "Kafka's controller sets min.insync.replicas for all brokers and watches over it, for eligible leader replicas"
+    " (KIP-966); Ottla has none, so it is a setting like others"
+)
+
+ALLOWED: list[Allowed] = [
+    Allowed(
+        "*",
+        r"main .* (topics|results)\[0\]\.configs\[(21|164)\]\.(config_source|synonyms\[[01]\](\.source)?)",
+        ELIGIBLE_LEADERS,  # min.insync.replicas in the order of all settings
+    ),
+    Allowed("broker_configs/replicas_in_sync", r"main .* responses\[0\]\.error_(code|message)", ELIGIBLE_LEADERS),
+    Allowed(
+        "create_partitions/too_many",
+        r"main \d+ of 1 results\[0\]\.error_(code|message)",
+        "Kafka fails in the middle: it answers UNKNOWN_SERVER_ERROR and keeps 10,000 of the partitions; Ottla refuses all",
+    ),
+    Allowed(
+        "*/resources_that_ottla_has_not",
+        r"main .* re(sults|sponses)\[0\]\.error_(code|message)",
+        "Ottla has no loggers, client metrics and groups with settings to describe or to change",
+    ),
+    Allowed(
+        "incremental_alter_configs/operations_that_are_none",
+        r"main operation (4|-1|127) responses\[0\]\.error_(code|message)",
+        "Kafka's controller meets a null pointer and answers UNKNOWN_SERVER_ERROR",
+    ),
+    Allowed(
+        "topic_configs/long_values",
+        r"main 32767 characters for retention\.ms responses\[0\]\.error_(code|message)",
+        "Kafka's message is too long for its own protocol, which makes it UNKNOWN_SERVER_ERROR; Ottla shortens it",
+    ),
+    Allowed(
+        "broker_configs/values_that_cannot_be",
+        r"main (max\.connections\.per\.ip\.overrides='x'|log\.cleaner\.threads='0') .*\.error_message",
+        "Kafka tells the message of a Java exception that nobody foresaw",
+    ),
+    Allowed(
+        "broker_configs/every_setting",
+        r"main this broker results\[0\]\.configs\[165\]\.synonyms\[1\]",
+        "Ottla starts without a node.id, so that the setting has a default",
+    ),
+    Allowed(
+        "record_batches/lengths_of_compressed_records",
+        r"length .* (error_code|base_offset)",
+        "Kafka does not look at the lengths of compressed records; such a batch would stop every consumer that reads it",
+    ),
+    Allowed(
+        "record_batches/records_of_*",
+        r"length in ten bytes error_code",
+        "Kafka answers UNKNOWN_SERVER_ERROR to this one malformed record, because nobody catches the exception there",
+        ottla=87,
+    ),
+    Allowed(
+        "record_batches/records_of_*",
+        r"in the log records\[0\]\[4\]\[0\]\[0\]",  # the key of a header
+        "where Kafka compresses anew, header keys that are not UTF-8 lose their bytes; Ottla keeps what was sent",
+    ),
+    Allowed(
+        "produce/null_records",
+        r"main hears nothing yet ",
+        "Kafka never answers this request (a null pointer while it makes up the answer); Ottla refuses it",
+    ),
+    Allowed(
+        "*/a_transaction*",
+        r"main .*(error_code|error_message|producer_id|producer_epoch)",
+        "transactions are not served yet: a transactional id is refused, and no transaction is ever open",
+    ),
+    Allowed(
+        "fetch/*records*",
+        r"main .* responses\[0\]\.partitions\[0\]\.records\[\d\]",
+        "where records grow as they are converted down, Kafka cuts the last ones off at their former size; they come next",
+    ),
+    Allowed(
+        "api_versions/*",
+        r"main .* api_keys\[1\]\.min_version",  # of Fetch
+        "the oldest Fetch requests are still served, which Kafka 3.9 did and 4.3 does not",
+        ottla=0,
+    ),
+    Allowed(
+        "api_versions/*",
+        r"main .* (supported_features|finalized_features).*",
+        "no feature that has levels is served yet",
+    ),
+    Allowed(
+        "long_poll/records_deleted_meanwhile",
+        r"main hears nothing yet ",
+        "a reader whose records are deleted while it waits for more learns of it at once; Kafka lets it wait in vain",
+        ottla=False,
+    ),
+    Allowed(
+        "coordinators/coordinators_of_*",
+        r"main .* (coordinators\[[01]\]\.)?(error_code|error_message|node_id|host|port)",
+        "neither transactions nor share groups are served yet: their coordinators are refused with words",
+    ),
+    Allowed(
+        "group_listing/groups_named_twice",
+        r"main describe groups\[[123]\].*",
+        "a group is described once, however often it is named, so that a small request cannot ask for a huge answer",
+    ),
+    Allowed(
+        "offset_fetch/everything_twice",
+        r"main OffsetFetch groups\[2\]",
+        "all offsets of a group are given once, however often they are asked for: as above",
+    ),
+    Allowed(
+        "*/a_member_*",
+        r"\w+Rebalance follower hears nothing yet ",
+        "Kafka never answers a join or a sync that the same member's next one displaces, nor the sync of one that left",
+    ),
+    Allowed(
+        "join/protocols_listed_twice",
+        r"(member|main) .*(protocol_name|protocol_data|metadata)",
+        "in Kafka nobody can work with a protocol that somebody lists twice, by accident; in Ottla the first one counts",
+    ),
+]

@@ -27,12 +27,12 @@ from compat_tests.support.brokers import wait_until
 from ottla.wire.connection import ClientConnection
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 from ottla.wire.schema import ZERO_UUID, Message, VersionRange
 
-CLIENT_ID = "teller"
 TIMEOUT_S = 30
 CLOSED = "the broker closes the connection"
 COORDINATOR_IS_COMING = (
@@ -84,12 +84,12 @@ def newest(request: type[Message], release: str = "kafka_4") -> int:
 
 
 class Link:
-    """One client's connection. Requests may be pipelined; answers are read in order."""
+    """One client's connection, whose name is the client id. Requests may be pipelined; answers are read in order."""
 
     def __init__(self, talk: "Talk", name: str) -> None:
         self.talk = talk
         self.name = name
-        self.connection = ClientConnection(client_id=CLIENT_ID)
+        self.connection = ClientConnection(client_id=name)
         self.socket = socket.create_connection(talk.address, timeout=TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sent: list[tuple[str, type[Message], int]] = []
@@ -221,6 +221,11 @@ class Talk:
     def note(self, label: str, data: Any, message: type[Message] | None = None, version: int = 0) -> None:
         self.steps.append((label, self._plain.of(data, message, version)))
 
+    def note_records(self, label: str, data: bytes) -> None:
+        """The batches of a fetched record set, one a line."""
+        for batch in self._plain.records(data):
+            self.steps.append((label, batch))
+
     # --- the scene
 
     def name(self, kind: str) -> str:
@@ -234,8 +239,10 @@ class Talk:
         new = CreatableTopic(
             name=self.name(kind), num_partitions=partitions, replication_factor=1, assignments=[], configs=listed
         )
-        answer = self.do(CreateTopicsRequest(topics=[new], timeout_ms=30_000)).topics[0]
-        assert answer.error_code == 0, answer
+        request = CreateTopicsRequest(topics=[new], timeout_ms=30_000)
+        # Apache Kafka 3.9 takes connections before its controller knows of its broker.
+        answer = self.until(request, lambda answer: answer.topics[0].error_code != ErrorCode.INVALID_REPLICATION_FACTOR)
+        assert answer.topics[0].error_code == 0, answer
         return self.known_topic(kind, partitions)
 
     def known_topic(self, kind: str, partitions: int = 1) -> Topic:
@@ -258,6 +265,7 @@ class Talk:
     def group(self, kind: str = "group") -> str:
         """The name of a new group, whose coordinator is ready."""
         name = self.name(kind)
+        self.do(FindCoordinatorRequest(coordinator_keys=[name]))  # which makes the offsets topic
         request = OffsetFetchRequest(group_id=name, topics=[])
         self.until(request, lambda answer: answer.error_code not in COORDINATOR_IS_COMING, 7)
         return name

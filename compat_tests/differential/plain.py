@@ -4,12 +4,14 @@ import re
 import time
 from typing import Any
 
+from ottla.wire.errors import KafkaError
 from ottla.wire.legacy_records import read_message
 from ottla.wire.records import BatchHeader, decode_records, iter_batches
 from ottla.wire.schema import ZERO_UUID, Array, Field, Records, Struct, Uuid, VersionRange
 
 HOUR_MS = 3_600_000
 MEMBER_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+TIME = re.compile(r"(?<!\d)\d{13}(?!\d)")  # milliseconds since 1970, in words
 # Fields that hold an identity which a broker makes up; the values that stand for "none" are left as they are.
 IDENTITIES = {"producer_id": -1, "session_id": 0}
 # Fields that say where a broker is and what its disk is like.
@@ -53,7 +55,7 @@ class Plain:
         if name in IDENTITIES and value != IDENTITIES[name]:
             return self._stand_in(name, value)
         if field.type is Records:
-            return self._records(bytes(value))
+            return self.records(bytes(value))
         if field.type is Uuid or (isinstance(field.type, Array) and field.type.item is Uuid):
             return [self._uuid(each) for each in value] if isinstance(value, list) else self._uuid(value)
         return self.of(value, None, version)
@@ -66,6 +68,7 @@ class Plain:
 
     def _text(self, text: str) -> str:
         text = MEMBER_ID.sub(lambda found: self._stand_in("id", found[0]), text)
+        text = TIME.sub(lambda found: str(self._number(int(found[0]))), text)
         return self._address.sub(":<port>", text.replace(f"-{self._run}", ""))
 
     def _number(self, value: Any) -> Any:
@@ -80,7 +83,7 @@ class Plain:
 
     # --- records
 
-    def _records(self, data: bytes) -> list[Any]:
+    def records(self, data: bytes) -> list[Any]:
         """Whole batches; Kafka may send the front of one more, which every client skips."""
         return [self._batch(data, header, start) for header, start, _ in iter_batches(data)]
 
@@ -96,8 +99,14 @@ class Plain:
                 del shown[name]
             if header.has_producer_id:
                 shown["producer_id"] = self._stand_in("producer_id", header.producer_id)
-        shown["records"] = [self.of(record) for record in decode_records(data[start:end])]
+        shown["records"] = self._contents(data[start:end])
         return shown
+
+    def _contents(self, batch: bytes) -> Any:
+        try:
+            return [self.of(record) for record in decode_records(batch)]
+        except KafkaError as error:
+            return f"cannot be read: {error.code.name}"
 
     def _differing(self, header: BatchHeader) -> tuple[str, ...]:
         """What depends on a compressor's taste, or on something that was replaced here."""

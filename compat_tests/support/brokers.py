@@ -27,6 +27,7 @@ class BrokerProcess:
     """A broker in a process of its own, whose data directory outlives any number of stops, kills and restarts."""
 
     clean_exit_status = 0
+    start_timeout_s = 30.0
 
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self.directory = directory
@@ -64,7 +65,9 @@ class BrokerProcess:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
             )
-        found = wait_until(lambda: self.address(self.log[already_logged:]) or self.died(), "the broker listens")
+        found = wait_until(
+            lambda: self.address(self.log[already_logged:]) or self.died(), "the broker listens", self.start_timeout_s
+        )
         assert isinstance(found, tuple), f"the broker ended with status {self.process.returncode}:\n{self.log}"
         self.host, self.port = found
         return self

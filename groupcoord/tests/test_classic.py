@@ -86,7 +86,9 @@ def test_unknown_member_id_is_refused_in_any_group() -> None:
 def test_empty_group_wants_a_protocol(details: dict[str, object]) -> None:
     talk = Conversation()
     assert talk.join(**details).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[arg-type]
-    assert talk.state() == "Dead" and talk.log == []
+    assert talk.state() == "Empty", "who is refused has made the group all the same"
+    talk.restart()
+    assert talk.state() == "Empty"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_flood_of_member_ids_is_bounded() -> None:
 def test_join_that_would_not_fit_into_a_record_is_refused(details: dict[str, object]) -> None:
     talk = Conversation()
     assert talk.join(**details).error is ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
-    assert talk.state() == "Dead"
+    assert talk.state() == "Empty"
 
 
 def test_long_client_id_is_cut_to_fit_into_a_record() -> None:
@@ -260,6 +262,15 @@ def test_rebalance_waits_for_handed_out_member_ids() -> None:
     assert again.response is None, "the leader's join starts a rebalance that waits for the pending member"
     new = talk.join(member_of(pending))
     assert again.error is new.error is ErrorCode.NONE
+
+
+def test_pending_member_is_no_static_member() -> None:
+    talk = Conversation()
+    talk.stable_group(1)
+    pending = talk.join()
+    refused = talk.join(member_of(pending), instance="static")
+    assert refused.error is ErrorCode.UNKNOWN_SERVER_ERROR and refused.response.member_id == ""
+    assert talk.join(member_of(pending)).response is None, "it still is a pending member"
 
 
 def test_pending_member_is_forgotten_after_a_session_timeout() -> None:

@@ -48,6 +48,9 @@ def test_protocols_count_for_a_newcomer_only_if_everybody_speaks_them() -> None:
         (["x y", "y x", "y x"], "y"),
         (["x y z", "z y", "y z x"], "z"),
         (["x y", "y x"], "x"),
+        (["y x", "x y"], "x"),  # a draw
+        (["range rr", "rr range"], "rr"),
+        (["rr range", "range rr"], "rr"),
     ],
 )
 def test_vote(offers: list[str], chosen: str) -> None:

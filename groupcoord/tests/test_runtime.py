@@ -7,8 +7,9 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.groupcoord.java import absolute_string_hash
 from ottla.groupcoord.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
-from ottla.groupcoord.service import finished, java_string_hash
+from ottla.groupcoord.service import finished
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
@@ -17,7 +18,7 @@ from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
 
-GROUP_PARTITION = java_string_hash("group") % PARTITION_COUNT
+GROUP_PARTITION = absolute_string_hash("group") % PARTITION_COUNT
 
 
 def committed(talk: Coordination, group: str = "group", *, require_stable: bool = False) -> Any:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.groupcoord.service import COMMITS_PER_TURN, GROUPS_PER_TURN, finished, java_string_hash, random_uuid
+from ottla.groupcoord.java import absolute_string_hash
+from ottla.groupcoord.service import COMMITS_PER_TURN, GROUPS_PER_TURN, finished, random_uuid
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
@@ -307,7 +308,7 @@ async def test_groups_are_deleted_each_once(
     ],
 )
 def test_partition_is_chosen_by_javas_hash(text: str, value: int) -> None:
-    assert java_string_hash(text) == value
+    assert absolute_string_hash(text) == value
 
 
 def test_uuids_are_of_version_4_and_differ() -> None:

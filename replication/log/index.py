@@ -9,8 +9,8 @@ place to start reading headers from, not the answer. Offsets are stored relative
 Both are append-only sorted arrays. The end of the array lives in memory and is written out every `SPILL_ENTRIES` entries,
 on roll and on close; the rest is only in the file. That keeps an append at one system call and a busy partition at a few
 kilobytes. It is safe because a segment that was open in a crash has its indexes rebuilt in any case. Lookups bisect the
-part in memory first (where nearly all of them end) and otherwise read the file a page at a time: a gigabyte of small
-batches costs about ten reads of the page cache.
+part in memory first (where nearly all of them end), then the two pages of the file where the last one ended, because
+readers read on, and else bisect the file by its pages: ten reads of the page cache for a gigabyte of small batches.
 
 Unlike Kafka the file is not preallocated to its largest size and trimmed later; to every reader a file that was never
 preallocated is a trimmed one.
@@ -40,12 +40,13 @@ class SparseIndex:
     """A sorted array of fixed-size entries, mostly in a file."""
 
     ENTRY: ClassVar[Struct]
-    __slots__ = ("_file", "_saved", "_tail", "base_offset")
+    __slots__ = ("_file", "_last_page", "_saved", "_tail", "base_offset")
 
     def __init__(self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0) -> None:
         self._file = LazyFile(files, path)
         self._saved, rest = divmod(size_bytes, self.ENTRY.size)
         self._tail = bytearray()
+        self._last_page = 0  # of the entry that was looked up last
         self.base_offset = base_offset
         if rest:
             raise CorruptIndex(f"{path} has {size_bytes} bytes, which is no multiple of {self.ENTRY.size}")
@@ -122,23 +123,39 @@ class SparseIndex:
             raise OSError(errno.EIO, "index file is shorter than it was", self._file.path)
         return data
 
-    def _floor_slot(self, field: int, target: int) -> int:
-        """The last slot whose `field` is at most `target`, or -1."""
+    def _floor_entry(self, field: int, target: int) -> tuple[int, int, int]:
+        """Slot, first and second number of the last entry whose `field` is at most `target`; slot -1: there is none."""
+        unpack_from, size = self.ENTRY.unpack_from, self.ENTRY.size
+        start = self._saved
+        data: bytes | bytearray = self._tail
+        if not data or unpack_from(data, 0)[field] > target:
+            start, data = self._saved_entries_around(field, target)
+            if not data:
+                return -1, 0, 0
+        later = range(1, len(data) // size)
+        slot = bisect_right(later, target, key=lambda slot: unpack_from(data, slot * size)[field])
+        if start + slot < self._saved:
+            self._last_page = (start + slot) // PAGE_ENTRIES
+        return start + slot, *unpack_from(data, slot * size)
+
+    def _saved_entries_around(self, field: int, target: int) -> tuple[int, bytes | bytearray]:
+        """A slot and the entries from there on, the wanted one among them; no entries where it would be before the first.
+
+        Who reads a log reads on, so the entries after the last ones found are looked at before the whole file is bisected.
+        """
         unpack_from, size, saved = self.ENTRY.unpack_from, self.ENTRY.size, self._saved
-        tail = self._tail
-        if tail and unpack_from(tail, 0)[field] <= target:
-            slots = range(1, len(tail) // size)
-            return saved + bisect_right(slots, target, key=lambda slot: unpack_from(tail, slot * size)[field])
-        if not saved:
-            return -1
+        start = self._last_page * PAGE_ENTRIES
+        if start < saved:
+            data = self._read(start, min(2 * PAGE_ENTRIES, saved - start))
+            is_last = start + 2 * PAGE_ENTRIES >= saved
+            if unpack_from(data, 0)[field] <= target and (is_last or unpack_from(data, len(data) - size)[field] > target):
+                return start, data
         pages = range((saved + PAGE_ENTRIES - 1) // PAGE_ENTRIES)
         page = bisect_right(pages, target, key=lambda page: self.entry(page * PAGE_ENTRIES)[field]) - 1
         if page < 0:
-            return -1
+            return 0, b""
         start = page * PAGE_ENTRIES
-        count = min(PAGE_ENTRIES, saved - start)
-        data = self._read(start, count)
-        return start + bisect_right(range(1, count), target, key=lambda slot: unpack_from(data, slot * size)[field])
+        return start, self._read(start, min(PAGE_ENTRIES, saved - start))
 
     def _truncate_entries(self, count: int) -> None:
         if count <= self._saved:
@@ -181,17 +198,15 @@ class OffsetIndex(SparseIndex):
 
     def floor(self, offset: int) -> int:
         """Position of the last indexed batch that ends at or before `offset`; 0 when none does."""
-        slot = self._floor_slot(0, offset - self.base_offset)
-        return self.entry(slot)[1] if slot >= 0 else 0
+        return self._floor_entry(0, offset - self.base_offset)[2]
 
     def floor_position(self, position: int) -> int:
         """The last indexed batch position at or before `position`; 0 when there is none."""
-        slot = self._floor_slot(1, position)
-        return self.entry(slot)[1] if slot >= 0 else 0
+        return self._floor_entry(1, position)[2]
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""
-        self._truncate_entries(self._floor_slot(0, offset - self.base_offset - 1) + 1)
+        self._truncate_entries(self._floor_entry(0, offset - self.base_offset - 1)[0] + 1)
         self._load_last()
 
     def clear(self) -> None:
@@ -230,12 +245,11 @@ class TimeIndex(SparseIndex):
 
     def floor(self, timestamp: int) -> int:
         """Offset before which everything is older than `timestamp`, as far as the index knows."""
-        slot = self._floor_slot(0, timestamp)
-        return self.base_offset + self.entry(slot)[1] if slot >= 0 else self.base_offset
+        return self.base_offset + self._floor_entry(0, timestamp)[2]
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""
-        self._truncate_entries(self._floor_slot(1, offset - self.base_offset - 1) + 1)
+        self._truncate_entries(self._floor_entry(1, offset - self.base_offset - 1)[0] + 1)
         self._load_last()
 
     def clear(self) -> None:

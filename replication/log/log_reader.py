@@ -25,10 +25,15 @@ _SURVIVABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, e
 
 
 class LogRead(NamedTuple):
-    """A slice of the log. Everything in `region` is below `end_offset`."""
+    """A slice of the log. Everything in `region` is below `end_offset`.
+
+    `bytes_available`: what there is in this segment for a reader without a limit. `is_behind`: there are more segments.
+    """
 
     region: FileRegion | bytes
     end_offset: int
+    bytes_available: int = 0
+    is_behind: bool = False
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -86,11 +91,14 @@ class LogReader:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
         return self.log_directory.fail(error)
 
-    def read(self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False) -> LogRead:
+    def read(
+        self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False
+    ) -> LogRead:
         """Whole batches from the one that holds `start_offset` on, all below `upper_bound`, `max_bytes` at most.
 
         The first batch may begin below `start_offset`. With `at_least_one_batch` it comes even if it is larger than
-        `max_bytes`. OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset].
+        `max_bytes`. OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset]; as in Kafka, UNKNOWN_SERVER_ERROR
+        for less than no bytes of what is there.
         """
         if start_offset < self.log_start_offset or start_offset > self.log_end_offset:
             raise KafkaError(
@@ -98,8 +106,10 @@ class LogReader:
                 f"Received request for offset {start_offset} for partition {self.name},"
                 f" but we only have [{self.log_start_offset}, {self.log_end_offset}]",
             )
-        if start_offset >= upper_bound or (max_bytes <= 0 and not at_least_one_batch):
+        if start_offset >= upper_bound or (max_bytes == 0 and not at_least_one_batch):
             return LogRead(EMPTY, start_offset)
+        if max_bytes < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Invalid max size {max_bytes} for log read")
         return self._read(start_offset, max_bytes, upper_bound, at_least_one_batch)
 
     @guarded
@@ -115,12 +125,12 @@ class LogReader:
             position = segment.locate(start_offset)
             if position is None:
                 continue  # compaction left a gap at the segment's end
-            end = segment.size if upper_bound >= segment_end else segment.locate(upper_bound)
-            region, end_offset = segment.read(
-                position, max_bytes, segment.size if end is None else end, at_least_one_batch=at_least_one_batch
-            )
+            end = None if upper_bound >= segment_end else segment.locate(upper_bound)
+            end = segment.size if end is None else end
+            region, end_offset = segment.read(position, max_bytes, end, at_least_one_batch=at_least_one_batch)
             bound = min(upper_bound, segment_end)
-            return LogRead(region or EMPTY, bound if end_offset is None else min(end_offset, bound))
+            end_offset = bound if end_offset is None else min(end_offset, bound)
+            return LogRead(region or EMPTY, end_offset, end - position, upper_bound > segment_end)
         return LogRead(EMPTY, start_offset)
 
     @guarded
@@ -156,3 +166,4 @@ class LogReader:
 def base_offset_of(segment: Segment) -> int:
     """For bisecting segments."""
     return segment.base_offset
+

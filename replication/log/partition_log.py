@@ -249,7 +249,9 @@ class PartitionLog(LogReader):
         self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> CheckedRecords:
         """Everything about a batch that needs no offsets. It touches nothing, so a thread may do it."""
-        return check_produced(records, self.validation_rules(origin), now_ms=now_ms, topic_partition=self.name)
+        return check_produced(
+            records, self.validation_rules(origin), now_ms=now_ms, topic_partition=self.name
+        )
 
     def _append_with_producers(
         self, validated: ValidatedBatches, origin: AppendOrigin, transaction_version: int, now_ms: int
@@ -293,7 +295,9 @@ class PartitionLog(LogReader):
         if self._producers is not None:
             self._producers.map_end_offset = self.log_end_offset
         first_offset, last_offset = batches[0].base_offset, self.log_end_offset - 1
-        return AppendInfo(first_offset, last_offset, -1, self.log_start_offset, False, self.is_flush_required, rolled)
+        return AppendInfo(
+            first_offset, last_offset, -1, self.log_start_offset, False, self.is_flush_required, rolled
+        )
 
     def _write(
         self, buffer: memoryview | bytes | bytearray, batches: Sequence[BatchHeader], max_timestamp: int, now_ms: int
@@ -407,7 +411,9 @@ class PartitionLog(LogReader):
         assert base_offset > active.base_offset, f"roll at {base_offset} below {active.base_offset}"
         active.seal()
         self._snapshots.take(base_offset, self._producers)
-        self._segments.append(Segment.create(self.log_directory.files, self.directory, base_offset, created_ms=now_ms))
+        self._segments.append(
+            Segment.create(self.log_directory.files, self.directory, base_offset, created_ms=now_ms)
+        )
         return True
 
     @guarded
@@ -436,7 +442,9 @@ class PartitionLog(LogReader):
         """Drop everything and go on as an empty log that begins at `offset`."""
         self._give_up(self._segments, now_ms)
         self._snapshots.remove_outside(1, 0)
-        self._segments = [Segment.create(self.log_directory.files, self.directory, offset, created_ms=now_ms)]
+        self._segments = [
+            Segment.create(self.log_directory.files, self.directory, offset, created_ms=now_ms)
+        ]
         self.log_start_offset = self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self._epochs.clear()
@@ -574,3 +582,5 @@ class PartitionLog(LogReader):
 def _validation_rules(config: LogConfig, origin: AppendOrigin) -> ValidationRules:
     # One object for all the logs that share a configuration.
     return ValidationRules.from_config(config, origin)
+
+

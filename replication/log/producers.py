@@ -145,7 +145,9 @@ class ProducerEntry:
         elif len(self.batches) == WINDOW:
             del self.batches[0]
         delta = batch.last_offset_delta
-        self.batches.append(BatchMetadata(batch.last_sequence, batch.base_offset + delta, delta, batch.max_timestamp))
+        self.batches.append(
+            BatchMetadata(batch.last_sequence, batch.base_offset + delta, delta, batch.max_timestamp)
+        )
         self.last_timestamp = batch.max_timestamp
 
 
@@ -431,15 +433,14 @@ def _check_marker_epoch(entry: ProducerEntry, batch: BatchHeader, version: Marke
         )
 
 
-def _note_marker(update: ProducerUpdate, entry: ProducerEntry, batch: BatchHeader, marker: EndTxnMarker) -> None:
+def _note_marker(
+    update: ProducerUpdate, entry: ProducerEntry, batch: BatchHeader, marker: EndTxnMarker
+) -> None:
     if entry.current_txn_first_offset >= 0:
         # A transaction without data here leaves no trace in the index.
         update.completed.append(
             CompletedTransaction(
-                entry.producer_id,
-                entry.current_txn_first_offset,
-                batch.base_offset,
-                marker.control_type == ControlType.ABORT,
+                entry.producer_id, entry.current_txn_first_offset, batch.base_offset, marker.control_type == ControlType.ABORT
             )
         )
         entry.current_txn_first_offset = NO_OFFSET

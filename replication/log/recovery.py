@@ -95,7 +95,9 @@ def load_log(log_directory: LogDirectory, directory: str, config: LogConfig, opt
 
 
 class _Loader:
-    def __init__(self, log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions) -> None:
+    def __init__(
+        self, log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions
+    ) -> None:
         self._files = log_directory.files
         self._storage = log_directory.storage
         self._directory = directory
@@ -161,9 +163,7 @@ class _Loader:
         for file, name in swaps:
             if file.kind == LOG_SUFFIX:
                 size = self._storage.size(self._path(name))
-                segment = Segment(
-                    self._files, self._directory, file.offset, size=size, created_ms=0, suffix=SWAP_SUFFIX
-                )
+                segment = Segment(self._files, self._directory, file.offset, size=size, created_ms=0, suffix=SWAP_SUFFIX)
                 start, end = min(start, file.offset), max(end, segment.read_next_offset())
                 segment.release_files()
         for file, name in self._segment_files():
@@ -365,11 +365,7 @@ def valid_batches(
         if consumed:
             position += consumed
             wanted = read_bytes
-        elif (
-            len(data) < 12
-            or (wanted := int.from_bytes(data[8:12], "big") + 12) > size - position
-            or len(data) >= wanted
-        ):
+        elif len(data) < 12 or (wanted := int.from_bytes(data[8:12], "big") + 12) > size - position or len(data) >= wanted:
             return
 
 

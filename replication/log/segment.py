@@ -427,7 +427,7 @@ class Segment:
         timestamp = self.max_timestamp
         start = self.offset_index.floor(self._offset_of_max_timestamp)
         for header, position in scan_batches(self._log.open(), start, self.size, LARGE_SCAN_BYTES):
-            if header.max_timestamp == timestamp >= 0:
+            if header.max_timestamp == timestamp:
                 for record in decode_records(self._log.open().read_at(position, header.size_in_bytes)):
                     if record.timestamp == timestamp:
                         return TimestampedOffset(timestamp, record.offset, header.partition_leader_epoch)

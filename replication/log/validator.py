@@ -12,7 +12,7 @@ In Kafka's order, with Kafka's codes (each was asked of a real broker):
    batch, which must fit max.message.bytes as well.
 
 All of this is `check_produced`, which may take long, needs no lock and knows no offsets: it can run in a thread where
-`is_expensive` says so. `CheckedRecords.assign` then gives offsets and leader epoch, in a microsecond, to the buffer the
+`is_expensive` says so. `ordinary.py` has a shorter way for nearly all batches. `CheckedRecords.assign` then gives offsets and leader epoch, in a microsecond, to the buffer the
 client sent or the one made from it. `validate_produced` is both.
 
 Where Kafka has accidents, clients see the same codes: a codec that fails or does not exist, and compressed records with
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression, decompressed_bound
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.record_walk import IS_NATIVE, Buffer
+from ottla.wire.record_walk import IS_NATIVE, Buffer, read_varint, read_varlong
 from ottla.wire.records import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -71,14 +71,14 @@ if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
 LONG_MAX = (1 << 63) - 1
-_FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
+FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
 
 # What may be done on the event loop: some milliseconds' worth.
 _INLINE_DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024
 _INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
 _INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
-_INLINE_BYTES_MAX = 16 * 1024 * 1024
-_INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
+INLINE_BYTES_MAX = 16 * 1024 * 1024
+INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
 
 _COUNT = struct.Struct(">i")
 _FRONT = struct.Struct(">qii")  # base offset, length, leader epoch
@@ -207,11 +207,11 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
             return True
     else:
         bound = size
-        if size > _INLINE_BYTES_MAX:
+        if size > INLINE_BYTES_MAX:
             return True
     if rules is not None and rules.compression and rules.compression != codec:
         return bound > _INLINE_RECOMPRESSED_BYTES_MAX
-    return int(_COUNT.unpack_from(records, 57)[0]) > _INLINE_RECORDS_MAX
+    return int(_COUNT.unpack_from(records, 57)[0]) > INLINE_RECORDS_MAX
 
 
 def validate_produced(
@@ -335,8 +335,8 @@ def _check_each_record(
         is_suspicious = is_log_append_time != 0
     else:
         is_suspicious = (
-            lowest < max(now_ms - rules.timestamp_before_max_ms, -_FAR)
-            or highest > min(now_ms + rules.timestamp_after_max_ms, _FAR)
+            lowest < max(now_ms - rules.timestamp_before_max_ms, -FAR)
+            or highest > min(now_ms + rules.timestamp_after_max_ms, FAR)
             or (is_log_append_time != 0 and highest == NO_TIMESTAMP)
         )
     if not is_suspicious and not (rules.compacted and summary.has_null_key):
@@ -347,7 +347,7 @@ def _check_each_record(
     for index, record in enumerate(records):
         errors.check(index, record, is_log_append_time != 0, is_partial)
     errors.raise_if_any()
-    return max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    return max(NO_TIMESTAMP, max((record.timestamp for record in records), default=NO_TIMESTAMP))
 
 
 class _RecordErrors:
@@ -443,11 +443,9 @@ def _rebuilt(
     """The batch with another codec. Its records keep their bytes, unless their offsets or timestamps are wrong."""
     _check_producer(header)
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
-    lowest = wrap_int64(header.base_timestamp + summary.min_timestamp_delta)
-    if (header.max_timestamp if is_log_append_time else lowest) < NO_TIMESTAMP:
-        raise _unexpected("Invalid negative timestamp")
+    _check_buildable_timestamps(area, header, summary)
     attributes = header.attributes & TRANSACTIONAL_FLAG | (LOG_APPEND_TIME_FLAG if rules.timestamp_type else 0)
-    if summary.offsets_are_consecutive and not is_log_append_time:
+    if summary.offsets_are_consecutive and not is_log_append_time and not _first_timestamp_delta(area):
         header = header._replace(base_offset=0, attributes=attributes, max_timestamp=max_timestamp)
         return build_batch(area, header, codec, rules.compression_level)
     return encode_batch(
@@ -461,6 +459,24 @@ def _rebuilt(
         base_sequence=header.base_sequence,
         is_transactional=header.is_transactional,
     )
+
+
+def _check_buildable_timestamps(area: Buffer, header: BatchHeader, summary: RecordsSummary) -> None:
+    base = header.base_timestamp
+    if header.attributes & LOG_APPEND_TIME_FLAG:
+        is_good = header.max_timestamp >= NO_TIMESTAMP
+    elif base + summary.min_timestamp_delta >= NO_TIMESTAMP and base + summary.max_timestamp_delta <= LONG_MAX:
+        return
+    else:
+        is_good = all(record.timestamp >= NO_TIMESTAMP for record in iter_records(bytes(area), header))
+    if not is_good:
+        raise _unexpected("Invalid negative timestamp")
+
+
+def _first_timestamp_delta(area: Buffer) -> int:
+    """Not 0 where a client did not count from its first record, as a batch that is built anew does."""
+    _, position = read_varint(area, 0)
+    return read_varlong(area, position + 1)[0]
 
 
 def _check_producer(header: BatchHeader) -> None:
@@ -495,6 +511,7 @@ def _check_message_set(
         codec = header.attributes & COMPRESSION_MASK
         if codec > Compression.ZSTD:
             raise _unexpected(f"Unknown compression type id: {codec}")
+        _check_key_and_value(records, start, end)
         source = codec or source
     if source and len(found) > 1:
         raise invalid("Compressed outer record has more than one batch")
@@ -515,6 +532,15 @@ def _check_message_set(
         max_timestamp=max_timestamp,
     )
     return _checked(batch, rules, max_timestamp)
+
+
+def _check_key_and_value(records: memoryview, start: int, end: int) -> None:
+    from ottla.wire.legacy_records import read_message
+
+    try:
+        read_message(records, start, end)
+    except KafkaError as error:
+        raise _unexpected("Found invalid record structure") from error
 
 
 def _check_messages(

@@ -8,6 +8,7 @@ from ottla.replication.cluster_state import ClusterState, PartitionState, TopicS
 from ottla.replication.fetch_session import EVICTION_MS, FetchContext, FetchSessionCache
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from ottla.wire.schema import ZERO_UUID
 
 ID = b"i" * 16
 
@@ -58,6 +59,13 @@ def asked(context: FetchContext) -> list[int]:
     return [target.asked.partition for target in context.targets]
 
 
+def begin(cache: FetchSessionCache, cluster: ClusterState, partitions: list[int], *, now_ms: int = 0) -> FetchContext:
+    """A full fetch that was answered."""
+    context = cache.open(request(0, 0, partitions), 13, cluster, now_ms)
+    answer(context)
+    return context
+
+
 def test_a_sessionless_fetch_is_answered_in_full_every_time(cluster):
     context = cache_of(5).open(request(0, -1, [0, 1]), 13, cluster, 0)
     assert (context.session_id, answer(context), answer(context)) == (0, [0, 1], [0, 1])
@@ -66,7 +74,7 @@ def test_a_sessionless_fetch_is_answered_in_full_every_time(cluster):
 def test_an_incremental_answer_tells_only_what_is_new(cluster):
     cache = cache_of(5)
     first = cache.open(request(0, 0, [0, 1]), 13, cluster, 0)
-    assert (first.session_id, answer(first)) == (10, [0, 1])
+    assert (first.session_id, answer(first), first.session_id) == (0, [0, 1], 10)
     second = cache.open(request(10, 1), 13, cluster, 1)
     assert (asked(second), answer(second)) == ([0, 1], [])
     third = cache.open(request(10, 2), 13, cluster, 2)
@@ -110,24 +118,24 @@ def test_partitions_that_returned_records_go_to_the_end(cluster):
 )
 def test_a_wrong_incremental_request_is_refused(cluster, session_id, epoch, version, error):
     cache = cache_of(5)
-    cache.open(request(0, 0, [0]), 13, cluster, 0)
+    begin(cache, cluster, [0])
     context = cache.open(request(session_id, epoch), version, cluster, 0)
     assert (context.error, context.session_id, context.targets) == (error, 0, [])
 
 
 def test_a_session_ends_when_asked_or_when_nothing_is_left_in_it(cluster):
     cache = cache_of(5)
-    cache.open(request(0, 0, [0]), 13, cluster, 0)
+    begin(cache, cluster, [0])
     assert cache.open(request(10, -1), 13, cluster, 0).session_id == 0
     assert len(cache) == 0
-    cache.open(request(0, 0, [0]), 13, cluster, 0)
+    begin(cache, cluster, [0])
     assert cache.open(request(11, 1, forgotten=[0]), 13, cluster, 0).session_id == 0
     assert len(cache) == 0
 
 
 def test_epochs_wrap_around(cluster):
     cache = cache_of(5)
-    context = cache.open(request(0, 0, [0]), 13, cluster, 0)
+    context = begin(cache, cluster, [0])
     context.session.epoch = 2**31 - 1
     assert cache.open(request(10, 2**31 - 1), 13, cluster, 0).error == ErrorCode.NONE
     assert cache.open(request(10, 1), 13, cluster, 0).error == ErrorCode.NONE
@@ -135,17 +143,43 @@ def test_epochs_wrap_around(cluster):
 
 def test_a_full_cache_gives_no_session_until_one_is_stale_or_smaller_and_old(cluster):
     cache = cache_of(1)
-    cache.open(request(0, 0, [0]), 13, cluster, 0)
-    assert cache.open(request(0, 0, [0, 1]), 13, cluster, 5).session_id == 0
-    assert cache.open(request(0, 0, [0]), 13, cluster, EVICTION_MS + 1).session_id == 11
+    begin(cache, cluster, [0])
+    assert begin(cache, cluster, [0, 1], now_ms=5).session_id == 0
+    assert begin(cache, cluster, [0], now_ms=EVICTION_MS + 1).session_id == 11
     cache.open(request(11, 1), 13, cluster, 2 * EVICTION_MS + 2)
-    assert cache.open(request(0, 0, [0]), 13, cluster, 2 * EVICTION_MS + 3).session_id == 0
-    assert cache.open(request(0, 0, [0, 1]), 13, cluster, 2 * EVICTION_MS + 3).session_id == 12
+    assert begin(cache, cluster, [0], now_ms=2 * EVICTION_MS + 3).session_id == 0
+    assert begin(cache, cluster, [0, 1], now_ms=2 * EVICTION_MS + 3).session_id == 12
 
 
 def test_a_topic_id_that_becomes_known_later_is_resolved(cluster):
     cache = cache_of(5)
     empty = ClusterState()
-    context = cache.open(request(0, 0, [0]), 13, empty, 0)
+    context = begin(cache, empty, [0])
     assert context.targets[0].topic is None
     assert cache.open(request(10, 1), 13, cluster, 0).targets[0].topic == "t"
+
+
+def test_the_next_request_of_a_session_invalidates_an_answer_still_waited_for(cluster):
+    cache = cache_of(5)
+    begin(cache, cluster, [0])
+    waiting = cache.open(request(10, 1), 13, cluster, 0)
+    assert answer(cache.open(request(10, 2), 13, cluster, 0), high_watermark=6) == [0]
+    assert answer(waiting, high_watermark=7) == []
+    assert (waiting.error, waiting.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 10)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_partition_named_twice_counts_once_with_its_last_wishes(cluster, version):
+    twice = request(0, -1, [0, 1])
+    twice.topics += request(0, -1, [0], offset=7).topics
+    targets = cache_of(5).open(twice, version, cluster, 0).targets
+    assert [(each.asked.partition, each.asked.fetch_offset) for each in targets] == [(0, 7), (1, 0)]
+
+
+def test_a_session_may_hold_the_zero_id(cluster):
+    wanted = request(0, 0, [0])
+    wanted.topics[0].topic_id = ZERO_UUID
+    cache = cache_of(5)
+    context = cache.open(wanted, 13, cluster, 0)
+    assert answer(context, error=100) == [0]
+    assert cache.open(request(10, 1), 13, cluster, 0).targets[0].topic is None

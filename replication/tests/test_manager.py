@@ -374,9 +374,7 @@ async def test_idle_producers_are_forgotten(disk: Disk, autojump_clock: MockCloc
         assert partition.log.active_producers() == []
 
 
-async def test_background_work_goes_on_after_a_mistake(
-    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_background_work_goes_on_after_a_mistake(disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
     async with disk.broker(Hosted(config=LogConfig(retention_ms=1)), log_retention_check_interval_ms=1000) as manager:
         partition = partition_of(manager)
         log, partition.log = partition.log, None  # type: ignore[assignment]
@@ -391,9 +389,7 @@ async def test_background_work_goes_on_after_a_mistake(
 # --- failing disks ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_failed_flush_takes_the_directory_offline_and_tells_who_waits(
-    disk: Disk, autojump_clock: MockClock
-) -> None:
+async def test_a_failed_flush_takes_the_directory_offline_and_tells_who_waits(disk: Disk, autojump_clock: MockClock) -> None:
     hosted = Hosted(config=LogConfig(flush_messages=1))
     async with disk.broker(hosted) as manager:
         partition = partition_of(manager)
@@ -422,9 +418,7 @@ async def test_one_directory_may_fail_and_the_other_go_on(disk: Disk, autojump_c
     assert ".kafka_cleanshutdown" in disk.names("/b")
 
 
-async def test_partitions_on_a_disk_that_fails_at_start_are_not_made_anew(
-    disk: Disk, autojump_clock: MockClock
-) -> None:
+async def test_partitions_on_a_disk_that_fails_at_start_are_not_made_anew(disk: Disk, autojump_clock: MockClock) -> None:
     hosted = [Hosted(index=index) for index in range(4)]
     async with disk.broker(*hosted, log_dirs=("/a", "/b")):
         pass
@@ -439,9 +433,7 @@ async def test_partitions_on_a_disk_that_fails_at_start_are_not_made_anew(
         assert len(list(manager.partitions())) == 4
 
 
-async def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline(
-    disk: Disk, autojump_clock: MockClock
-) -> None:
+async def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline(disk: Disk, autojump_clock: MockClock) -> None:
     async with disk.broker(Hosted()) as manager:
         produce(partition_of(manager))
         disk.storage.fail = lambda operation, path: (

@@ -112,6 +112,7 @@ def test_requests_for_another_leaders_epoch_are_fenced(epoch: int, expected: Err
         ask(-1)
         ask(3)
         assert error_of(ask, epoch) == expected
+        assert error_of(ask, -2) == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_an_offline_directory_is_told_everywhere() -> None:
@@ -210,11 +211,7 @@ def test_the_high_watermark_of_the_checkpoint_is_kept_within_the_log() -> None:
     log = new_log()
     append(log, batch(1, 2, 3))
     log.increase_log_start_offset(1)
-    assert [Partition("t", 0, log, local_id=LOCAL, high_watermark=each).high_watermark for each in (0, 2, 9)] == [
-        1,
-        2,
-        3,
-    ]
+    assert [Partition("t", 0, log, local_id=LOCAL, high_watermark=each).high_watermark for each in (0, 2, 9)] == [1, 2, 3]
 
 
 # --- watchers ---------------------------------------------------------------------------------------------------------
@@ -262,10 +259,39 @@ def test_a_read_tells_the_offsets_around_it() -> None:
     produce(partition)
     partition.delete_records(1)
     read = partition.read(1, 1000)
-    assert read[1:] == (2, 2, 1, 2, None, None)
+    assert read[1:] == (2, 2, 1, 2, None, None, len(read.records), False)
     assert offsets(batches_of(contents(read.records))) == [0]
     assert partition.read(2, 1000).records == b""
     assert error_of(partition.read, 0, 10) == error_of(partition.read, 3, 10) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_read_tells_what_a_limit_holds_back() -> None:
+    partition = leader()
+    produce(partition)
+    produce(partition)
+    size = len(partition.read(0, 1000).records)
+    for limit in (0, size // 2 - 1, size // 2, size - 1):
+        read = partition.read(0, limit, at_least_one_batch=True)
+        assert (len(read.records), read.bytes_available, read.is_behind) == (size // 2, size, False)
+    assert partition.read(partition.high_watermark, 1000).bytes_available == 0
+
+
+def test_a_limit_below_zero_fails_only_where_there_is_something_to_read() -> None:
+    partition = leader()
+    assert partition.read(0, -1).records == b""
+    produce(partition)
+    assert error_of(partition.read, 0, -1) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert partition.read(partition.high_watermark, -1).records == b""
+
+
+def test_nobody_follows() -> None:
+    partition = leader()
+    for epoch, expected in (
+        (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (3, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (2, ErrorCode.FENCED_LEADER_EPOCH),
+    ):
+        assert error_of(partition.refuse_follower, epoch) == expected
 
 
 def test_between_high_watermark_and_end_there_is_nothing_to_read() -> None:
@@ -332,6 +358,7 @@ def test_special_timestamps() -> None:
     produce(partition, idempotent(0, is_transactional=True))
     partition.delete_records(1)
     assert partition.list_offset(-1) == (-1, 4, 3)
+    assert partition.list_offset(-1, for_replica=True) == (-1, partition.log_end_offset, 3)
     assert partition.list_offset(-1, read_committed=True) == (-1, 3, 3)
     assert partition.list_offset(-2) == partition.list_offset(-4) == (-1, 1, 3)
     assert partition.list_offset(-3) == (NOW_MS + 9, 1, 3)
@@ -371,9 +398,7 @@ def test_records_are_deleted_up_to_the_high_watermark() -> None:
     assert partition.delete_records(3) == 3
     assert partition.delete_records(1) == 3
     assert partition.delete_records(-1) == 4
-    assert (
-        error_of(partition.delete_records, 5) == error_of(partition.delete_records, -2) == ErrorCode.OFFSET_OUT_OF_RANGE
-    )
+    assert error_of(partition.delete_records, 5) == error_of(partition.delete_records, -2) == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_records_of_a_compacted_topic_are_not_deleted() -> None:

@@ -253,7 +253,7 @@ FENCED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, Error
 
 
 def values_of(partition: Partition) -> dict[int, bytes | None]:
-    region, _ = partition.log.read(0, 1 << 20, upper_bound=partition.log_end_offset, at_least_one_batch=True)
+    region, *_ = partition.log.read(0, 1 << 20, upper_bound=partition.log_end_offset, at_least_one_batch=True)
     data = contents(region)
     return {
         record.offset: record.value

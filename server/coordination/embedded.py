@@ -18,6 +18,7 @@ since outweighs the tree.
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from ottla.replication.coordination import (
     NoNode,
     NotEmpty,
     OnChange,
+    OnSessionChange,
     Operation,
     SetData,
 )
@@ -46,6 +48,7 @@ from ottla.wire.checksum import crc32c
 JOURNAL_NAME = "coordination.journal"
 NODES_PER_ENTRY = 500
 GARBAGE_MIN = 10_000
+SESSION_ID = 1
 
 _entry_header = struct.Struct(">II")
 RunInThread = Callable[..., Awaitable[Any]]
@@ -64,9 +67,15 @@ class _TreeNode:
         self.next_sequence = 0
         self.children: dict[str, None] | None = None  # most nodes are leaves
 
+    def seen(self) -> Node:
+        return Node(self.data, self.version, self.creation_id, SESSION_ID if self.ephemeral else 0)
+
 
 class EmbeddedCoordination:
-    """The `Coordination` port for a single broker; see the module's docstring."""
+    """The `Coordination` port for a single broker; see the module's docstring. Its session is that of the process."""
+
+    session_id = SESSION_ID
+    session_sure_until = math.inf
 
     def __init__(self, directory: Path, *, run_in_thread: RunInThread = trio.to_thread.run_sync) -> None:
         self._path = directory / JOURNAL_NAME
@@ -100,20 +109,18 @@ class EmbeddedCoordination:
     # ------------------------------------------------------------------ the port
 
     async def get(self, path: str) -> Node:
-        node = self._node(path)
-        return Node(node.data, node.version, node.creation_id)
+        return self._node(path).seen()
 
     async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        found = (self._nodes.get(path) for path in paths)
-        return [None if each is None else Node(each.data, each.version, each.creation_id) for each in found]
+        found = (self._nodes.get(_key(path)) for path in paths)
+        return [None if each is None else each.seen() for each in found]
 
     async def children(self, path: str) -> list[str]:
         return list(self._node(path).children or ())
 
     async def children_data(self, path: str) -> Mapping[str, Node]:
         nodes = self._nodes
-        found = {name: nodes[f"{path}/{name}"] for name in self._node(path).children or ()}
-        return {name: Node(each.data, each.version, each.creation_id) for name, each in found.items()}
+        return {name: nodes[f"{_key(path)}/{name}"].seen() for name in self._node(path).children or ()}
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
         if self._failed or self._journal is None:
@@ -126,15 +133,23 @@ class EmbeddedCoordination:
         return results
 
     def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
-        return self._watch(("node", path), on_change)
+        return self._watch(("node", _key(path)), on_change)
 
     def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
-        return self._watch(("children", path), on_change)
+        return self._watch(("children", _key(path)), on_change)
+
+    def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
+        return lambda: None  # never called: nothing can end this session but the end of the process
+
+    async def until_available(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._failed or self._journal is None:
+            raise CoordinationUnavailable(str(self._path))
 
     # ------------------------------------------------------------------ the tree
 
     def _node(self, path: str) -> _TreeNode:
-        node = self._nodes.get("" if path == "/" else path)
+        node = self._nodes.get(_key(path))
         if node is None:
             raise NoNode(path)
         return node
@@ -346,6 +361,11 @@ class EmbeddedCoordination:
             parent_path, _, name = path.rpartition("/")
             _add_child(self._nodes[parent_path], name)
         self._last_id = max(self._last_id, creation_id)
+
+
+def _key(path: str) -> str:
+    """The root is called "/" or "", as in ZooKeeper, and kept as ""."""
+    return "" if path == "/" else path
 
 
 def _add_child(parent: _TreeNode, name: str) -> None:

@@ -4,6 +4,7 @@ Behaviour
 * A topic that comes twice is refused. Each other one succeeds or fails by itself.
 * The count is the new total; it must be more than there are. Assignments, if given, are for the new partitions only and
   must have the replication factor of the topic.
+* A request that leaves no time (a timeout of 0 or less) times out at once; beyond that the timeout is not needed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from ottla.wire.messages.create_partitions import (
 async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)
+    if request.timeout_ms <= 0 and 1 in named.values():
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return CreatePartitionsResponse(results=[_result(topic.name, late) for topic in request.topics])
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = [_result(name, twice) for name, count in named.items() if count > 1]
     for topic in request.topics:

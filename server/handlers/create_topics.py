@@ -5,7 +5,8 @@ Behaviour
 * Checks in Kafka's order: total number of partitions, name, existence, settings, assignments or counts.
 * -1 for partitions or replicas means the broker's default; with explicit assignments both must be -1.
 * From v5 on the answer tells the settings of the new topic, with what each comes from.
-* The answer goes out when the topic is durable and its partitions can be written; the request's timeout is not needed.
+* The answer goes out when the topic is durable and its partitions can be written. A request that leaves no time for it
+  (a timeout of 0 or less) times out at once; beyond that the timeout is not needed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.replication.cluster_state import CLUSTER_METADATA_TOPIC
 from ottla.replication.controller import NewTopic, TopicPlan
 from ottla.server.config_changes import creation_texts
 from ottla.server.configs import ConfigRepository, effective_topic_value, topic_settings
@@ -42,6 +44,9 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)
     asked = [topic for topic in request.topics if named[topic.name] == 1]
+    if request.timeout_ms <= 0 and any(topic.name != CLUSTER_METADATA_TOPIC for topic in asked):
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return CreateTopicsResponse(topics=[_failure(topic.name, late) for topic in request.topics])
     outcomes = await _outcomes(administration, asked, validate_only=request.validate_only)
     results = []
     for number, topic in enumerate(asked, 1):

@@ -4,6 +4,7 @@ Behaviour
 * Offset -1 stands for the high watermark. Above it, or below -1, is OFFSET_OUT_OF_RANGE; below the log start nothing
   changes. A topic that is only compacted may not lose records this way: POLICY_VIOLATION.
 * Internal topics are refused with INVALID_TOPIC_EXCEPTION.
+* Of a partition that is asked for twice the last offset counts, and it is answered once.
 * The answer carries the new low watermark. The files go later, with the next retention check.
 """
 
@@ -23,6 +24,7 @@ from ottla.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 
@@ -34,14 +36,25 @@ def delete_records(
     request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse | Coroutine[Any, Any, DeleteRecordsResponse]:
     def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> DeleteRecordsResponse:
-        topics = zip(request.topics, answers, strict=True)
         return DeleteRecordsResponse(
-            topics=[DeleteRecordsTopicResult(name=topic.name, partitions=each) for topic, each in topics]
+            topics=[
+                DeleteRecordsTopicResult(name=topic.name, partitions=each)
+                for topic, each in zip(topics, answers, strict=True)
+            ]
         )
 
+    topics = _without_repetitions(request.topics)
     return answer_partitions(
-        request.topics, attrgetter("partitions"), lambda topic, asked: _delete(topic.name, asked, context), respond
+        topics, attrgetter("partitions"), lambda topic, asked: _delete(topic.name, asked, context), respond
     )
+
+
+def _without_repetitions(topics: list[DeleteRecordsTopic]) -> list[DeleteRecordsTopic]:
+    asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            asked.setdefault(topic.name, {})[partition.partition_index] = partition
+    return [DeleteRecordsTopic(name=name, partitions=list(partitions.values())) for name, partitions in asked.items()]
 
 
 def _delete(topic: str, asked: DeleteRecordsPartition, context: RequestContext) -> DeleteRecordsPartitionResult:
@@ -57,6 +70,6 @@ def _delete(topic: str, asked: DeleteRecordsPartition, context: RequestContext) 
 
 
 def _low_watermark(topic: str, asked: DeleteRecordsPartition, context: RequestContext) -> int:
-    if is_internal_topic(topic):
+    if is_internal_topic(topic) and context.broker.cluster.partition(topic, asked.partition_index) is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
     return context.broker.partition(topic, asked.partition_index).delete_records(asked.offset)

@@ -2,16 +2,17 @@
 
 Behaviour
 * With delete.topic.enable=false everything is refused: TOPIC_DELETION_DISABLED, below v3 INVALID_REQUEST.
-* A name or id that comes twice, or both or neither of name and id: INVALID_REQUEST. So is a topic given by name and by
-  id; then it is told once, and not deleted.
+* Both or neither of name and id: INVALID_REQUEST, each time. A name or id that comes twice: INVALID_REQUEST, once. So is
+  a topic given by name and by id; it is not deleted.
 * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID, told without a name.
-* The answer goes out when the topic is gone for good and its name can be used again; its files go a little later.
+* The answer goes out when the topic is gone for good and its name can be used again; its files go a little later. A
+  request that leaves no time for it (a timeout of 0 or less) times out at once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ottla.replication.cluster_state import ClusterState
@@ -41,62 +42,63 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
     broker, version = context.broker, context.api_version
     named = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names] + request.topics
     if not broker.config.replication.delete_topic_enable:
-        return DeleteTopicsResponse(responses=[_disabled(state, version) for state in named])
-    to_delete, responses = _sorted_out(broker.cluster, named)
+        code = ErrorCode.TOPIC_DELETION_DISABLED if version >= DISABLED_CODE_SINCE else ErrorCode.INVALID_REQUEST
+        return _all_refused(named, code)
+    asked, responses = _sorted_out(named)
+    if asked and request.timeout_ms <= 0:
+        return _all_refused(named, ErrorCode.REQUEST_TIMED_OUT)
+    given_ids = {state.topic_id for state in named if state.name is None}
+    to_delete, failures = _found(broker.cluster, asked, given_ids)
     errors = await broker.administration.delete_topics([each.name for each in to_delete])
     for each, error in zip(to_delete, errors, strict=True):
         responses.append(_response(each.name, each.topic_id, error))
+    return DeleteTopicsResponse(responses=responses + failures)
+
+
+def _all_refused(named: Sequence[DeleteTopicState], code: ErrorCode) -> DeleteTopicsResponse:
+    responses = [_response(state.name, state.topic_id, KafkaError(code)) for state in named]
     return DeleteTopicsResponse(responses=responses)
 
 
-def _disabled(state: DeleteTopicState, version: int) -> DeletableTopicResult:
-    code = ErrorCode.TOPIC_DELETION_DISABLED if version >= DISABLED_CODE_SINCE else ErrorCode.INVALID_REQUEST
-    return _response(state.name, state.topic_id, KafkaError(code, code.message))
-
-
 def _sorted_out(
-    cluster: ClusterState, named: Sequence[DeleteTopicState]
-) -> tuple[list[_Asked], list[DeletableTopicResult]]:
-    """Which topics can be deleted, and the answers for everything else."""
-    counts = Counter((state.name, state.topic_id) for state in named)
-    to_delete: dict[bytes, _Asked] = {}
+    named: Sequence[DeleteTopicState],
+) -> tuple[list[DeleteTopicState], list[DeletableTopicResult]]:
+    """What is named rightly and only once, and the answers for everything else."""
+    counts: Counter[tuple[str | None, bytes]] = Counter()
     responses: list[DeletableTopicResult] = []
-    for (name, topic_id), count in sorted(counts.items(), key=lambda item: item[0][0] is not None):  # ids first
-        try:
-            found = _found(cluster, name, topic_id, count)
-        except KafkaError as error:
-            responses.append(_response(name, topic_id, error))
+    for state in named:
+        if (state.name is None) != (state.topic_id == ZERO_UUID):
+            counts[state.name, state.topic_id] += 1
             continue
-        if to_delete.setdefault(found.topic_id, found) is not found:
-            del to_delete[found.topic_id]
+        neither, both = "Neither topic name nor id were specified.", "You may not specify both topic name and topic id."
+        error = KafkaError(ErrorCode.INVALID_REQUEST, neither if state.name is None else both)
+        responses.append(_response(state.name, state.topic_id, error))
+    for (name, topic_id), count in counts.items():
+        if count > 1:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {'id' if name is None else 'name'}.")
+            responses.append(_response(name, topic_id, error))
+    once = [DeleteTopicState(name=name, topic_id=topic_id) for (name, topic_id), count in counts.items() if count == 1]
+    return once, responses
+
+
+def _found(
+    cluster: ClusterState, asked: Sequence[DeleteTopicState], given_ids: Collection[bytes]
+) -> tuple[list[_Asked], list[DeletableTopicResult]]:
+    """The topics that are asked for, and the answers for those that are not there or named in both ways."""
+    found: dict[bytes, _Asked] = {}
+    responses: list[DeletableTopicResult] = []
+    for state in sorted(asked, key=lambda each: each.name is not None):  # ids first
+        topic = cluster.topic_by_id.get(state.topic_id) if state.name is None else cluster.topics.get(state.name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            responses.append(_response(state.name, state.topic_id, KafkaError(code, code.message)))
+        elif state.name is not None and topic.topic_id in given_ids:
+            found.pop(topic.topic_id, None)
             message = "The provided topic name maps to an ID that was already supplied."
-            responses.append(_response(found.name, found.topic_id, KafkaError(ErrorCode.INVALID_REQUEST, message)))
-    return list(to_delete.values()), responses
-
-
-def _found(cluster: ClusterState, name: str | None, topic_id: bytes, count: int) -> _Asked:
-    if name is None:
-        return _found_by_id(cluster, topic_id, count)
-    if topic_id != ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
-    if count > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    topic = cluster.topics.get(name)
-    if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise KafkaError(code, code.message)
-    return _Asked(name, topic.topic_id)
-
-
-def _found_by_id(cluster: ClusterState, topic_id: bytes, count: int) -> _Asked:
-    if topic_id == ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-    if count > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
-    topic = cluster.topic_by_id.get(topic_id)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.message)
-    return _Asked(topic.name, topic_id)
+            responses.append(_response(topic.name, topic.topic_id, KafkaError(ErrorCode.INVALID_REQUEST, message)))
+        else:
+            found[topic.topic_id] = _Asked(topic.name, topic.topic_id)
+    return list(found.values()), responses
 
 
 def _response(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:

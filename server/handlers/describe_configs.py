@@ -26,6 +26,7 @@ from ottla.server.configs import (
     DYNAMIC_TOPIC_CONFIG,
     ConfigRepository,
     SynonymValue,
+    described_setting,
     synonym_values,
     topic_settings,
     topic_synonym,
@@ -41,7 +42,7 @@ from ottla.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ottla.wire.settings import field_name, format_value
+from ottla.wire.settings import field_name, format_value, parse_integer
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -123,11 +124,9 @@ class _Describer:
 
     def _check_broker(self, name: str) -> None:
         own = self._configs.started_with.node_id
-        try:
-            broker_id = int(name)
-        except ValueError:
-            message = f"Broker id must be an integer, but it is: {name}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+        broker_id = parse_integer(name)
+        if broker_id is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
         if broker_id != own:
             message = f"Unexpected broker id, expected {own} or empty string, but received {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -153,22 +152,20 @@ class _Describer:
     # ------------------------------------------------------------------ brokers
 
     def _broker_entry(self, name: str) -> DescribeConfigsResourceResult:
-        declared = broker_settings().get(name)
         chain = synonym_values(self._configs, name)
-        is_read_only = declared is None or declared.is_read_only
-        return self._entry(name, self._configs.value(name), declared, chain, is_read_only=is_read_only)
+        return self._entry(
+            name, self._configs.value(name), described_setting(name), chain, is_read_only=_is_fixed(name)
+        )
 
     def _all_brokers(self, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
         entries = []
         for name, text in sorted(self._configs.for_all_brokers.texts.items()):
             if wanted and name not in wanted:
                 continue
-            declared = broker_settings().get(name)
             chain = [
                 each for each in synonym_values(self._configs, name) if each.source == DYNAMIC_DEFAULT_BROKER_CONFIG
             ]
-            is_read_only = declared is None or declared.is_read_only
-            entries.append(self._entry(name, text, declared, chain, is_read_only=is_read_only))
+            entries.append(self._entry(name, text, described_setting(name), chain, is_read_only=_is_fixed(name)))
         return entries
 
     # ------------------------------------------------------------------ entries
@@ -195,6 +192,12 @@ class _Describer:
             config_type=UNKNOWN_TYPE if declared is None else declared.kind,
             documentation=declared.doc if declared is not None and self._with_documentation else None,
         )
+
+
+def _is_fixed(name: str) -> bool:
+    """Kafka shows what it does not know by its full name, such as a listener's own settings, as read-only."""
+    declared = broker_settings().get(name)
+    return declared is None or declared.is_read_only
 
 
 def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:

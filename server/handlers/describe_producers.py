@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from operator import attrgetter
 from typing import Any
 
+from ottla.replication.cluster_state import topic_name_problem
 from ottla.replication.log.producers import ProducerEntry
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
@@ -40,6 +41,8 @@ def describe_producers(
 
 def _describe(topic: str, index: int, context: RequestContext) -> PartitionResponse:
     try:
+        if context.broker.cluster.topic(topic) is None:
+            raise _missing(topic)
         partition = context.broker.partition(topic, index)
     except KafkaError as error:
         return PartitionResponse(
@@ -47,6 +50,13 @@ def _describe(topic: str, index: int, context: RequestContext) -> PartitionRespo
         )
     producers = [_state(entry) for entry in partition.log.active_producers()]
     return PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=producers)
+
+
+def _missing(topic: str) -> KafkaError:
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 
 
 def _state(entry: ProducerEntry) -> ProducerState:

@@ -5,7 +5,8 @@ Behaviour
   request and max.request.partition.size.limit allow, at least one; a longer answer ends with the cursor of the first
   partition that was left out, and going on with it leaves out everything before it.
 * A missing topic is told with its error, unless all topics are asked for; it takes no room in the page.
-* A cursor that names a topic outside the list, or a negative partition, is INVALID_REQUEST in every topic asked for.
+* A cursor that names a topic outside the list, or a negative partition, is INVALID_REQUEST in every topic asked for;
+  an empty name is UNKNOWN_SERVER_ERROR in all of them, as Kafka fails over it.
 * Partitions carry no errors of their own: one without a reachable leader has leader -1.
 """
 
@@ -48,6 +49,9 @@ def describe_topic_partitions(
     if names is None:
         refused = [_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
         return DescribeTopicPartitionsResponse(topics=refused)
+    if "" in names:
+        failed = [_failed(topic.name, ErrorCode.UNKNOWN_SERVER_ERROR) for topic in request.topics]
+        return DescribeTopicPartitionsResponse(topics=failed)
     limit = min(broker.config.replication.max_request_partition_size_limit, request.response_partition_limit)
     page = _Page(broker.cluster, context.listener_name, max(limit, 1))
     page.fill(names, request.cursor, tell_missing=bool(request.topics))

@@ -2,16 +2,19 @@
 
 Behaviour
 * Partitions are read in the order of the request or session. The first that has data returns at least one whole batch
-  even if that is larger than all limits; the others keep within what the limits leave (KIP-74).
+  even if that is larger than all limits; the others keep within what the limits leave (KIP-74). A partition named twice
+  is read once, as it was asked for last.
 * The answer goes out at once if nothing is waited for: MaxWaitMs <= 0, no partition to read, MinBytes reached, an error
-  or a diverging epoch anywhere. Otherwise the request waits until the partitions together have MinBytes to give, one of
-  them changes its leader or is gone, or the time is over; then all are read again.
+  or a diverging epoch anywhere. Otherwise the request waits until the partitions together have MinBytes to give, each
+  counted up to its own limit, one of them changes its leader or is gone, or the time is over; then all are read again.
 * Records travel as regions of the log files, straight from the page cache into the socket. Only versions below 4, which
   know no record batches, have them read and converted down to magic 0 or 1.
-* An error in a partition is told in it: with high watermark -1 and no records; the rest is served.
+* An error in a partition is told in it: with high watermark -1 and no records; the rest is served. A limit below zero
+  and an isolation level that does not exist are UNKNOWN_SERVER_ERROR, as Kafka fails over them.
+* Nobody follows this broker: who asks as a replica is refused.
 
 Version notes
-* v0-2 have no limit for the whole answer. v4 isolation level. v7 sessions (KIP-227). v9 and v12 fence by leader epochs.
+* v0-2 have no limit for the whole answer, and one batch more than a partition's limit allows is not given. v4 isolation level. v7 sessions (KIP-227). v9 and v12 fence by leader epochs.
   v13 topic ids. KAFKA_STORAGE_ERROR is unknown to clients below v6 and told as NOT_LEADER_OR_FOLLOWER.
 """
 
@@ -19,11 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import trio
 
 from ottla.replication.fetch_session import FetchContext, FetchTarget
+from ottla.replication.log.storage import FileRegion
+from ottla.replication.partition import NO_LEADER_EPOCH
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.turns import PARTITIONS_PER_TURN
@@ -43,14 +48,16 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
-    from ottla.replication.log.storage import FileRegion
     from ottla.replication.partition import Partition
     from ottla.server.broker import Broker
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 MAGIC_1_SINCE = 2
+AT_LEAST_ONE_BATCH_SINCE = 3
 DOWN_CONVERTED_BELOW = 4
 STORAGE_ERROR_SINCE = 6
+TOPIC_IDS_SINCE = 13
+REPLICA_STATE_SINCE = 15
 CURRENT_LEADER_SINCE = 16
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -64,10 +71,22 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Cor
     if opened.error:
         return FetchResponse(error_code=opened.error, responses=[])
     reading = Reading(broker, request, context, opened)
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and reading.has_readable_targets():
+        return _not_understood(request, context.api_version)
     if len(opened.targets) > PARTITIONS_PER_TURN:
         return reading.finish_in_turns()
     reading.read_all()
     return reading.response() if reading.is_over else reading.wait_and_read()
+
+
+class PartitionRead(NamedTuple):
+    """What one partition adds to the answer, and to the end of the wait."""
+
+    target: FetchTarget
+    data: PartitionData
+    size: int = 0  # bytes in the log, before any conversion
+    available: int = 0  # what there is to read up to the partition's own limit
+    is_settled: bool = True  # ends a wait however little it is
 
 
 class Reading:
@@ -76,24 +95,28 @@ class Reading:
     def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext, opened: FetchContext) -> None:
         self._broker = broker
         self._request = request
-        self._version = context.api_version
+        self._version = version = context.api_version
         self._listener_name = context.listener_name
         self._opened = opened
-        self._is_nonsense = request.max_bytes < 0 or request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED)
+        replica_id = request.replica_id if version < REPLICA_STATE_SINCE else request.replica_state.replica_id
+        self._is_follower = replica_id >= 0
+        self._gives_one_batch = version >= AT_LEAST_ONE_BATCH_SINCE
         self._bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._readable: list[Partition] = []
         self._refused: list[Answer] = []
-        self._answers: list[Answer] = []
-        self._sizes: list[int] = []
-        self._bytes_left = self._bytes_max
-        self._is_settled = False
+        self._reads: list[PartitionRead] = []
+        self._bytes_read = 0
         self.is_complete = False
 
     @property
     def is_over(self) -> bool:
         """Whether the answer can go out as it is."""
         return self.is_complete or self._request.max_wait_ms <= 0
+
+    def has_readable_targets(self) -> bool:
+        """Whether anything is asked for that this broker would try to read."""
+        return any(self._refusal(target) is None for target in self._opened.targets)
 
     def read_all(self) -> None:
         """Read every partition within the request's limits; decides `is_complete`."""
@@ -110,23 +133,31 @@ class Reading:
         return self.response() if self.is_over else await self.wait_and_read()
 
     def _start_over(self) -> None:
-        self._readable, self._refused, self._answers, self._sizes = [], [], [], []
-        self._bytes_left = self._bytes_max
-        self._is_settled = False
+        self._readable, self._refused, self._reads = [], [], []
+        self._bytes_read = 0
 
     def _read_targets(self, targets: Sequence[FetchTarget]) -> None:
         for target in targets:
             if (error := self._refusal(target)) is not None:
-                self._refused.append((target, _failed(target, error)))
+                refused = _failed(target, error)
+                refused.aborted_transactions = []
+                self._refused.append((target, refused))
                 continue
-            data = self._read(target, self._bytes_left, at_least_one=self._bytes_left == self._bytes_max)
-            size = _size(data)
-            self._answers.append((target, data))
-            self._sizes.append(size)
-            self._bytes_left -= size
-            self._is_settled = self._is_settled or _is_settled(data)
-        read = self._bytes_max - self._bytes_left
-        self.is_complete = self._is_settled or not self._answers or read >= self._bytes_min
+            # Less than no bytes are allowed to the first partition only: Kafka's room for the others is never below 0.
+            room = self._bytes_max if not self._reads else max(0, self._bytes_max - self._bytes_read)
+            read = self._read(target, room, at_least_one=self._gives_one_batch and not self._bytes_read)
+            self._reads.append(read)
+            self._bytes_read += read.size
+        self.is_complete = not self._reads or self._bytes_read >= self._bytes_min or self._is_enough()
+
+    def _is_enough(self) -> bool:
+        """Whether what the partitions have to give ends a wait."""
+        available = 0
+        for read in self._reads:
+            if read.is_settled:
+                return True
+            available += read.available
+        return available >= self._bytes_min
 
     def _refusal(self, target: FetchTarget) -> ErrorCode | None:
         """Why this broker does not even try to read; such partitions do not end a wait."""
@@ -136,22 +167,20 @@ class Reading:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return None
 
-    def _read(self, target: FetchTarget, bytes_left: int, *, at_least_one: bool) -> PartitionData:
+    def _read(self, target: FetchTarget, room: int, *, at_least_one: bool) -> PartitionRead:
         asked = target.asked
         try:
-            if asked.partition_max_bytes < 0 or self._is_nonsense:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka makes of it
             partition = self._partition(target)
             read = partition.read(
                 asked.fetch_offset,
-                min(asked.partition_max_bytes, max(bytes_left, 0)),
+                min(asked.partition_max_bytes, room),
                 read_committed=self._request.isolation_level == READ_COMMITTED,
                 at_least_one_batch=at_least_one,
-                current_leader_epoch=asked.current_leader_epoch,
+                current_leader_epoch=max(asked.current_leader_epoch, NO_LEADER_EPOCH),
                 last_fetched_epoch=asked.last_fetched_epoch,
             )
         except KafkaError as error:
-            return self._failed_read(target, error.code)
+            return PartitionRead(target, self._failed_read(target, error.code))
         self._readable.append(partition)
         data = PartitionData(
             partition_index=asked.partition,
@@ -165,15 +194,17 @@ class Reading:
         if read.diverging_epoch is not None:
             epoch, end_offset = read.diverging_epoch
             data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        if self._version < DOWN_CONVERTED_BELOW:
-            data.records = self._down_converted(read.records, asked.fetch_offset)
-        return data
+        available = min(read.bytes_available, asked.partition_max_bytes)
+        is_settled = read.diverging_epoch is not None or read.is_behind
+        return PartitionRead(target, data, len(read.records), available, is_settled)
 
     def _partition(self, target: FetchTarget) -> Partition:
         assert target.topic is not None
         partition = self._broker.partition(target.topic, target.asked.partition)
         if target.topic_id != ZERO_UUID and partition.topic_id not in (None, target.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if self._is_follower:
+            partition.refuse_follower(max(target.asked.current_leader_epoch, NO_LEADER_EPOCH))
         return partition
 
     def _failed_read(self, target: FetchTarget, code: ErrorCode) -> PartitionData:
@@ -186,46 +217,59 @@ class Reading:
                 data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
         return data
 
-    def _down_converted(self, records: FileRegion | bytes, fetch_offset: int) -> bytes:
-        stored = records if isinstance(records, bytes) else records.read()
-        return down_convert(stored, 0 if self._version < MAGIC_1_SINCE else 1, first_offset=fetch_offset)
-
     async def wait_and_read(self) -> FetchResponse:
         """Wait until there is enough, something ends the wait, or the time is over."""
         with trio.move_on_after(self._request.max_wait_ms / 1000), _Watch(self._readable) as watch:
             while not self.is_complete:
                 for index in await watch.changed():
                     self._read_again(index)
-        if sum(self._sizes) > self._bytes_max:
-            self.read_all()
+        if sum(read.size > 0 for read in self._reads) > 1:
+            self.read_all()  # they have to share the room
         return self.response()
 
     def _read_again(self, index: int) -> None:
         """Read a partition that has changed, as if it were the only one."""
-        target, _ = self._answers[index]
-        data = self._read(target, self._bytes_max, at_least_one=True)
-        self._answers[index] = target, data
-        self._sizes[index] = _size(data)
-        self.is_complete = self.is_complete or _is_settled(data) or sum(self._sizes) >= self._bytes_min
+        target = self._reads[index].target
+        self._reads[index] = self._read(target, self._bytes_max, at_least_one=self._gives_one_batch)
+        self.is_complete = self.is_complete or self._is_enough()
 
     def response(self) -> FetchResponse:
         """The answer to what was read last."""
         opened = self._opened
+        if self._version < DOWN_CONVERTED_BELOW:
+            self._reads = list(map(self._down_converted, self._reads))
+        answers = [(read.target, read.data) for read in self._reads]
         topics: list[FetchableTopicResponse] = []
-        for target, data in opened.select(self._answers + self._refused):
+        if not self._is_follower:
+            self._refused.sort(key=_is_known)  # Kafka sorts out ids that it does not know before it looks for partitions
+        for target, data in opened.select(answers + self._refused):
             last = topics[-1] if topics else None
             if last is None or last.topic_id != target.topic_id or last.topic != (target.topic or ""):
                 last = FetchableTopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=[])
                 topics.append(last)
             last.partitions.append(data)
-        response = FetchResponse(session_id=opened.session_id, responses=topics)
-        if self._version >= CURRENT_LEADER_SINCE:
+        response = FetchResponse(error_code=opened.error, session_id=opened.session_id, responses=topics)
+        if self._version >= CURRENT_LEADER_SINCE and not self._is_follower:
             response.node_endpoints = self._node_endpoints()
         return response
 
+    def _down_converted(self, read: PartitionRead) -> PartitionRead:
+        records: Any = read.data.records
+        if not records:
+            return read
+        stored = records.read() if isinstance(records, FileRegion) else records
+        magic = 0 if self._version < MAGIC_1_SINCE else 1
+        try:
+            read.data.records = down_convert(stored, magic, first_offset=read.target.asked.fetch_offset)
+        except KafkaError as error:
+            failed = self._failed_read(read.target, error.code)
+            failed.records = None
+            return read._replace(data=failed)
+        return read
+
     def _node_endpoints(self) -> list[NodeEndpoint]:
         """Where the leaders are that the answer names (KIP-951)."""
-        leaders = {data.current_leader.leader_id for _, data in self._answers if data.error_code}
+        leaders = {read.data.current_leader.leader_id for read in self._reads if read.data.error_code}
         found = [self._broker.cluster.endpoint(node_id, self._listener_name) for node_id in sorted(leaders)]
         return [
             NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
@@ -265,8 +309,16 @@ class _Watch:
 
 def _failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
     return PartitionData(
-        partition_index=target.asked.partition, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+        partition_index=target.asked.partition,
+        error_code=code,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
     )
+
+
+def _is_known(answer: Answer) -> bool:
+    return answer[0].topic is not None
 
 
 def _aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransaction] | None:
@@ -275,10 +327,15 @@ def _aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransa
     return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in transactions]
 
 
-def _size(data: PartitionData) -> int:
-    return 0 if data.records is None else len(data.records)
-
-
-def _is_settled(data: PartitionData) -> bool:
-    """Whether this partition's answer ends a wait however little it is."""
-    return data.error_code != 0 or data.diverging_epoch.epoch >= 0
+def _not_understood(request: FetchRequest, version: int) -> FetchResponse:
+    """Kafka's answer to a request that it fails over as a whole; older versions find the error in every partition."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    response = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
+    if version < TOPIC_IDS_SINCE:
+        for topic in request.topics:
+            refused = [
+                PartitionData(partition_index=each.partition, error_code=code, high_watermark=-1, records=b"")
+                for each in topic.partitions
+            ]
+            response.responses.append(FetchableTopicResponse(topic=topic.topic, partitions=refused))
+    return response

@@ -28,7 +28,7 @@ def find_coordinator(
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     refusal = _refusal(request.key_type, context.api_version)
     if refusal is not None:
-        return _response(request, context, [_refused(key, refusal) for key in _keys(request, context)])
+        return _response(request, context, [_refused(key, refusal, context) for key in _keys(request, context)])
     if context.broker.cluster.topic(OFFSETS_TOPIC) is None:
         return _find_in_new_topic(request, context)
     return _find(request, context)
@@ -45,7 +45,7 @@ def _refusal(key_type: int, api_version: int) -> KafkaError | None:
         return KafkaError(code, "This broker does not serve transactions: use the producer without a transactional.id.")
     if key_type == SHARE and api_version >= SHARE_VERSION:
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker does not serve share groups.")
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
+    return KafkaError(ErrorCode.INVALID_REQUEST, None if key_type == SHARE else ErrorCode.INVALID_REQUEST.message)
 
 
 async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -53,7 +53,7 @@ async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestCo
         await context.broker.ensure_internal_topic(OFFSETS_TOPIC)
     except KafkaError as error:
         not_available = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-        return _response(request, context, [_refused(key, not_available) for key in _keys(request, context)])
+        return _response(request, context, [_refused(key, not_available, context) for key in _keys(request, context)])
     return _find(request, context)
 
 
@@ -70,7 +70,7 @@ def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
     partition = broker.cluster.partition(OFFSETS_TOPIC, broker.groups.partition_for(group_id))
     endpoint = None if partition is None else broker.cluster.endpoint(partition.leader, context.listener_name)
     if endpoint is None:
-        return _refused(group_id, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return _refused(group_id, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE), context)
     return Coordinator(
         key=group_id,
         node_id=endpoint.node_id,
@@ -81,14 +81,16 @@ def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
     )
 
 
-def _refused(key: str, error: KafkaError) -> Coordinator:
+def _refused(key: str, error: KafkaError, context: RequestContext) -> Coordinator:
+    """Before version 4 every error explains itself."""
+    text = "" if context.api_version >= BATCH_VERSION else error.code.message
     return Coordinator(
         key=key,
         node_id=NO_NODE,
         host="",
         port=-1,
         error_code=error.code,
-        error_message=error.message or error.code.message,
+        error_message=error.message or text,
     )
 
 

@@ -29,6 +29,7 @@ from ottla.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -73,8 +74,8 @@ async def alter_resource(
 ) -> None:
     """Change a topic's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
     if resource_type == ResourceType.TOPIC:
-        check_topic_name(name)
-        await broker.administration.alter_topic(name, change_topic, validate_only=validate_only)
+        change = _then_check_name(name, change_topic)
+        await broker.administration.alter_topic(name, change, validate_only=validate_only)
     elif resource_type == ResourceType.BROKER:
         check_broker_name(name, broker.config.node_id)
         await broker.administration.alter_broker(change_broker, for_all=not name, validate_only=validate_only)
@@ -82,22 +83,27 @@ async def alter_resource(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
-def check_topic_name(name: str) -> None:
-    if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-    if (problem := topic_name_problem(name)) is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+def _then_check_name(name: str, change_topic: Change) -> Change:
+    """Kafka looks at the operations before the topic's name, and at the values after it."""
+
+    def change(texts: Mapping[str, str]) -> Mapping[str, str]:
+        changed = change_topic(texts)
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if (problem := topic_name_problem(name)) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        return changed
+
+    return change
 
 
 def check_broker_name(name: str, own: int) -> None:
     """A broker changes its own settings, or under the empty name those of all."""
     if not name:
         return
-    try:
-        broker_id = int(name)
-    except ValueError:
-        message = f"Node id must be an integer, but it is: {name}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+    broker_id = parse_integer(name)
+    if broker_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if broker_id != own:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {own}, but received {name}")
 

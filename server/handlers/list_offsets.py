@@ -6,15 +6,16 @@ Behaviour
   -3 answers the first record with the largest timestamp, -5 and -6 nothing, as there is no tier.
 * A timestamp >= 0 answers the first record that is not older, with that record's own timestamp; none at or beyond the
   end a reader sees is offset -1 without an error.
-* A special timestamp that the version does not know is UNSUPPORTED_VERSION; a partition named twice INVALID_REQUEST.
+* A special timestamp that the version does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST,
+  told once; a topic of which no partition is asked for is left out. An isolation level that does not exist is
+  UNKNOWN_SERVER_ERROR everywhere, as Kafka fails over it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Coroutine
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.replication.log.segment import TimestampedOffset
 from ottla.replication.partition import (
@@ -39,7 +40,7 @@ from ottla.wire.messages.list_offsets import (
 )
 
 CONSUMER_REPLICA_ID = -1
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 OFFSET_NOT_AVAILABLE_SINCE = 5
 NEVER = 1 << 15
 _SINCE = {
@@ -52,28 +53,70 @@ _SINCE = {
 }
 
 
+class PartitionAsked(NamedTuple):
+    """What is asked of a partition, and whether it is asked more than once."""
+
+    wish: ListOffsetsPartition
+    is_repeated: bool
+
+
+class TopicAsked(NamedTuple):
+    """A topic with all partitions that the request names anywhere."""
+
+    name: str
+    partitions: list[PartitionAsked]
+
+
 @handles(ListOffsetsRequest)
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return _not_understood(request)
+    topics = _once_each(request.topics)
 
-    def answer(topic: ListOffsetsTopic, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def answer(topic: TopicAsked, asked: PartitionAsked) -> ListOffsetsPartitionResponse:
         try:
-            if named[topic.name, asked.partition_index] > 1:
+            if asked.is_repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            found = _look_up(request, topic.name, asked, context)
+            found = _look_up(request, topic.name, asked.wish, context)
         except KafkaError as error:
-            return _refused(asked, error.code, context.api_version)
-        return _answer(asked, found)
+            return _refused(asked.wish, error.code, context.api_version)
+        return _answer(asked.wish, found)
 
     def respond(answers: list[list[ListOffsetsPartitionResponse]]) -> ListOffsetsResponse:
-        topics = zip(request.topics, answers, strict=True)
+        answered = zip(topics, answers, strict=True)
         return ListOffsetsResponse(
-            topics=[ListOffsetsTopicResponse(name=topic.name, partitions=each) for topic, each in topics]
+            topics=[ListOffsetsTopicResponse(name=topic.name, partitions=each) for topic, each in answered]
         )
 
-    return answer_partitions(request.topics, attrgetter("partitions"), answer, respond)
+    return answer_partitions(topics, attrgetter("partitions"), answer, respond)
+
+
+def _once_each(topics: list[ListOffsetsTopic]) -> list[TopicAsked]:
+    """Every topic and partition once, in the order of their first mention."""
+    wishes: dict[str, dict[int, PartitionAsked]] = {}
+    for topic in topics:
+        for each in topic.partitions:
+            of_topic = wishes.setdefault(topic.name, {})
+            is_repeated = each.partition_index in of_topic
+            of_topic[each.partition_index] = PartitionAsked(each, is_repeated)
+    return [TopicAsked(name, list(partitions.values())) for name, partitions in wishes.items()]
+
+
+def _not_understood(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
 
 
 def _look_up(
@@ -81,13 +124,11 @@ def _look_up(
 ) -> TimestampedOffset:
     if asked.timestamp < 0 and context.api_version < _SINCE.get(asked.timestamp, NEVER):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = context.broker.partition(topic, asked.partition_index)
-    if request.replica_id != CONSUMER_REPLICA_ID and asked.timestamp == LATEST_TIMESTAMP:
-        return TimestampedOffset(-1, partition.log_end_offset, partition.leader_epoch)
-    return partition.list_offset(
+    return context.broker.partition(topic, asked.partition_index).list_offset(
         asked.timestamp,
         read_committed=request.isolation_level == READ_COMMITTED,
         current_leader_epoch=asked.current_leader_epoch,
+        for_replica=request.replica_id != CONSUMER_REPLICA_ID,
     )
 
 

@@ -7,12 +7,13 @@ Behaviour
 * From v12 on topics may be asked for by id; if any is, names are not looked at. An unknown id is UNKNOWN_TOPIC_ID.
 * A partition whose leader is gone is LEADER_NOT_AVAILABLE; one whose leader does not have the listener that was asked is
   LISTENER_NOT_FOUND, below v6 LEADER_NOT_AVAILABLE. v0 leaves out replicas that clients cannot reach.
-* A long answer is put together in slices, so that others are served in between.
+* A long answer is put together in slices and encoded in a thread, so that others are served in between. One about all
+  topics is kept for whoever asks the same before anything changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -28,6 +29,7 @@ from ottla.replication.cluster_state import (
 from ottla.server.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.long_answers import EncodedAnswer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (
     MetadataRequest,
@@ -46,7 +48,7 @@ NAMES_PER_SLICE = 500
 ASK_BY_ID_SINCE = 12
 LISTENER_NOT_FOUND_SINCE = 6
 
-Answer = MetadataResponse | Coroutine[Any, Any, MetadataResponse]
+Answer = MetadataResponse | EncodedAnswer | Coroutine[Any, Any, MetadataResponse | EncodedAnswer]
 
 
 @handles(MetadataRequest, answers_at_length=True)
@@ -54,15 +56,14 @@ def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
     view = TopicView(context.broker.cluster, context.listener_name, context.api_version)
     view.with_operations = request.include_topic_authorized_operations
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics: Sequence[TopicState] = list(context.broker.cluster.topics.values())
-        return _answer(view, request, topics)
+        return _about_all_topics(view, request, context)
     if context.api_version < ASK_BY_ID_SINCE and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics
     ):
         return _refused(request)
     ids = list(dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID))
     if not ids and any(topic.name is None for topic in request.topics):
-        return _refused(request)
+        return _refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
     names = list(dict.fromkeys(topic.name or "" for topic in request.topics))
     if max(len(ids), len(names)) > NAMES_PER_SLICE:
         return _look_up_in_slices(view, request, ids, names, context.broker)
@@ -71,6 +72,33 @@ def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
         return _answer(view, request, found, before=unknown)
     found, missing = _by_name(view, names, context.broker, request.allow_auto_topic_creation)
     return _answer(view, request, found, after=missing)
+
+
+def _about_all_topics(view: TopicView, request: MetadataRequest, context: RequestContext) -> Answer:
+    key = (
+        context.listener_name,
+        context.api_version,
+        request.include_topic_authorized_operations,
+        request.include_cluster_authorized_operations,
+    )
+    kept = context.broker.long_answers.get(view.cluster.version, key)
+    if kept is not None:
+        return kept
+    answer = _answer(view, request, list(view.cluster.topics.values()))
+    return answer if isinstance(answer, MetadataResponse) else _kept(answer, key, context)
+
+
+async def _kept(
+    answer: Coroutine[Any, Any, MetadataResponse], key: Hashable, context: RequestContext
+) -> MetadataResponse | EncodedAnswer:
+    """The answer, encoded and kept unless the cluster has changed while it was put together."""
+    broker, version = context.broker, context.api_version
+    cluster_version = broker.cluster.version
+    response = await answer
+    body = await trio.to_thread.run_sync(response.encode, version)
+    if broker.cluster.version != cluster_version:
+        return EncodedAnswer(body)
+    return broker.long_answers.keep(cluster_version, key, body)
 
 
 async def _look_up_in_slices(
@@ -200,7 +228,7 @@ def _answer(
     *,
     before: Sequence[MetadataResponseTopic] = (),
     after: Sequence[MetadataResponseTopic] = (),
-) -> Answer:
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     with_cluster_operations = request.include_cluster_authorized_operations
     response = MetadataResponse(
         brokers=[
@@ -237,12 +265,13 @@ async def _in_slices(
     return response
 
 
-def _refused(request: MetadataRequest) -> MetadataResponse:
-    """The answer to a request that uses ids or null names before they were introduced, or that names nothing."""
+def _refused(request: MetadataRequest, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> MetadataResponse:
+    """The answer to a request that uses ids or null names before they were introduced.
+
+    One that has neither id nor name later is UNKNOWN_SERVER_ERROR: Kafka fails over it.
+    """
     topics = [
-        MetadataResponseTopic(
-            error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
-        )
+        MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
         for topic in request.topics or ()
     ]
-    return MetadataResponse(brokers=[], topics=topics, error_code=ErrorCode.INVALID_REQUEST)
+    return MetadataResponse(brokers=[], topics=topics, error_code=code)

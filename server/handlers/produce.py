@@ -2,9 +2,12 @@
 
 Behaviour
 * Each partition is answered for itself; one that is refused does not keep the others from being appended.
-* Order of refusals: acks not in (-1, 0, 1) -> INVALID_REQUIRED_ACKS for all; transactional batches without a
-  transactional id -> TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all; unknown topic or id; what a request of this version
-  may not hold at all (`check_produce_request_records`); internal topics; then the partition's own checks.
+* Of a partition that is named twice the last records count, and it is answered once.
+* Order of refusals: the front of any first batch that cannot be (its length or magic) -> that error for all; a
+  transactional batch without a transactional id -> TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all; unknown topic or id;
+  what a request of this version may not hold at all (`check_produce_request_records`); acks not in (-1, 0, 1); internal
+  topics; then the partition's own checks.
+* A request before v3 may hold no batch for a partition: nothing is appended, and the answer is NONE without an offset.
 * acks=0 gets no answer; an error then closes the connection, which is how its client learns that something is wrong.
 * acks=1 is answered when the leader holds the records as safely as the topic asks, acks=-1 when all in-sync replicas do.
   Without flush settings both are true at once and nothing is awaited. After `timeout_ms` the answer is
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.replication.cluster_state import INTERNAL_TOPICS
+from ottla.replication.log.ordinary import check_ordinary, ordinary_header
 from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, handles
@@ -40,6 +44,7 @@ from ottla.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.wire.records import LOG_OVERHEAD, batch_size
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -48,12 +53,14 @@ if TYPE_CHECKING:
     from ottla.replication.partition import Partition
 
 ADMIN_CLIENT_ID = "__admin_client"
+ONE_BATCH_SINCE = 3
 TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
 PARTITIONS_PER_TURN = 500
 TRANSACTIONAL_FLAG = 0x10
 _MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
+_LENGTH_MAX = 2**31 - 1 - LOG_OVERHEAD
 
 # Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log.
 _WITHOUT_LOG_START = frozenset(
@@ -78,7 +85,7 @@ def produce(
     request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
     appending = Appending(request, context)
-    if sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_PER_TURN:
+    if sum([len(topic.partition_data) for topic in request.topic_data]) > PARTITIONS_PER_TURN:
         return appending.append_in_turns()
     appending.append_all()
     return appending.rest() if appending.is_unfinished else appending.response()
@@ -106,7 +113,7 @@ class Appending:
     def append_all(self) -> None:
         """Append what can be appended at once; copy what must be checked in a thread."""
         append = self._append_or_refuse()
-        for topic in self._request.topic_data:
+        for topic in _without_repetitions(self._request.topic_data):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
 
     def append_in_turns(self) -> Coroutine[Any, Any, ProduceResponse | None]:
@@ -118,7 +125,7 @@ class Appending:
 
     async def _append_in_turns(self) -> ProduceResponse | None:
         append = self._append_or_refuse()
-        for topic in self._request.topic_data:
+        for topic in _without_repetitions(self._request.topic_data):
             answers: list[PartitionProduceResponse] = []
             self._answer_topic(topic, answers)
             for start in range(0, len(topic.partition_data), PARTITIONS_PER_TURN):
@@ -129,26 +136,42 @@ class Appending:
 
     def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
         request = self._request
-        return self._refuse if request.transactional_id is None and _holds_transactional(request) else self._append
+        try:
+            if _holds_transactional(request) and request.transactional_id is None:
+                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        except KafkaError as error:
+            return partial(self._refuse, error)
+        return self._append
 
     def _answer_topic(self, topic: TopicProduceData, answers: list[PartitionProduceResponse]) -> None:
         self._topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
 
-    def _refuse(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return PartitionProduceResponse(index=data.index, error_code=code, base_offset=NO_OFFSET)
+    def _refuse(
+        self, error: KafkaError, topic: TopicProduceData, data: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        message = error.message if error.code is ErrorCode.CORRUPT_MESSAGE else None
+        return PartitionProduceResponse(
+            index=data.index, error_code=error.code, base_offset=NO_OFFSET, error_message=message
+        )
 
     def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
         answer = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
-        partition = None
+        records = data.records
+        header = ordinary_header(records) if records is not None else None
+        checked = partition = None
         try:
-            partition = self._partition(topic, data)
-            records = data.records
-            assert records is not None
-            if is_expensive(records, partition.log.validation_rules()):
+            partition = self._partition(topic, data, is_ordinary=header is not None)
+            if records is None or (self._version < ONE_BATCH_SINCE and not batch_size(records, 0, len(records))):
+                return answer
+            now_ms = self._context.now_ms
+            rules = partition.log.validation_rules()
+            if header is not None:
+                checked = check_ordinary(records, header, rules, now_ms=now_ms)
+            if checked is None and is_expensive(records, rules):
                 self._deferred.append((partition, answer, bytearray(records)))
                 return answer
-            info = partition.append_as_leader(records, required_acks=self._request.acks, now_ms=self._context.now_ms)
+            acks = self._request.acks
+            info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
         except KafkaError as error:
             self._fail(answer, error, partition)
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= CURRENT_LEADER_SINCE:
@@ -158,7 +181,7 @@ class Appending:
         self._accept(answer, partition, info)
         return answer
 
-    def _partition(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
+    def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_ordinary: bool) -> Partition:
         """The partition to append to, after all checks that come before its own."""
         broker, request = self._broker, self._request
         name = topic.name
@@ -169,13 +192,14 @@ class Appending:
             name = state.name
         if broker.cluster.partition(name, data.index) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        check_produce_request_records(data.records, self._version)
+        if not is_ordinary:
+            check_produce_request_records(data.records, self._version)
         if request.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.partition(name, data.index)
-        if _is_transactional(data.records):
+        if not is_ordinary and _is_transactional(data.records):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return partition
 
@@ -288,17 +312,37 @@ class Appending:
         ]
 
 
+def _without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Each topic and partition once, as clients send them."""
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics
+    named: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        for data in topic.partition_data:
+            named.setdefault((topic.name, topic.topic_id), {})[data.index] = data
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
+        for (name, topic_id), partitions in named.items()
+    ]
+
+
 def _holds_transactional(request: ProduceRequest) -> bool:
-    return any(_is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data)
+    """Whether a first batch is transactional; KafkaError if the front of one before it cannot be."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if _is_transactional(data.records):
+                return True
+    return False
 
 
 def _is_transactional(records: memoryview | None) -> bool:
-    return (
-        records is not None
-        and len(records) > _ATTRIBUTES_LOW_BYTE_AT
-        and records[_MAGIC_AT] == 2
-        and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_FLAG)
-    )
+    if records is None:
+        return False
+    if not batch_size(records, 0, len(records)):
+        if len(records) > _MAGIC_AT and int.from_bytes(records[8:12], "big") > _LENGTH_MAX:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The size of the batch is beyond 31 bits")
+        return False
+    return records[_MAGIC_AT] == 2 and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_FLAG)
 
 
 def _set_error(answer: PartitionProduceResponse, code: ErrorCode) -> None:

@@ -17,6 +17,7 @@ from ottla.server.config import BrokerConfig, load_config
 from ottla.server.configs import ConfigRepository
 from ottla.server.context import RequestContext
 from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.long_answers import LongAnswers
 from ottla.server.takeover import settle_cluster_id, take_over
 
 LISTENER = "PLAINTEXT"
@@ -69,6 +70,7 @@ class AdministeredBroker:
         for node_id, rack in (racks or {1: None}).items():
             endpoint = BrokerEndpoint(node_id, f"host-{node_id}", 9092, rack)
             self.cluster.put_broker(BrokerRegistration(node_id, {LISTENER: endpoint}, rack))
+        self.long_answers = LongAnswers()
         self.coordination = EmbeddedCoordination(directory, run_in_thread=run_in_thread)
         self.controller = Controller(self.cluster, partition_count=self.config.replication.num_partitions)
         self.partitions = MemoryPartitions()

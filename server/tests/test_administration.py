@@ -61,8 +61,35 @@ async def test_of_two_creations_of_one_name_one_finds_it_taken(tmp_path: Path) -
 
 async def test_colliding_names_at_the_same_time_are_not_both_created(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
+    found: list[ErrorCode] = []
+
+    async def create(name: str) -> None:
+        found.extend(codes(await broker.administration.create_topics([NewTopic(name=name)])))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(create, "a.b")
+        nursery.start_soon(create, "a_b")
+    assert sorted(found) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+async def test_one_request_may_create_colliding_names_as_in_kafka(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
     outcomes = await broker.administration.create_topics([NewTopic(name="a.b"), NewTopic(name="a_b")])
-    assert codes(outcomes) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert codes(outcomes) == [ErrorCode.NONE] * 2
+    (again,) = await broker.administration.create_topics([NewTopic(name="a_b")])
+    assert codes([again]) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+async def test_a_request_that_comes_to_too_many_records_creates_nothing(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    topics = [NewTopic(name="a", partition_count=5000), NewTopic(name="b", partition_count=4999)]
+    with pytest.raises(KafkaError) as refused:
+        await broker.administration.create_topics(topics)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    assert not broker.cluster.topics
+    fits = NewTopic(name="b", partition_count=9998, configs={"retention.ms": "1"})
+    (outcome,) = await broker.administration.create_topics([fits], validate_only=True)
+    assert isinstance(outcome, TopicPlan)
 
 
 async def test_only_validating_changes_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,8 @@ from ottla.wire.records import NO_TIMESTAMP, Record, encode_batch
 ID, NEW_ID = bytes(15) + b"\x02", bytes(15) + b"\x03"
 
 
-async def find(storage: MemoryStorage, tmp_path: Path) -> FoundCluster:
-    broker = await opened(tmp_path)
+async def find(storage: MemoryStorage, tmp_path: Path, settings: Mapping[str, str] | None = None) -> FoundCluster:
+    broker = await opened(tmp_path, settings)
     broker.coordination.close()
     (held,) = hold_directories(["/logs"], storage, node_id=1)
     held.release()
@@ -126,6 +127,21 @@ async def test_metadata_tells_everything(
     )
     assert "of.tomorrow=x of topic a is not taken over: Unknown topic config name" in caplog.text
     assert "remote.storage.enable=true of topic a is not taken over" in caplog.text
+
+
+async def test_metadata_may_be_in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = ClusterImage(next_producer_id=5000)
+    monkeypatch.setattr(adoption, "read_cluster_metadata", lambda _, path: image if path == "/metadata" else None)
+    assert (await find(folders("a-0"), tmp_path)).next_producer_id == 0
+    assert (await find(folders("a-0"), tmp_path, {"metadata.log.dir": "/metadata"})).next_producer_id == 5000
+
+
+async def test_unreadable_metadata_is_told(tmp_path: Path) -> None:
+    storage = folders("a-0", "__cluster_metadata-0")
+    newer = encode_batch([Record(0, NO_TIMESTAMP, None, bytes((9, 2, 0)))])
+    storage.write("/logs/__cluster_metadata-0/00000000000000000000.log", newer)
+    with pytest.raises(LogDirectoryProblem, match="cannot be understood"):
+        await find(storage, tmp_path)
 
 
 async def test_a_replicated_topic_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

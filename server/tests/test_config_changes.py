@@ -164,6 +164,57 @@ def test_what_a_broker_takes_at_run_time(configs: ConfigRepository, texts: dict[
             "requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
         ),
         ({"log.roll.ms": "0"}, True, "requirement failed: log.roll.ms must be greater than or equal to 1"),
+        (
+            {"log.cleaner.dedupe.buffer.size": "1048576"},
+            False,
+            "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+        ),
+        (
+            {"num.network.threads": "7"},
+            True,
+            NESTED.format(
+                "Dynamic thread count update validation failed for num.network.threads=7, value should not be greater "
+                "than double the current value 3"
+            ),
+        ),
+        ({"max.connections": "0"}, True, NESTED.format("Invalid max.connections 0")),
+        (
+            {"max.connections.per.ip": "0"},
+            True,
+            (
+                "requirement failed: max.connections.per.ip can be set to zero only if"
+                " max.connections.per.ip.overrides property is set."
+            ),
+        ),
+        (
+            {"log.local.retention.ms": "-1"},
+            False,
+            NESTED.format(
+                "Invalid value -1 for configuration log.local.retention.ms: Value must not be -1 as log.retention.ms "
+                "value is set as 604800000."
+            ),
+        ),
+        (
+            {"log.retention.bytes": "5", "log.local.retention.bytes": "6"},
+            False,
+            NESTED.format(
+                "Invalid value 6 for configuration log.local.retention.bytes: Value must not be more than "
+                "log.retention.bytes property value: 5"
+            ),
+        ),
+        (
+            {"listener.name.x.ssl.client.auth": "none"},
+            True,
+            (
+                "Cannot update these configs at default cluster level, broker id must be specified: "
+                "[listener.name.x.ssl.client.auth]"
+            ),
+        ),
+        (
+            {"listener.name.x.ssl.client.auth": "maybe"},
+            False,
+            "Invalid value maybe for configuration ssl.client.auth: String must be one of: required, requested, none",
+        ),
     ],
 )
 def test_what_a_broker_does_not_take_at_run_time(

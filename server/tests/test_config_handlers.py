@@ -10,6 +10,7 @@ from ottla.server.handlers.alter_configs import alter_configs
 from ottla.server.handlers.describe_configs import describe_configs
 from ottla.server.handlers.incremental_alter_configs import incremental_alter_configs
 from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import alter_configs as alter
 from ottla.wire.messages import incremental_alter_configs as incremental
 from ottla.wire.messages.describe_configs import (
@@ -106,6 +107,18 @@ async def test_run_time_settings_of_all_brokers_are_a_resource_of_their_own(tmp_
     own = entry(broker, BROKER, "1", "max.connections", include_synonyms=True)
     assert [(each.value, each.source) for each in own.synonyms] == [("6", 2), ("2147483647", 5)]
     assert entry(broker, TOPIC, "t", "retention.ms").config_source == 3
+
+
+async def test_a_setting_of_one_listener_is_described_as_the_setting_it_is_about(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    auth, jaas = "listener.name.x.ssl.client.auth", "listener.name.x.plain.sasl.jaas.config"
+    assert await change(broker, (BROKER, "1", [(auth, SET, "none"), (jaas, SET, "s3cret")])) == [(0, None)]
+    found = entry(broker, BROKER, "1", auth, include_synonyms=True)
+    assert (found.value, found.config_type, found.read_only, found.is_sensitive) == ("none", 2, True, False)
+    assert [(each.name, each.source) for each in found.synonyms] == [(auth, 2), ("ssl.client.auth", 5)]
+    secret = entry(broker, BROKER, "1", jaas, include_synonyms=True)
+    assert (secret.value, secret.config_type, secret.is_sensitive) == (None, 9, True)
+    assert [each.value for each in secret.synonyms] == [None]
 
 
 @pytest.mark.parametrize(
@@ -214,3 +227,20 @@ async def test_changed_settings_come_back_after_a_restart(tmp_path: Path) -> Non
     assert entry(again, TOPIC, "t", "retention.ms").value == "5"
     assert entry(again, TOPIC, "t", "segment.bytes").value == "1048576"
     assert entry(again, BROKER, "1", "log.segment.bytes").config_source == 2
+
+
+async def test_operations_are_looked_at_before_the_name_and_values_after_it(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    for name in ("", "a b", "unknown"):
+        wrong = (TOPIC, name, [("retention.ms", APPEND, "1")])
+        message = "Can't APPEND to key retention.ms because its type is not LIST."
+        assert await change(broker, wrong) == [(ErrorCode.INVALID_CONFIG, message)]
+    unknown = [("no.such", SET, "1")]
+    ((empty, _), (bad, _), (missing, _)) = await change(
+        broker, (TOPIC, "", unknown), (TOPIC, "a b", unknown), (TOPIC, "unknown", unknown)
+    )
+    assert (empty, bad, missing) == (
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_CONFIG,
+    )

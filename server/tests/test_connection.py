@@ -175,6 +175,20 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_format_0(peer: 
     assert await peer.frame() == struct.pack(">ihi", 3, 35, 0)
 
 
+async def test_a_version_below_zero_has_the_first_header(peer: Peer):
+    await peer.send(request(18, -1, 3, b""))
+    assert await peer.frame() == struct.pack(">ihi", 3, 35, 0)
+
+
+@pytest.mark.parametrize("length", [-1, -2, -32768])
+async def test_a_client_id_of_negative_length_is_none(peer: Peer, scripted: Scripted, length: int):
+    body = HeartbeatRequest(group_id="g", generation_id=5, member_id="m").encode(1)
+    header = struct.pack(">hhih", 12, 1, 9, length)
+    await peer.send(struct.pack(">i", len(header) + len(body)) + header + body)
+    assert await peer.frame() == struct.pack(">iih", 9, 0, 5)
+    assert scripted.contexts == [("", 1)]
+
+
 async def test_bytes_that_arrive_one_by_one_make_a_request(peer: Peer):
     for byte in heartbeat(4, 4):
         await peer.send(bytes([byte]))

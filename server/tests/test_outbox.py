@@ -54,6 +54,20 @@ def test_parts_arrive_in_order_through_a_narrow_socket(tmp_path: Path):
         assert drain(outbox, ours, peer) == expected
 
 
+def test_small_regions_go_out_with_what_surrounds_them(tmp_path: Path):
+    content = os.urandom(200_000)
+    path = tmp_path / "segment.log"
+    path.write_bytes(content)
+    ours, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # keeps apart what was sent apart
+    with ours, peer, path.open("rb") as file:
+        outbox = Outbox()
+        for start in range(0, 60_000, 20_000):
+            outbox.parts += [b"head", Region(file, start, 20_000)]
+        assert outbox.send(ours) is Progress.DONE
+        pieces = (b"head" + content[start : start + 20_000] for start in range(0, 60_000, 20_000))
+        assert peer.recv(1 << 20) == b"".join(pieces)
+
+
 def test_a_region_that_is_not_cached_is_left_to_a_thread(tmp_path: Path):
     path = tmp_path / "cold.log"
     path.write_bytes(b"c" * (4 << 20))

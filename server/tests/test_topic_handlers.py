@@ -120,9 +120,32 @@ async def test_contradictory_deletions_are_refused_and_delete_nothing(tmp_path: 
     assert await delete(broker, ("t", ZERO_UUID), ("t", ZERO_UUID)) == [("t", ZERO_UUID, invalid)]
     assert await delete(broker, (None, topic_id), (None, topic_id)) == [(None, topic_id, invalid)]
     assert await delete(broker, ("t", ZERO_UUID), (None, topic_id)) == [("t", topic_id, invalid)]
+    twice_by_id = [(None, topic_id), (None, topic_id), ("t", ZERO_UUID)]
+    assert await delete(broker, *twice_by_id) == [(None, topic_id, invalid), ("t", topic_id, invalid)]
+    assert await delete(broker, (None, ZERO_UUID), (None, ZERO_UUID)) == [(None, ZERO_UUID, invalid)] * 2
     assert await delete(broker, (None, unknown)) == [(None, unknown, ErrorCode.UNKNOWN_TOPIC_ID)]
     assert await delete(broker, ("u", ZERO_UUID)) == [("u", ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
     assert list(broker.cluster.topics) == ["t"]
+
+
+async def test_a_request_without_time_is_late_and_changes_nothing(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    await create(broker, creatable("t"))
+    late = ErrorCode.REQUEST_TIMED_OUT
+    request = CreateTopicsRequest(topics=[creatable("u"), creatable("x y")], timeout_ms=0)
+    created = (await create_topics(request, broker.context(7))).topics
+    assert [(each.name, each.error_code, each.error_message) for each in created] == [
+        ("u", late, None),
+        ("x y", late, None),
+    ]
+    more = [CreatePartitionsTopic(name="t", count=2, assignments=None)]
+    added = await create_partitions(
+        CreatePartitionsRequest(topics=more, timeout_ms=-1, validate_only=False), broker.context(3)
+    )
+    assert added.results[0].error_code == late
+    gone = await delete_topics(DeleteTopicsRequest(topic_names=["t", "u"], timeout_ms=0), broker.context(5))
+    assert [each.error_code for each in gone.responses] == [late] * 2
+    assert {name: len(topic.partitions) for name, topic in broker.cluster.topics.items()} == {"t": 1}
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, 42), (3, 73), (6, 73)])

@@ -29,3 +29,11 @@ def test_error_text_falls_back_to_the_codes_own() -> None:
     error = KafkaError(ErrorCode.NOT_CONTROLLER)
     assert error.message is None
     assert str(error) == "NOT_CONTROLLER: This broker is not the controller."
+
+
+def test_a_text_that_quotes_too_much_is_shortened_to_fit() -> None:
+    error = KafkaError(ErrorCode.INVALID_CONFIG, "Invalid value " + "\N{GRINNING FACE}" * 20_000)
+    assert error.message is not None
+    assert len(error.message.encode()) < 1 << 15
+    assert error.message.startswith("Invalid value ")
+    assert error.message.endswith("...")

@@ -328,6 +328,10 @@ def test_down_conversion_of_zstd_is_unsupported():
         encode_message_set(RECORDS, 1, compression=Compression.ZSTD)
 
 
+def test_a_zstd_batch_ends_what_came_before_it():
+    assert down_convert(GOLDEN["1-gzip"] + GOLDEN["2-zstd"] + GOLDEN["1-gzip"], 1) == GOLDEN["1-gzip"]
+
+
 def test_down_conversion_keeps_the_timestamp_type():
     header = next(iter_batches(down_convert(GOLDEN["2-lat"], 1)))[0]
     assert header.is_log_append_time and header.max_timestamp == 1700000009999

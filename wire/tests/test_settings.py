@@ -1,3 +1,4 @@
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -15,6 +16,7 @@ from ottla.wire.settings import (
     Synonym,
     allowed_text,
     format_value,
+    parse_integer,
     parse_value,
     setting,
     settings_of,
@@ -86,7 +88,6 @@ def test_errors_are_kafkas_sentences(declared: Setting, text: str, message: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("delete,delete", "Configuration 's' values must not be duplicated."),
         ("delete,", "Configuration 's' values must not be empty."),
         ("", "Configuration 's' must not be empty. Valid values include: [compact, delete]"),
         ("foo", "Invalid value foo for configuration s: String must be one of: compact, delete"),
@@ -97,6 +98,50 @@ def test_lists_have_their_own_sentences(text: str, message: str) -> None:
     with pytest.raises(InvalidSetting) as failure:
         parse_value(declared, text)
     assert str(failure.value) == message
+
+
+def test_what_comes_twice_in_a_list_is_dropped() -> None:
+    declared = Setting(name="s", kind=LIST, default=(), choices=("compact", "delete"))
+    assert parse_value(declared, "delete , compact,delete") == ("delete", "compact")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (" .5 ", 0.5),
+        ("1.", 1.0),
+        ("0.5f", 0.5),
+        ("5e-1D", 0.5),
+        ("0x1p-1", 0.5),
+        ("-0x1p99999", -math.inf),
+        ("1e999", math.inf),
+        ("-Infinity", -math.inf),
+    ],
+)
+def test_doubles_are_written_as_java_writes_them(text: str, value: float) -> None:
+    assert parse_value(Setting(name="s", kind=DOUBLE, default=0.0), text) == value
+
+
+@pytest.mark.parametrize("text", ["", "nan", "inf", "infinity", "1_0", "0x1", "1e", "0.5ff", "\u0663", "\xa01"])
+def test_what_only_python_reads_is_no_double(text: str) -> None:
+    with pytest.raises(InvalidSetting, match="Not a number of type DOUBLE"):
+        parse_value(Setting(name="s", kind=DOUBLE, default=0.0), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("+07", 7),
+        ("-0", 0),
+        ("\u0663", 3),
+        ("2147483647", 2**31 - 1),
+        ("2147483648", None),
+        ("1_0", None),
+        (" 1", None),
+    ],
+)
+def test_integers_are_read_as_java_reads_them(text: str, value: int | None) -> None:
+    assert parse_integer(text) == value
 
 
 def test_null_is_for_settings_that_allow_it() -> None:

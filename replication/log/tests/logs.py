@@ -36,7 +36,9 @@ def batch(*timestamps: int, value: bytes = b"value", **options: Any) -> memoryvi
 
 def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, **options: Any) -> memoryview:
     """A batch of an idempotent or transactional producer."""
-    return batch(*(NOW_MS,) * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options)
+    return batch(
+        *(NOW_MS,) * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options
+    )
 
 
 def marker(

@@ -146,9 +146,9 @@ def test_deletion_markers_stay_for_their_time_and_then_go() -> None:
     assert kept(log) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
     (tombstone,) = [each for each in read_batches(log) if each.base_offset == 2]
     assert tombstone.delete_horizon_ms == NOW_MS + 1000
-    assert next(
-        iter(decode_records(contents(log.read(2, 1, upper_bound=3, at_least_one_batch=True).region)))
-    ) == Record(2, NOW_MS, b"a", None)
+    assert next(iter(decode_records(contents(log.read(2, 1, upper_bound=3, at_least_one_batch=True).region)))) == Record(
+        2, NOW_MS, b"a", None
+    )
     append(log, keyed((b"d", b"1" * 200)))
     assert compact(log, now_ms=NOW_MS + 999)
     assert (2, b"a", None) in kept(log)
@@ -213,11 +213,7 @@ def test_the_map_takes_at_least_one_batch_and_then_only_what_fits() -> None:
     assert offset_map.add([Record(0, 0, b"a" * 50, b""), Record(1, 0, b"b", b"")])
     assert not offset_map.add([Record(2, 0, b"c", b"")])
     assert offset_map.add([Record(3, 0, b"b", b"")])
-    assert (offset_map.is_last(b"b", 1), offset_map.is_last(b"b", 3), offset_map.is_last(b"c", 2)) == (
-        False,
-        True,
-        True,
-    )
+    assert (offset_map.is_last(b"b", 1), offset_map.is_last(b"b", 3), offset_map.is_last(b"c", 2)) == (False, True, True)
 
 
 def test_the_last_batch_of_a_producer_keeps_its_sequence() -> None:
@@ -289,10 +285,7 @@ def test_aborted_records_go_and_markers_stay_while_they_mean_something() -> None
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
 STEPS = st.lists(
     st.one_of(
-        st.tuples(
-            st.just("put"),
-            st.lists(st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=30))), min_size=1, max_size=4),
-        ),
+        st.tuples(st.just("put"), st.lists(st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=30))), min_size=1, max_size=4)),
         st.tuples(st.sampled_from(["compact", "roll", "restart", "kill"]), st.just([])),
     ),
     max_size=25,

@@ -74,8 +74,22 @@ def test_lookups_across_pages_of_the_file(small_pages: None) -> None:
     for number in range(1, 30):
         index.append(BASE + number * 10, number * 100)
     assert len(files.storage.read("/index")) >= 27 * 8  # spilled on the way
-    for offset in range(300):
+    for offset in (*range(300), *range(299, -1, -1), *range(0, 300, 97), 299, 0):
         assert index.floor(BASE + offset) == offset // 10 * 100
+
+
+def test_who_reads_on_needs_one_read_of_the_file_a_lookup(small_pages: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = new_files()
+    index = OffsetIndex(files, "/index", BASE)
+    for number in range(1, 100):
+        index.append(BASE + number * 10, number * 100)
+    reads: list[tuple[int, int]] = []
+    read = index._read
+    monkeypatch.setattr(OffsetIndex, "_read", lambda self, *place: reads.append(place) or read(*place))
+    for number in range(1, 90):
+        reads.clear()
+        assert index.floor(BASE + number * 10 + 5) == number * 100
+        assert len(reads) == 1
 
 
 def test_the_time_index_takes_only_what_is_later() -> None:

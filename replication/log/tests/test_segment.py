@@ -258,7 +258,9 @@ def test_jitter_brings_the_roll_forward_but_never_beyond_the_limit() -> None:
     waited = next(
         wait
         for wait in range(1200)
-        if filled.segment.should_roll(config, size_bytes=1, max_timestamp=1000 + wait, last_offset=BASE + 1, now_ms=0)
+        if filled.segment.should_roll(
+            config, size_bytes=1, max_timestamp=1000 + wait, last_offset=BASE + 1, now_ms=0
+        )
     )
     assert 500 < waited <= 1001
 
@@ -266,9 +268,7 @@ def test_jitter_brings_the_roll_forward_but_never_beyond_the_limit() -> None:
 def test_a_full_index_rolls_the_segment() -> None:
     filled = Filled([(1, 200)] * 20, LogConfig(index_interval_bytes=100, segment_index_bytes=96))
     assert filled.segment.indexes_are_full
-    assert not Filled(
-        [(1, 200)] * 5, LogConfig(index_interval_bytes=100, segment_index_bytes=96)
-    ).segment.indexes_are_full
+    assert not Filled([(1, 200)] * 5, LogConfig(index_interval_bytes=100, segment_index_bytes=96)).segment.indexes_are_full
 
 
 def test_offsets_out_of_order_are_refused_by_the_index() -> None:

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log.ordinary import check_ordinary, ordinary_header
 from ottla.replication.log.validator import (
     AppendOrigin,
+    CheckedRecords,
     InvalidRecords,
     ValidationRules,
     check_produce_request_records,
@@ -86,15 +88,30 @@ def batch(
     return front + checked
 
 
+def checked_in_one_go(records: bytes, rules: ValidationRules = ValidationRules()) -> CheckedRecords | None:  # noqa: B008
+    view = memoryview(bytearray(records))
+    header = ordinary_header(view)
+    return None if header is None else check_ordinary(view, header, rules, now_ms=NOW)
+
+
 def validate(records: bytes, rules: ValidationRules = ValidationRules(), **options):  # noqa: B008
-    return validate_produced(
-        memoryview(bytearray(records)),
-        rules,
-        next_offset=options.get("next_offset", 100),
-        leader_epoch=options.get("leader_epoch", 7),
-        now_ms=NOW,
-        topic_partition="orders-3",
-    )
+    """The long way, and that the short one agrees with it wherever it has an opinion."""
+    next_offset, leader_epoch = options.get("next_offset", 100), options.get("leader_epoch", 7)
+    in_one_go = checked_in_one_go(records, rules)
+    try:
+        validated = validate_produced(
+            memoryview(bytearray(records)),
+            rules,
+            next_offset=next_offset,
+            leader_epoch=leader_epoch,
+            now_ms=NOW,
+            topic_partition="orders-3",
+        )
+    except KafkaError:
+        assert in_one_go is None
+        raise
+    assert in_one_go is None or in_one_go.assign(next_offset, leader_epoch) == validated
+    return validated
 
 
 def refusal(records: bytes, rules: ValidationRules = ValidationRules()) -> KafkaError:  # noqa: B008
@@ -233,6 +250,27 @@ def test_checking_needs_no_offsets_and_assigning_no_checks():
     for offset in (5, 6):
         result = checked.assign(offset, 1)
         assert read_header(result.buffer).base_offset == result.first_offset == offset
+
+
+def test_an_ordinary_batch_is_checked_in_one_go():
+    idempotent = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 9}
+    for records in (batch(), batch(TWO_RECORDS, 2), batch(**idempotent)):
+        assert checked_in_one_go(records) is not None
+        assert not is_expensive(memoryview(records))
+        check_produce_request_records(memoryview(records), 3)
+        validate(records)
+
+
+@given(position=st.integers(0, 60), byte=st.integers(0, 255), mends_checksum=st.booleans(), rules=st.sampled_from(
+    [ValidationRules(), COMPACTED, LOG_APPEND_TIME, ValidationRules(max_message_bytes=80)]
+))  # fmt: skip
+def test_any_byte_of_a_header_changed_is_seen_by_both_ways(position, byte, mends_checksum, rules):
+    records = bytearray(batch(TWO_RECORDS, 2))
+    records[position] = byte
+    if mends_checksum:
+        records[17:21] = crc32c(records[21:]).to_bytes(4, "big")
+    with suppress(KafkaError):
+        validate(bytes(records), rules)
 
 
 def test_what_is_cut_off_behind_the_batch_is_not_appended():
@@ -392,6 +430,8 @@ def test_a_wrong_maximum_timestamp_is_corrected(codec, claimed):
 
 def test_the_maximum_timestamp_is_never_below_none():
     assert validate(batch(base_timestamp=-5)).max_timestamp == -1
+    overflown = batch(encode_record(0, 2**63 - 1, None, b"v"))
+    assert validate(overflown, ValidationRules(timestamp_after_max_ms=2**63 - 1)).max_timestamp == -1
 
 
 def test_any_timestamp_passes_without_limits():
@@ -474,6 +514,20 @@ def test_recompression_renumbers_the_records(source):
         batch(compress(source, area), 2, attributes=source), ValidationRules(compression=Compression.GZIP)
     )
     assert [(record.offset, record.value) for record in decode_records(result.buffer)] == [(100, b"a"), (101, b"b")]
+
+
+def test_recompression_counts_times_from_the_first_record():
+    area = encode_record(0, -9, None, b"a") + encode_record(1, 3, None, b"b")
+    result = validate(batch(area, 2), ValidationRules(compression=Compression.GZIP))
+    assert result.batches[0].base_timestamp == NOW - 9
+    assert [record.timestamp for record in decode_records(result.buffer)] == [NOW - 9, NOW + 3]
+
+
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 1), (-1, -1), (5, -7)])
+def test_recompression_cannot_build_times_below_none(base, delta):
+    area = RECORD + encode_record(1, delta, None, b"v")
+    rules = ValidationRules(compression=Compression.GZIP, timestamp_after_max_ms=2**63 - 1)
+    assert refusal(batch(area, 2, base_timestamp=base), rules).code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_recompression_keeps_the_one_timestamp_of_a_batch_that_claims_log_append_time():
@@ -583,6 +637,12 @@ def rewrapped(inner: bytes) -> bytes:
     return outer[:12] + struct.pack(">I", zlib.crc32(body)) + body
 
 
+def with_value_length(message: bytes, length: int) -> bytes:
+    """A message of magic 1 with a value of one byte that says it were longer, and the checksum that belongs to it."""
+    body = message[16:-5] + struct.pack(">i", length) + message[-1:]
+    return message[:12] + struct.pack(">I", zlib.crc32(body)) + body
+
+
 @pytest.mark.parametrize(
     ("message_set", "code"),
     [
@@ -593,6 +653,7 @@ def rewrapped(inner: bytes) -> bytes:
         (encode_message_set(OLD_RECORDS, 1) + encode_message_set(OLD_RECORDS, 0), ErrorCode.INVALID_RECORD),
         (encode_message_set([Record(0, NOW + 2 * HOUR, None, b"v")], 1), ErrorCode.INVALID_TIMESTAMP),
         (encode_message_set([Record(0, -5, None, b"v")], 1), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (with_value_length(encode_message_set([Record(0, NOW, None, b"v")], 1), 2), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 def test_bad_message_sets_are_refused(message_set, code):

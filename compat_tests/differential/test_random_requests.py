@@ -1,0 +1,156 @@
+"""Random requests, asked of Apache Kafka 4.3 and of Ottla: they have to be answered alike.
+
+A difference is shrunk to its smallest case and kept: the sequence in regressions/<name>.json, with what Apache Kafka
+answered in golden/regressions/<name>.txt. From then on `test_differential.py` tells it as one more scenario.
+
+make golden-hunt                       look for differences for ten minutes, each round with other requests
+make golden-hunt MINUTES=60
+"""
+
+import hashlib
+import json
+import os
+import time
+
+import pytest
+from compat_tests.apache import brokers
+from compat_tests.differential import golden
+from compat_tests.differential.allowed import ALLOWED
+from compat_tests.differential.asking_records import new_producer
+from compat_tests.differential.comparison import differences
+from compat_tests.differential.conversation import Talk
+from compat_tests.differential.random_requests import (
+    DEFAULTED,
+    GROUPS,
+    LEFT_OUT,
+    REQUESTS,
+    VALUES,
+    sequences,
+    served,
+    tell,
+)
+from compat_tests.differential.scenarios import regressions
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from ottla.server.dispatch import load_handlers
+
+EXAMPLES = 150
+EXAMPLES_OF_A_ROUND = 300
+HUNT_MINUTES = float(os.environ.get("OTTLA_HUNT_MINUTES", "0"))
+
+
+class Different(AssertionError):
+    """The brokers answered differently."""
+
+
+class Search:
+    """One search through random sequences; remembers the last that made a difference, which is the smallest in the end."""
+
+    def __init__(self, kafka, ottla):
+        self.kafka, self.ottla = kafka, ottla
+        self.last = None
+
+    def compare(self, steps):
+        told = tell(self.kafka, steps)
+        found = unexpected(told, tell(self.ottla, steps))
+        if found:
+            self.last = steps, told, found
+            raise Different("\n".join(map(str, found)))
+
+
+def unexpected(kafka, ottla):
+    scenario = "regressions/random"
+    return [
+        each for each in differences(kafka, ottla) if not any(allowed.allows(scenario, each) for allowed in ALLOWED)
+    ]
+
+
+def keep(steps, told):
+    """Writes a sequence and Kafka's answers down; returns its name."""
+    text = json.dumps(steps, indent=1) + "\n"
+    apis = "_".join(step["api"] for step in steps[-2:])
+    name = f"{apis}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    regressions.FOLDER.mkdir(exist_ok=True)
+    regressions.file_of(name).write_text(text)
+    golden.write(f"regressions/{name}", {regressions.VERSION: golden.Told(brokers.version("kafka_4"), told)})
+    return name
+
+
+@pytest.fixture
+def both(address_of):
+    """The addresses of Apache Kafka and of Ottla, whose coordinators and producer ids are ready."""
+    addresses = address_of("kafka_4", {}), address_of("ottla", {})
+    for address in addresses:
+        talk = Talk(address, REQUESTS["ApiVersions"], regressions.VERSION)
+        for number in range(4):
+            for kind in GROUPS:
+                talk.group(f"{kind}-{number}")
+        new_producer(talk)
+        talk.close()
+    return addresses
+
+
+def search(both, examples, random_seed=None):
+    searching = Search(*both)
+
+    @settings(
+        max_examples=examples,
+        derandomize=random_seed is None,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    @given(steps=sequences())
+    def compare(steps):
+        searching.compare(steps)
+
+    try:
+        (compare if random_seed is None else seed(random_seed)(compare))()
+    except Different:
+        steps, told, found = searching.last
+        shown = "\n".join(map(str, found))
+        pytest.fail(f"kept as regressions/{keep(steps, told)}.json:\n{json.dumps(steps, indent=1)}\n{shown}")
+
+
+@pytest.mark.timeout(900 + 60 * HUNT_MINUTES)  # to shrink a difference takes a while
+def test_random_requests_are_answered_alike(both):
+    if not HUNT_MINUTES:
+        search(both, EXAMPLES)
+    end = time.monotonic() + 60 * HUNT_MINUTES
+    while time.monotonic() < end:
+        search(both, EXAMPLES_OF_A_ROUND, random_seed=time.time_ns())
+
+
+def test_a_difference_is_shrunk_and_kept(monkeypatch, tmp_path):
+    def answers(broker, steps):
+        is_other = broker == "ottla" and any(step["api"] == "ListOffsets" and step["version"] >= 5 for step in steps)
+        return [(step["api"], "other" if is_other else "same") for step in steps]
+
+    monkeypatch.setattr(regressions, "FOLDER", tmp_path / "regressions")
+    monkeypatch.setattr(golden, "FOLDER", tmp_path / "golden")
+    monkeypatch.setattr(brokers, "version", lambda release: "4.3.1")
+    monkeypatch.setitem(globals(), "tell", answers)
+    with pytest.raises(pytest.fail.Exception, match=r"kept as regressions/ListOffsets_\w+\.json"):
+        search(("kafka", "ottla"), 500)
+    [kept] = regressions.FOLDER.iterdir()
+    [step] = json.loads(kept.read_text())
+    assert (step["api"], step["version"], step["fields"]["topics"]) == ("ListOffsets", 5, [])
+    told = golden.read(f"regressions/{kept.stem}")[regressions.VERSION]
+    assert told == golden.Told("4.3.1", [("ListOffsets", "same")])
+
+
+def test_every_served_request_is_drawn():
+    drawn = {request.__name__.removesuffix("Request") for request, _ in served()}
+    assert drawn | set(LEFT_OUT) == {route.name for route in load_handlers().values()}
+
+
+def test_every_named_value_is_of_a_field():
+    names = {name for request, _ in served() for each in request.structs().values() for name in named_fields(each)}
+    assert set(VALUES) <= names and set(DEFAULTED) <= names
+
+
+def named_fields(struct):
+    return [*struct.wire_fields, *(f"{struct.__name__}.{name}" for name in struct.wire_fields)]

@@ -1,0 +1,123 @@
+"""What Ottla writes, as Kafka's DumpLogSegments of both releases reads it: without a complaint, and what was written."""
+
+import functools
+import json
+import re
+from pathlib import Path
+
+import pytest
+from compat_tests.files.filling import CODECS, GROUPS, TOPICS
+
+BATCH = re.compile(
+    r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* position: (\d+) \w+: (\d+) .* isvalid: true$", re.MULTILINE
+)
+
+
+@pytest.fixture(params=["kafka_4", "kafka_3"], name="dump")
+def _dump(dump, request):
+    return functools.partial(dump, request.param)
+
+
+def files_of(written, pattern: str) -> list[Path]:
+    return sorted(path for path in written.data.glob(pattern) if "__" not in path.parent.name)
+
+
+def batches_in(printed: str) -> list[tuple[int, ...]]:
+    """(first offset, last offset, records, position, largest timestamp) of each."""
+    return [tuple(map(int, found)) for found in BATCH.findall(printed)]
+
+
+def test_every_batch_of_every_log(written, dump):
+    for topic, count in TOPICS.items():
+        for partition in range(count):
+            files = files_of(written, f"{topic}-{partition}/*.log")
+            found = batches_in(dump(files, "--deep-iteration", gaps=topic == "compacted"))
+            fetched = [batch for read in written.told[f"fetch of {topic}-{partition}"] for batch in read["records"]]
+            if topic == "headless":  # its head is deleted, but still in the file
+                found = [batch for batch in found if batch[1] >= 70]
+            assert [(batch[0], batch[1] + 1, batch[2]) for batch in found] == [
+                (batch["base_offset"], batch["next_offset"], batch["records_count"]) for batch in fetched
+            ]
+    assert len(files_of(written, "segments-0/*.log")) == 3
+
+
+def test_every_record_of_every_codec(written, dump):
+    printed = dump(files_of(written, "codecs-0/*.log"), "--deep-iteration", "--print-data-log", look=False)
+    values = re.findall(r"^\| offset: (\d+) .* key: key payload: (.*)$", printed, re.MULTILINE)
+    expected = [f"{codec} {i} " * 50 for codec in CODECS for i in range(30)]
+    assert values == [(str(offset), value) for offset, value in enumerate(expected)]
+    assert set(re.findall(r" compresscodec: (\w+) ", printed)) == set(CODECS)
+    assert len(batches_in(printed)) == 15
+
+
+def test_every_index_entry_is_where_its_batch_is(written, dump):
+    for directory in sorted({path.parent for path in files_of(written, "*/*.index")}):
+        batches = batches_in(dump(sorted(directory.glob("*.log"))))
+        indexes = [*directory.glob("*.index"), *directory.glob("*.timeindex")]
+        checked = dump(indexes, "--index-sanity-check")
+        assert len(re.findall(r" passed sanity check\.$| is empty\.$", checked, re.MULTILINE)) == len(indexes)
+        dump(indexes, "--verify-index-only")
+        printed = dump(indexes)
+        # An empty index is shown as one entry at the base offset.
+        positions = {(batch[1], batch[3]) for batch in batches} | {(int(path.stem), 0) for path in indexes}
+        assert {
+            tuple(map(int, found)) for found in re.findall(r"^offset: (\d+) position: (\d+)$", printed, re.MULTILINE)
+        } <= positions
+        stamps = {(batch[4], batch[1]) for batch in batches}
+        found = {
+            tuple(map(int, found)) for found in re.findall(r"^timestamp: (\d+) offset: (\d+)$", printed, re.MULTILINE)
+        }
+        assert {each for each in found if each[0]} <= stamps
+    assert len(re.findall(r"^offset:", dump(files_of(written, "segments-0/*.index")), re.MULTILINE)) > 200
+    assert len(re.findall(r"^timestamp:", dump(files_of(written, "segments-0/*.timeindex")), re.MULTILINE)) > 200
+
+
+def test_the_newest_snapshot_has_the_producers(written, dump):
+    for topic in ("sequences", "compacted"):
+        newest = files_of(written, f"{topic}-0/*.snapshot")[-1]
+        found = re.findall(r"producerId: (\d+) producerEpoch: (\d+) .* lastSequence: (\d+) ", dump([newest]))
+        (producer,) = written.told[f"producers of {topic}-0"]["active_producers"]
+        shown = [producer["producer_id"], producer["producer_epoch"], producer["last_sequence"]]
+        assert found == [tuple(map(str, shown))]
+
+
+def test_there_is_no_transaction_index_and_an_empty_one_would_do(written, dump, tmp_path):
+    assert files_of(written, "*/*.txnindex") == []
+    empty = tmp_path / "00000000000000000000.txnindex"
+    empty.touch()
+    assert dump([empty]) == f"Dumping {empty}\n"
+
+
+def test_committed_offsets_and_groups(written, dump):
+    files = sorted(path for path in written.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size)
+    printed = dump(files, "--offsets-decoder")
+    keys = re.findall(r" key: (\{.*?\}\}) payload: (.*)$", printed, re.MULTILINE)
+    committed: dict[tuple[str, str, int], tuple[int, str]] = {}
+    for key_text, payload_text in keys:
+        key, payload = json.loads(key_text), json.loads(payload_text)
+        if key["type"] == "1":
+            place = key["data"]
+            committed[place["group"], place["topic"], place["partition"]] = (
+                payload["data"]["offset"],
+                payload["data"]["metadata"],
+            )
+    told = {
+        (group, topic["name"], partition["partition_index"]): (partition["committed_offset"], partition["metadata"])
+        for group in GROUPS
+        for topic in written.told[f"offsets of {group}"]["topics"]
+        for partition in topic["partitions"]
+    }
+    assert committed == told
+    assert len(told) == 4
+
+
+def test_the_small_files_beside_the_logs(written):
+    directory = written.data / "segments-1"
+    assert re.fullmatch(r"version: 0\ntopic_id: [\w-]{22}\n?", (directory / "partition.metadata").read_text())
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    for checkpoint in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert "\nsegments 1 500\n" in (written.data / checkpoint).read_text()
+    assert "\nheadless 0 70\n" in (written.data / "log-start-offset-checkpoint").read_text()
+    properties = (written.data / "meta.properties").read_text()
+    assert re.fullmatch(r"#.*\ncluster\.id=[\w-]{22}\nbroker\.id=0\nversion=0\n", properties)
+    assert (written.data / ".kafka_cleanshutdown").exists()

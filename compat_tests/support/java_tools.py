@@ -1,0 +1,61 @@
+"""Kafka's command-line tools, many of them in one JVM: see Launcher.java."""
+
+import struct
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from compat_tests.apache.brokers import bound_to_us, jars
+
+LAUNCHER = Path(__file__).parent / "Launcher.java"
+# A short-lived JVM is slowed down by its optimizing compiler and its parallel collector.
+FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+
+_int = struct.Struct(">i")
+
+
+class Said(NamedTuple):
+    """How a tool ended, what it printed and what it complained of."""
+
+    status: int
+    out: str
+    err: str
+
+    def fine(self) -> str:
+        """What it printed, if it ended well."""
+        assert self.status == 0, f"exit status {self.status}:\n{self.out[-6000:]}\n{self.err[-6000:]}"
+        return self.out
+
+
+class JavaTools:
+    """A JVM with a release's tools: `tools("org.apache.kafka.tools.TopicCommand", "--list", ...)`."""
+
+    def __init__(self, release: str, log: Path) -> None:
+        command = [*bound_to_us(), "java", *FAST_START, "-cp", f"{jars(release)}/*", str(LAUNCHER)]
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+
+    def __call__(self, class_name: str, *arguments: str, stdin: str = "") -> Said:
+        command = [class_name, *arguments]
+        texts = [_text(each) for each in (*command, stdin)]
+        self.process.stdin.write(_int.pack(len(command)) + b"".join(texts))
+        self.process.stdin.flush()
+        return Said(_int.unpack(self._read(4))[0], self._read_text(), self._read_text())
+
+    def _read(self, count: int) -> bytes:
+        data = self.process.stdout.read(count)
+        assert len(data) == count, "the JVM of the tools has ended"
+        return data
+
+    def _read_text(self) -> str:
+        return self._read(_int.unpack(self._read(4))[0]).decode(errors="replace")
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(timeout=20)
+        self.process.stdout.close()
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return _int.pack(len(encoded)) + encoded

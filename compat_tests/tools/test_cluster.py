@@ -1,0 +1,84 @@
+"""kafka-broker-api-versions, kafka-cluster, and ClientCompatibilityTest."""
+
+import re
+
+import pytest
+
+# Ottla still understands what Kafka 3.9 did (README, "What is served"); Kafka itself says so of Produce.
+OLDEST_FETCH = ("4 to 18", "0 to 18")
+ROW = re.compile(r"^\t(?P<name>\w+)\((?P<key>\d+)\): (?P<versions>.*?),?$", re.MULTILINE)
+
+
+def rows(printed: str) -> dict[int, tuple[str, str]]:
+    return {int(found["key"]): (found["name"], found["versions"]) for found in ROW.finditer(printed)}
+
+
+def test_api_versions(java_tools, bootstrap, apache_kafka_4):
+    """Every row of what Ottla serves is Kafka's; those of what it does not serve yet say UNSUPPORTED."""
+    told = [
+        java_tools("kafka_4")("org.apache.kafka.tools.BrokerApiVersionsCommand", "--bootstrap-server", servers)
+        for servers in (bootstrap, apache_kafka_4.bootstrap)
+    ]
+    assert [said.status for said in told] == [0, 0]
+    ours, kafkas = (rows(said.out) for said in told)
+    unserved = {key for key, (_, versions) in ours.items() if versions == "UNSUPPORTED"}
+    assert list(ours) == list(kafkas)
+    kafkas[1] = ("Fetch", kafkas[1][1].replace(*OLDEST_FETCH))
+    assert {key: row for key, row in ours.items() if key not in unserved} == {
+        key: row for key, row in kafkas.items() if key not in unserved
+    }
+    frames = [
+        ROW.sub("", said.out).replace(broker, "<broker>")
+        for said, broker in zip(told, (bootstrap, apache_kafka_4.bootstrap), strict=True)
+    ]
+    assert frames[0] == frames[1]
+
+
+def test_cluster_id_and_endpoints(beside):
+    def without_id(printed: str) -> str:
+        return re.sub(r"Cluster ID: [\w-]{22}", "Cluster ID: <id>", printed)
+
+    assert beside("ClusterTool", "cluster-id", "--bootstrap-server", "{bootstrap}", arrange=without_id).status == 0
+    listed = beside(
+        "ClusterTool",
+        "list-endpoints",
+        "--bootstrap-server",
+        "{bootstrap}",
+        arrange=lambda text: re.sub(r" +", " ", text),
+    )
+    assert listed.status == 0
+
+
+@pytest.mark.parametrize("wrong", ["", "cluster-id"])
+def test_kafkas_own_compatibility_program(java_tools, bootstrap, apache_kafka_4, unique, is_ottla, wrong):
+    """It says nothing and ends with 0 where everything is as its arguments claim, which differ in one: ACLs."""
+    topic = unique("topic")
+    for servers, has_acls in ((bootstrap, not is_ottla), (apache_kafka_4.bootstrap, True)):
+        supported = dict.fromkeys(
+            ["offsets-for-times", "cluster-id", "create-topics", "describe-configs", "idempotent-producer"], True
+        )
+        supported["describe-acls"] = has_acls
+        if wrong:
+            supported[wrong] = False
+        claims = [each for name, yes in supported.items() for each in (f"--{name}-supported", str(yes).lower())]
+        tool = java_tools("kafka_4")
+        tool(
+            "org.apache.kafka.tools.TopicCommand",
+            "--bootstrap-server",
+            servers,
+            "--delete",
+            "--if-exists",
+            "--topic",
+            "newtopic",
+        )
+        alone = ("--num-cluster-nodes", "1", "--expect-record-too-large-exception", "false")
+        said = tool(
+            "org.apache.kafka.tools.ClientCompatibilityTest",
+            "--bootstrap-server",
+            servers,
+            "--topic",
+            topic,
+            *alone,
+            *claims,
+        )
+        assert (said.status == 0) == (not wrong), said

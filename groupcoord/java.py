@@ -1,0 +1,28 @@
+"""What clients can see of Java's collections: where a string falls in a hash table."""
+
+from functools import lru_cache
+
+
+@lru_cache(maxsize=4096)
+def string_hash(text: str) -> int:
+    """Java's String.hashCode, over UTF-16 units, as an unsigned number."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
+    return value
+
+
+def absolute_string_hash(text: str) -> int:
+    """The absolute value of the signed hash; that of Integer.MIN_VALUE is 0 as in Kafka."""
+    value = string_hash(text)
+    return value if value < 0x80000000 else (0x100000000 - value) & 0x7FFFFFFF
+
+
+def hash_map_slot(key: str, size: int) -> int:
+    """The place of a key when a java.util.HashMap of that many entries is iterated over."""
+    slots = 16
+    while size > slots * 3 // 4:
+        slots *= 2
+    value = string_hash(key)
+    return (value ^ value >> 16) & (slots - 1)

@@ -1,0 +1,70 @@
+"""The batch that nearly all producers send, checked in one go: what a small request costs is mostly its checks.
+
+This says yes or nothing. Everything here is checked by `validator.py` as well, step by step and in Kafka's order, which
+says what is wrong with a batch, changes it as its topic wants it, and has the last word wherever anything is out of the ordinary.
+The tests of the validator hold both to the same verdicts.
+"""
+
+from __future__ import annotations
+
+from ottla.replication.log.validator import FAR, INLINE_BYTES_MAX, INLINE_RECORDS_MAX, CheckedRecords, ValidationRules
+from ottla.wire.checksum import crc32c
+from ottla.wire.record_walk import walk_records
+from ottla.wire.records import (
+    ATTRIBUTES_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    RECORDS_OFFSET,
+    BatchHeader,
+    unpack_header,
+)
+
+new_tuple = tuple.__new__  # past NamedTuple's keyword handling
+
+
+def ordinary_header(records: memoryview) -> BatchHeader | None:
+    """The header of what nearly all producers send: one whole, uncompressed batch without a flag, its counts in order."""
+    if len(records) < RECORDS_OFFSET:
+        return None
+    header = unpack_header(records)
+    base_offset, length, _, magic, _, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count = header
+    is_ordinary = (
+        length == len(records) - LOG_OVERHEAD
+        and magic == MAGIC_V2
+        and not attributes
+        and not base_offset
+        and 0 < count == last_offset_delta + 1
+        and count <= INLINE_RECORDS_MAX
+        and length <= INLINE_BYTES_MAX
+        and (base_sequence >= 0 or producer_id == NO_PRODUCER_ID)
+    )
+    return new_tuple(BatchHeader, header) if is_ordinary else None
+
+
+def check_ordinary(
+    records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
+) -> CheckedRecords | None:
+    """`check_produced` of what `ordinary_header` found; None wherever something is to be refused or changed."""
+    if (
+        rules.compacted
+        or rules.compression
+        or rules.timestamp_type
+        or records.readonly
+        or len(records) > rules.max_message_bytes
+        or crc32c(records[ATTRIBUTES_OFFSET:]) != header[4]
+    ):
+        return None
+    try:
+        walked = walk_records(records, RECORDS_OFFSET, len(records), header[12])
+    except ValueError:
+        return None
+    base_timestamp, max_timestamp = header[7], header[8]
+    if (
+        base_timestamp + walked[1] != max_timestamp
+        or base_timestamp + walked[0] < max(now_ms - rules.timestamp_before_max_ms, NO_TIMESTAMP)
+        or max_timestamp > min(now_ms + rules.timestamp_after_max_ms, FAR)
+    ):
+        return None
+    return new_tuple(CheckedRecords, (records, header, max_timestamp, NO_TIMESTAMP))

@@ -1,0 +1,467 @@
+"""Coordination through Apache ZooKeeper: one object is one session, held by kazoo.
+
+    coordination = ZooKeeperCoordination(config)
+    await nursery.start(coordination.run)  # returns when the session is there; run() holds it until it is cancelled
+
+The session: connecting -> connected <-> cut off -> ended. While it is cut off every call fails at once, because kazoo would
+keep the request and send it later. Requests in flight fail, too, when the connection is lost. When the session has ended
+(ZooKeeper says so, always after a reconnection, or `run` is cancelled) this object stays dead, and kazoo is kept from
+beginning a session of its own.
+
+Being sure: kazoo tells of a lost session only when it reaches a server again, and a server that has lost its leader still
+answers pings. So the adapter probes with `sync`, which only the leader can answer and only for a living session. The
+session cannot have ended before its timeout has passed since the last answered probe was sent. `session_sure_until`
+keeps a third of the timeout in hand for clocks, for what the leader learns late, and for the broker to stop. A
+probe every sixth of the timeout leaves at least half of it for ZooKeeper to be restarted or to elect a leader. A
+connection whose probe stays unanswered for a third is cut, so that kazoo tries another server. The probe is also the first
+request of every connection: what is read after it includes all that the server before may still have written for us.
+
+Order: results of requests, watch events (`zookeeper_watches.py`) and changes of state share one queue
+(`kazoo_handler.py`), and requests one connection, so everybody sees things happen in ZooKeeper's order.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import trio
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from ottla.replication.coordination import (
+    AccessDenied,
+    BadVersion,
+    Check,
+    CoordinationError,
+    CoordinationUnavailable,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    OnChange,
+    OnSessionChange,
+    Operation,
+    SessionExpired,
+    SetData,
+    TooLarge,
+)
+from ottla.server.coordination.kazoo_handler import LoopHandler
+from ottla.server.coordination.zookeeper_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
+from ottla.server.coordination.zookeeper_watches import Watches
+
+logger = logging.getLogger("ottla.zookeeper")
+
+REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server hangs up on whoever sends more
+READS_IN_FLIGHT = 500  # so that a probe never waits behind more than these
+SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session timeout
+# To connect to one server, which while it is starting may take a connection and never answer.
+ATTEMPT_S_MIN, ATTEMPT_S_MAX = 0.3, 3.0
+GOODBYE_S = 3.0
+
+WORLD_WRITABLE_PATH = "/consumers"
+SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+
+_ERRORS: dict[type[Exception], type[CoordinationError]] = {
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.NoChildrenForEphemeralsError: NotEmpty,
+    kazoo_errors.NoAuthError: AccessDenied,
+    kazoo_errors.InvalidACLError: AccessDenied,
+    kazoo_errors.AuthFailedError: AccessDenied,
+    kazoo_errors.SessionClosedRequireSaslError: AccessDenied,
+    kazoo_errors.SessionExpiredError: SessionExpired,
+}
+
+
+class _Flight:
+    """Requests that one task waits for together."""
+
+    __slots__ = ("answers", "landed", "missing")
+
+    def __init__(self, size: int) -> None:
+        self.answers: list[Any] = [None] * size
+        self.missing = size
+        self.landed = trio.Event()
+
+    def land(self, index: int, answer: Any) -> None:
+        self.answers[index] = answer
+        self.missing -= 1
+        if not self.missing:
+            self.landed.set()
+
+
+class ZooKeeperCoordination:
+    """The `Coordination` port over ZooKeeper; see the module's docstring. Raises InvalidSetting when made."""
+
+    def __init__(self, config: ZooKeeperConfig) -> None:
+        self.session_id = 0
+        self.session_sure_until = -math.inf
+        self._servers, self._root = parse_connect(config.zookeeper_connect)
+        self._tls = tls_context(config)
+        self._sasl = sasl_options(config)
+        self._config = config
+        self._timeout_s = config.zookeeper_session_timeout_ms / 1000
+        self._client: Any = None
+        self._connected = self._ended = self._was_sure = False
+        self._end_reason = ""
+        self._changed = trio.Event()  # of the session; replaced each time
+        self._probe_sent = -math.inf
+        self._probe_open = False
+        self._flights: set[_Flight] = set()
+        self._watches = Watches(self._absolute)
+        self._session_listeners: dict[object, OnSessionChange] = {}
+
+    # ------------------------------------------------------------------ the port
+
+    async def get(self, path: str) -> Node:
+        (answer,) = await self._ask([partial(self._client_now().get_async, self._absolute(path))])
+        return _node(self._value(answer, path))
+
+    async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        found: list[Node | None] = []
+        for start in range(0, len(paths), READS_IN_FLIGHT):
+            some = paths[start : start + READS_IN_FLIGHT]
+            read = self._client_now().get_async
+            answers = await self._ask([partial(read, self._absolute(path)) for path in some])
+            found += map(self._node_or_none, answers, some)
+        return found
+
+    async def children(self, path: str) -> list[str]:
+        (answer,) = await self._ask([partial(self._client_now().get_children_async, self._absolute(path))])
+        names: list[str] = self._value(answer, path)
+        return names
+
+    async def children_data(self, path: str) -> Mapping[str, Node]:
+        names = await self.children(path)
+        parent = "" if path == "/" else path
+        nodes = await self.get_all([f"{parent}/{name}" for name in names])
+        return {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
+
+    async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        transaction = self._client_now().transaction()
+        for operation in operations:
+            self._add(transaction, operation)
+        if not operations:
+            return []
+        _check_size(transaction.operations)
+        (answer,) = await self._ask([transaction.commit_async])
+        outcomes = self._value(answer)
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            # What comes before the operation that failed was rolled back; what comes after was not tried.
+            if isinstance(outcome, Exception) and not isinstance(outcome, kazoo_errors.RolledBackError):
+                raise self._error(outcome, _subject(operation, outcome))
+        return list(map(self._result, operations, outcomes))
+
+    def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        return self._watches.watch(path, False, on_change)
+
+    def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        return self._watches.watch(path, True, on_change)
+
+    def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
+        token = object()
+        self._session_listeners[token] = on_change
+        return lambda: (self._session_listeners.pop(token, None), None)[1]
+
+    async def until_available(self) -> None:
+        while not self._connected:
+            if self._ended:
+                raise SessionExpired
+            await self._changed.wait()
+
+    # ------------------------------------------------------------------ the life of the session
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Begin the session, hold it until it ends, and end it if this is cancelled.
+
+        Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if it cannot begin.
+        """
+        token = trio.lowlevel.current_trio_token()
+        attempt_s = max(ATTEMPT_S_MIN, min(ATTEMPT_S_MAX, self._timeout_s * PROBE_SHARE / len(self._servers)))
+        self._handler = LoopHandler(token, self._tls, attempt_s)
+        self._client = self._new_client()
+        try:
+            self._client.start_async()
+            await self._open()
+            task_status.started()
+            await self._keep_sure()
+        finally:
+            await self._close()
+
+    def _new_client(self) -> Any:
+        kazoo_logger = logging.getLogger("ottla.zookeeper.kazoo")
+        kazoo_logger.setLevel(logging.ERROR)  # it tells of every attempt to connect; what matters is logged here
+        client = KazooClient(
+            ",".join(self._servers),
+            timeout=self._timeout_s,
+            handler=self._handler,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=1.5, max_delay=1.0),
+            sasl_options=self._sasl,
+            logger=kazoo_logger,
+        )
+        client.add_listener(self._on_kazoo_state)
+        return client
+
+    async def _open(self) -> None:
+        problem: CoordinationError = CoordinationUnavailable()
+        try:
+            with trio.move_on_after(self._config.connection_timeout_s):
+                while not await self._is_open():
+                    await self._changed.wait()
+                return
+        except (AccessDenied, SessionExpired) as error:
+            problem = error
+        denied = isinstance(problem, AccessDenied) or self._end_reason == KeeperState.AUTH_FAILED
+        what = self._end_reason or (problem.path and f"{problem.path} may not be made or read")
+        line = f"ZooKeeper at {self._config.zookeeper_connect}: {what or self._handler.last_problem or 'no answer'}"
+        raise (AccessDenied if denied else CoordinationUnavailable)(line) from None
+
+    async def _is_open(self) -> bool:
+        """Whether there is a session that was proven by a probe, and a root; makes the root."""
+        try:
+            await self._make_root()
+        except CoordinationUnavailable:
+            return False
+        return trio.current_time() < self.session_sure_until
+
+    async def _make_root(self) -> None:
+        """Make the node that zookeeper.connect ends with, and those above it."""
+        (answer,) = await self._ask([partial(self._client_now().exists_async, self._root or "/")])
+        names = [] if self._value(answer) else self._root.split("/")[1:]
+        for depth in range(1, len(names) + 1):
+            path = "/" + "/".join(names[:depth])
+            (answer,) = await self._ask([partial(self._client_now().create_async, path, b"", self._acl(""))])
+            if not isinstance(answer.exception, kazoo_errors.NodeExistsError):
+                self._value(answer, path)
+
+    async def _close(self) -> None:
+        """Let ZooKeeper know, if it can be reached, so that the ephemeral nodes go at once."""
+        if not self._connected:
+            self._give_up()
+        self._end("closed")
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(GOODBYE_S) as patience:
+                await trio.to_thread.run_sync(self._stop_client, abandon_on_cancel=True)
+            if patience.cancelled_caught:
+                self._give_up()  # its threads end as soon as they see that
+
+    def _stop_client(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def _give_up(self) -> None:
+        self._handler.refuse_connections()
+        self._handler.cut_connection()
+
+    def _on_kazoo_state(self, state: str) -> None:
+        """Called on kazoo's thread."""
+        change: Callable[[], None]
+        if state == KazooState.LOST:
+            self._handler.refuse_connections()
+            change = partial(self._end, self._client.client_state)
+        elif state == KazooState.SUSPENDED:
+            change = self._cut_off
+        else:
+            change = partial(self._resume, self._client.client_id[0])
+        self._handler.callback_queue.put(change)
+
+    def _resume(self, session_id: int) -> None:
+        if self._ended:
+            return
+        self.session_id = session_id
+        self._timeout_s = self._handler.granted_ms / 1000
+        self._connected = True
+        logger.info("Connected to ZooKeeper, session 0x%x, timeout %d ms", session_id, self._handler.granted_ms)
+        self._probe()
+        self._watches.resume(self._client)
+        self._session_changed()
+
+    def _cut_off(self) -> None:
+        if not self._connected:
+            return
+        self._connected = self._probe_open = False
+        if not self._ended:
+            logger.warning("The connection to ZooKeeper is lost")
+        self._watches.cut_off()
+        for flight in self._flights:
+            flight.landed.set()
+        self._session_changed()
+
+    def _end(self, reason: str) -> None:
+        if self._ended:
+            return
+        self._ended, self._end_reason = True, reason
+        self.session_sure_until, self._was_sure = -math.inf, False
+        logger.log(
+            logging.INFO if reason == "closed" else logging.WARNING,
+            "The session 0x%x with ZooKeeper has ended: %s",
+            self.session_id,
+            reason,
+        )
+        self._cut_off()
+        self._session_changed()
+        self._call_session_listeners()
+
+    def _session_changed(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _call_session_listeners(self) -> None:
+        for token, listener in list(self._session_listeners.items()):
+            if token in self._session_listeners:
+                listener()
+
+    # ------------------------------------------------------------------ being sure of the session
+
+    async def _keep_sure(self) -> None:
+        while not self._ended:
+            now = trio.current_time()
+            if self._connected and now >= self._probe_due():
+                if self._probe_open:
+                    await self._give_up_connection()
+                else:
+                    self._probe()
+            if self._was_sure and now >= self.session_sure_until:
+                self._was_sure = False
+                self._call_session_listeners()
+            wake = min(
+                self._probe_due() if self._connected else math.inf,
+                self.session_sure_until if self._was_sure else math.inf,
+            )
+            with trio.move_on_at(wake):
+                await self._changed.wait()
+
+    async def _give_up_connection(self) -> None:
+        await trio.lowlevel.checkpoint()  # if it was this loop that was late, the answer is waiting
+        if self._connected and self._probe_open:
+            logger.warning("ZooKeeper does not answer")
+            self._handler.cut_connection()
+            self._cut_off()
+
+    def _probe_due(self) -> float:
+        """When to probe again, or to give up the connection."""
+        return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
+
+    def _probe(self) -> None:
+        self._probe_open, self._probe_sent = True, trio.current_time()
+        self._client.sync_async(self._root or "/").rawlink(partial(self._probed, self._probe_sent))
+
+    def _probed(self, sent: float, answer: Any) -> None:
+        if self._ended or not answer.successful():
+            return
+        if sent == self._probe_sent:
+            self._probe_open = False
+        self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
+        self._session_changed()
+        if not self._was_sure:
+            self._was_sure = True
+            self._call_session_listeners()
+
+    # ------------------------------------------------------------------ requests
+
+    def _client_now(self) -> Any:
+        """kazoo's client, if it may be called; raises what the port promises."""
+        if self._ended:
+            raise SessionExpired
+        if not self._connected:
+            raise CoordinationUnavailable
+        return self._client
+
+    async def _ask(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Send requests in one go and wait until all are answered, each with a value or an error."""
+        flight = _Flight(len(requests))
+        self._flights.add(flight)
+        try:
+            for index, request in enumerate(requests):
+                request().rawlink(partial(flight.land, index))
+            await flight.landed.wait()
+        finally:
+            self._flights.discard(flight)
+        if flight.missing:
+            self._client_now()  # raises if the session has ended
+            raise CoordinationUnavailable
+        return flight.answers
+
+    def _value(self, answer: Any, path: str = "") -> Any:
+        if answer.successful():
+            return answer.value
+        raise self._error(answer.exception, path)
+
+    def _error(self, error: Exception, path: str) -> CoordinationError:
+        for kind in type(error).__mro__:
+            if (known := _ERRORS.get(kind)) is not None:
+                if known is SessionExpired:
+                    self._handler.refuse_connections()
+                    self._end("expired")
+                return known(path)
+        if not isinstance(error, kazoo_errors.ConnectionLoss):
+            logger.warning("ZooKeeper could not answer a request for %s: %r", path, error)
+        return SessionExpired(path) if self._ended else CoordinationUnavailable(path)
+
+    def _node_or_none(self, answer: Any, path: str) -> Node | None:
+        if isinstance(answer.exception, kazoo_errors.NoNodeError):
+            return None
+        return _node(self._value(answer, path))
+
+    def _absolute(self, path: str) -> str:
+        return (self._root or "/") if path in ("", "/") else self._root + path
+
+    def _acl(self, path: str) -> list[Any]:
+        """Who may do what with a new node: as Kafka has it."""
+        if not self._config.zookeeper_set_acl or path == WORLD_WRITABLE_PATH:
+            return list(OPEN_ACL_UNSAFE)
+        return list(CREATOR_ALL_ACL if path.startswith(SECRET_PATHS) else CREATOR_ALL_ACL + READ_ACL_UNSAFE)
+
+    def _add(self, transaction: Any, operation: Operation) -> None:
+        path = self._absolute(operation.path)
+        match operation:
+            case Create(data=data, ephemeral=ephemeral, sequential=sequential):
+                transaction.create(path, data, self._acl(operation.path), ephemeral, sequential)
+            case SetData(data=data, version=version):
+                transaction.set_data(path, data, version)
+            case Delete(version=version):
+                transaction.delete(path, version)
+            case Check(version=version):
+                transaction.check(path, version)
+
+    def _result(self, operation: Operation, outcome: Any) -> str | int | None:
+        match operation:
+            case Create():
+                return str(outcome[len(self._root) :])
+            case SetData():
+                return int(outcome.version)
+        return None
+
+
+def _node(found: tuple[bytes | None, Any]) -> Node:
+    data, stat = found
+    return Node(data or b"", stat.version, stat.czxid, stat.ephemeralOwner)
+
+
+def _subject(operation: Operation, error: Exception) -> str:
+    """The node that an error is about: for some it is the parent of the one to create."""
+    about_parent = (kazoo_errors.NoNodeError, kazoo_errors.NoChildrenForEphemeralsError)
+    if isinstance(operation, Create) and isinstance(error, about_parent):
+        return operation.path.rpartition("/")[0]
+    return operation.path
+
+
+def _check_size(operations: Sequence[Any]) -> None:
+    """Raise TooLarge for what ZooKeeper would answer by closing the connection."""
+    # Looking closely means encoding twice, so it is done only where the sum of lengths comes near.
+    estimate = sum(200 + 4 * len(each.path) + len(getattr(each, "data", b"")) for each in operations)
+    if estimate > REQUEST_BYTES_MAX:
+        size = 17 + sum(9 + len(each.serialize()) for each in operations)
+        if size > REQUEST_BYTES_MAX:
+            raise TooLarge(max(operations, key=lambda each: len(each.serialize())).path)

@@ -1,0 +1,120 @@
+"""How this broker reaches ZooKeeper: Kafka's zookeeper.* settings and what they come to.
+
+TLS takes PEM files only: `zookeeper.ssl.keystore.location` holds the private key (PKCS#8, with
+`zookeeper.ssl.keystore.password` if it is encrypted) and the certificates, `zookeeper.ssl.truststore.location` the
+authorities. Kafka takes the name and password of SASL from a JAAS file of the JVM; here they are two settings.
+"""
+
+import importlib.util
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from ottla.wire.settings import INT, PASSWORD, InvalidSetting, setting
+
+CONNECT = "zookeeper.connect"
+PORT = 2181
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ZooKeeperConfig:
+    """The settings of the connection to ZooKeeper."""
+
+    zookeeper_connect: str = setting(
+        "", doc="ZooKeeper servers as host:port,host:port, with a path at the end for a tree below that node."
+    )
+    zookeeper_session_timeout_ms: int = setting(
+        18_000, minimum=1, doc="Time without contact after which this broker counts as gone."
+    )
+    zookeeper_connection_timeout_ms: int | None = setting(
+        None, kind=INT, doc="Longest wait for the first connection; by default the session timeout."
+    )
+    zookeeper_set_acl: bool = setting(False, doc="Whether only this user may change the nodes that are created.")
+    zookeeper_sasl_username: str | None = setting(None, doc="User of SASL DIGEST-MD5; none: no SASL.")
+    zookeeper_sasl_password: str | None = setting(None, kind=PASSWORD, doc="Password of SASL DIGEST-MD5.")
+    zookeeper_ssl_client_enable: bool = setting(False, doc="Whether to speak TLS with ZooKeeper.")
+    zookeeper_ssl_keystore_location: str | None = setting(None, doc="PEM file with this broker's key and certificates.")
+    zookeeper_ssl_keystore_password: str | None = setting(None, kind=PASSWORD, doc="Password of the private key.")
+    zookeeper_ssl_keystore_type: str | None = setting(None, doc="PEM; other types cannot be read.")
+    zookeeper_ssl_truststore_location: str | None = setting(None, doc="PEM file with the authorities to trust.")
+    zookeeper_ssl_truststore_password: str | None = setting(None, kind=PASSWORD, doc="Not needed for PEM.")
+    zookeeper_ssl_truststore_type: str | None = setting(None, doc="PEM; other types cannot be read.")
+    zookeeper_ssl_endpoint_identification_algorithm: str = setting(
+        "HTTPS", doc="HTTPS: the server's certificate must name its host; empty: it need not."
+    )
+
+    @property
+    def connection_timeout_s(self) -> float:
+        timeout_ms = self.zookeeper_connection_timeout_ms
+        return (self.zookeeper_session_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+
+
+def parse_connect(text: str) -> tuple[list[str], str]:
+    """The servers as host:port, and the path of the root node ("" for the whole tree); raises InvalidSetting."""
+    hosts, _, path = text.strip().partition("/")
+    root = f"/{path}" if path else ""
+    if root and any(name in ("", ".", "..") for name in path.split("/")):
+        raise InvalidSetting(CONNECT, text, f"{root} is not the path of a node")
+    servers = [_server(text, host.strip()) for host in hosts.split(",") if host.strip()]
+    if not servers:
+        raise InvalidSetting(CONNECT, text, "it names no server")
+    return servers, root
+
+
+def _server(text: str, host: str) -> str:
+    try:
+        parts = urlsplit(f"//{host}")
+        name, port = parts.hostname, parts.port or PORT
+    except ValueError:
+        name, port = None, 0
+    if not name or "@" in host or parts.netloc != host:
+        raise InvalidSetting(CONNECT, text, f"{host} is not host:port")
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
+    """The TLS settings, None for plain connections; raises InvalidSetting for files that cannot be used."""
+    if not config.zookeeper_ssl_client_enable:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = config.zookeeper_ssl_endpoint_identification_algorithm.lower() == "https"
+    _load(
+        "zookeeper.ssl.truststore",
+        config.zookeeper_ssl_truststore_location,
+        config.zookeeper_ssl_truststore_type,
+        lambda path: context.load_verify_locations(path) if path else context.load_default_certs(),
+    )
+    password = config.zookeeper_ssl_keystore_password
+    _load(
+        "zookeeper.ssl.keystore",
+        config.zookeeper_ssl_keystore_location,
+        config.zookeeper_ssl_keystore_type,
+        # An empty password keeps OpenSSL from asking for one on the terminal.
+        lambda path: context.load_cert_chain(path, password=password or "") if path else None,
+    )
+    return context
+
+
+def _load(prefix: str, path: str | None, kind: str | None, load: Callable[[str | None], None]) -> None:
+    """Read one store; its type is named, or told by the file's name as Kafka does."""
+    if path is not None and (kind or ("PEM" if path.endswith(".pem") else "JKS")).upper() != "PEM":
+        reason = f"only PEM files can be read (convert it, and set {prefix}.type=PEM)"
+        raise InvalidSetting(f"{prefix}.location", path, reason)
+    try:
+        load(path)
+    except OSError as error:  # which ssl.SSLError is
+        raise InvalidSetting(f"{prefix}.location", path, f"it cannot be used: {error}") from None
+
+
+def sasl_options(config: ZooKeeperConfig) -> dict[str, str] | None:
+    """What kazoo needs for SASL, None without; raises InvalidSetting where it cannot work."""
+    username, password = config.zookeeper_sasl_username, config.zookeeper_sasl_password
+    if username is None:
+        return None
+    if password is None:
+        raise InvalidSetting("zookeeper.sasl.password", None, "zookeeper.sasl.username needs it")
+    if importlib.util.find_spec("puresasl") is None:
+        reason = "SASL needs the package pure-sasl: pip install 'ottla[zookeeper-sasl]'"
+        raise InvalidSetting("zookeeper.sasl.username", username, reason)
+    return {"mechanism": "DIGEST-MD5", "username": username, "password": password}
