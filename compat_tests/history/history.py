@@ -1,0 +1,289 @@
+"""What happened: plain immutable events with times, written down while clients and faults are at work.
+
+A history is a sequence of events in the order of their times, which are seconds of one clock that only moves forward:
+`time.monotonic` (the processes of one machine share it), or a simulation's own. Nothing in it is an opinion; what is
+right and wrong is the business of `compat_tests.history.checker`.
+
+Who writes an event, and when, is part of its meaning:
+
+- what a client asks for (`Sent`, `EndAsked`, `OffsetSent`, `ReadBegan`) is written before the client is told to do it;
+- what it learns (`Acknowledged`, `Failed`, `Ended`, `Read`, `ReachedEnd`, `EndSeen`, `OffsetFetched`) after it learned it.
+
+So an event that could have been the cause of another always stands before it. A producer's `Sent` events stand in the
+order in which they were handed to it.
+
+A value must be sent once only in a partition, by whoever: it is what a record is known by. It is written down as `told`
+tells it, so that a large value costs a line and not a page. `Read` carries many records, because consumers get many at once.
+
+As a file a history is JSON lines, one array an event: ["Sent", 12.5, "producer 0", "topic", 3, "value", null, null].
+"""
+
+import hashlib
+import heapq
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+TOLD_WHOLE_MAX = 64
+UNKNOWN_OFFSET = -1
+
+
+class TopicBegan(NamedTuple):
+    """A topic whose records are in this history. `compacted` and `transactional` say why offsets may be missing in it."""
+
+    at: float
+    topic: str
+    partitions: int
+    compacted: bool = False
+    transactional: bool = False
+
+
+class ProducerBegan(NamedTuple):
+    at: float
+    producer: str
+    idempotent: bool
+    acks: int
+    """-1 for all."""
+
+
+class Sent(NamedTuple):
+    at: float
+    producer: str
+    topic: str
+    partition: int
+    value: str
+    key: str | None = None
+    transaction: int | None = None
+
+
+class Acknowledged(NamedTuple):
+    at: float
+    producer: str
+    topic: str
+    partition: int
+    value: str
+    offset: int
+    """UNKNOWN_OFFSET if the client was told of success and of no offset."""
+
+
+class Failed(NamedTuple):
+    at: float
+    producer: str
+    topic: str
+    partition: int
+    value: str
+    error: str
+    may_be_written: bool
+    """False only if the broker refused it at its first and only attempt, or it never left the client."""
+
+
+class EndAsked(NamedTuple):
+    """A producer asks for its transaction to be committed or else aborted."""
+
+    at: float
+    producer: str
+    transaction: int
+    commit: bool
+
+
+class Ended(NamedTuple):
+    """The transaction is known to have ended so. A transaction whose end nobody learned has no such event."""
+
+    at: float
+    producer: str
+    transaction: int
+    committed: bool
+
+
+class ReadBegan(NamedTuple):
+    """A reader begins at an offset, or is set to one. `final`: nothing is written any more and all faults are over."""
+
+    at: float
+    reader: str
+    topic: str
+    partition: int
+    offset: int
+    committed_only: bool = False
+    final: bool = False
+
+
+class Read(NamedTuple):
+    at: float
+    reader: str
+    topic: str
+    partition: int
+    records: tuple[tuple[int, str], ...]
+    """(offset, value) in the order in which the reader got them."""
+
+
+class ReachedEnd(NamedTuple):
+    """The reader was told that nothing more can be read at present; it stands at this offset."""
+
+    at: float
+    reader: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class ReadFailed(NamedTuple):
+    """The reader was told that it can't go on; what it may try again by itself is no failure."""
+
+    at: float
+    reader: str
+    topic: str
+    partition: int
+    error: str
+
+
+class EndSeen(NamedTuple):
+    """A connection was told the end of a partition, and by a leader of which epoch (None if that was not told)."""
+
+    at: float
+    viewer: str
+    topic: str
+    partition: int
+    end: int
+    leader_epoch: int | None
+
+
+class OffsetSent(NamedTuple):
+    """A group's only member commits an offset; it also does the fetching, so that both come one after the other."""
+
+    at: float
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class OffsetCommitted(NamedTuple):
+    at: float
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class OffsetFailed(NamedTuple):
+    at: float
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    error: str
+    may_be_written: bool
+
+
+class OffsetFetched(NamedTuple):
+    at: float
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    """UNKNOWN_OFFSET if the group has none."""
+
+
+class RecordsDeleted(NamedTuple):
+    """Retention or DeleteRecords was allowed to take away what lies before this offset."""
+
+    at: float
+    topic: str
+    partition: int
+    before: int
+
+
+class FaultBegan(NamedTuple):
+    at: float
+    fault: str
+    target: str
+
+
+class FaultEnded(NamedTuple):
+    at: float
+    fault: str
+    target: str
+
+
+Event = (
+    TopicBegan | ProducerBegan | Sent | Acknowledged | Failed | EndAsked | Ended | ReadBegan | Read | ReachedEnd | ReadFailed
+    | EndSeen | OffsetSent | OffsetCommitted | OffsetFailed | OffsetFetched | RecordsDeleted | FaultBegan | FaultEnded
+)  # fmt: skip
+KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def told(value: bytes | None) -> str:
+    """What stands for a value in a history: a short one as it is, of a long one its beginning and a checksum of it all."""
+    if value is None:
+        return "(null)"
+    if len(value) <= TOLD_WHOLE_MAX:
+        return value.decode("latin-1")
+    return f"{value[:24].decode('latin-1')}... {len(value)} bytes {hashlib.blake2b(value, digest_size=12).hexdigest()}"
+
+
+def to_line(event: Event) -> bytes:
+    return (_encode((type(event).__name__, *event)) + "\n").encode()
+
+
+def from_line(line: bytes) -> Event:
+    name, *fields = json.loads(line)
+    event = KINDS[name](*fields)
+    if isinstance(event, Read):
+        return event._replace(records=tuple((offset, value) for offset, value in event.records))
+    return event
+
+
+class Recorder:
+    """Stamps events with the time and hands them on in that order, from any number of threads.
+
+    `recorder.add(Sent, "producer 0", "topic", 3, "value")`. About 5 us an event into a file, 1 us into a list
+    (`Recorder(events.append)`).
+    """
+
+    def __init__(self, sink: Callable[[Event], object], clock: Callable[[], float] = time.monotonic) -> None:
+        self._sink = sink
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def add(self, kind: type[Event], *fields: object) -> None:
+        with self._lock:  # the time within it, or two threads could be written down in the other order
+            self._sink(kind(self._clock(), *fields))
+
+
+class HistoryFile:
+    """A history on disk: `Recorder(history_file.append)` writes it, iterating reads it, any number of times."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writing: BinaryIO | None = None
+
+    def append(self, event: Event) -> None:
+        if self._writing is None:
+            self._writing = self.path.open("ab", buffering=1 << 18)
+        self._writing.write(to_line(event))
+
+    def close(self) -> None:
+        """All that was appended is in the file."""
+        if self._writing is not None:
+            self._writing.close()
+            self._writing = None
+
+    def __iter__(self) -> Iterator[Event]:
+        assert self._writing is None, "close it before it is read"
+        with self.path.open("rb") as file:
+            yield from map(from_line, file)
+
+
+class Merged:
+    """One history of those that several processes of a machine wrote."""
+
+    def __init__(self, histories: list[HistoryFile]) -> None:
+        self._histories = histories
+
+    def __iter__(self) -> Iterator[Event]:
+        return heapq.merge(*self._histories, key=lambda event: event.at)

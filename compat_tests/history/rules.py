@@ -1,0 +1,116 @@
+"""The rules that a history is held against, and where Apache Kafka makes each promise.
+
+"Guarantees" is the section of that name in the introduction of Kafka's documentation up to 2.x; "Design" is the design
+chapter of today's (4.6 is Message Delivery Semantics, 4.7 Replication, 4.8 Log Compaction).
+
+A broken promise is reported once, under the rule that names the cause best: a record that an acknowledgement names and
+nobody can read is LOST, and that a reader had seen it is not reported as well.
+
+Not promised, and so not looked for: that an acknowledgement of acks=0 or 1 outlives its leader; an order or singleness of
+records whose producer is not idempotent; anything after an unclean election (unclean.leader.election.enable=true).
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from compat_tests.history.history import Event
+
+
+class Rule(StrEnum):
+    """Its value says what has gone wrong when it is reported."""
+
+    LOST = "a record acknowledged with acks=all is not there"
+    """Guarantees: committed records survive N-1 failures. Design 4.6 and 4.7: as long as one in-sync replica lives."""
+
+    CHANGED = "at the offset of an acknowledged record stands a value that nobody sent"
+    """The same; and the checksum of a batch covers its records from producer to consumer (KIP-98, message format)."""
+
+    MOVED = "a record is at another offset than the one that was acknowledged"
+    """ProduceResponse's base_offset, which clients hand on as RecordMetadata.offset()."""
+
+    TWO_VALUES = "an offset holds two records"
+    """Design 4.1 and 4.8: an offset is a record's permanent identifier in its partition and never changes."""
+
+    DUPLICATE = "a record of an idempotent producer is there twice"
+    """KIP-98; enable.idempotence: exactly one copy of each message is written."""
+
+    REORDERED = "records of one idempotent producer are not in the order in which they were sent"
+    """Guarantees: appended in the order they are sent; max.in.flight.requests.per.connection: up to 5 with idempotence."""
+
+    INVENTED = "a record is there that nobody had sent"
+    """What every log owes. Also reported if it was read before it was sent."""
+
+    REFUSED = "a record is there that its producer was told is refused"
+    """The Produce errors that are given before anything is appended (InvalidRecord, RecordTooLarge, ...)."""
+
+    ABORTED_SHOWN = "a read_committed reader was shown a record of a transaction that was to be aborted"
+    """isolation.level=read_committed; KIP-98."""
+
+    OPEN_SHOWN = "a read_committed reader was shown a record of a transaction that nobody had asked to commit"
+    """isolation.level=read_committed: it reads up to the last stable offset."""
+
+    SHOWN_THEN_GONE = "a reader was shown a record that is not there in the end"
+    """Design 4.7: only committed records are ever given out to consumers; KIP-101."""
+
+    SKIPPED = "a reader was led past a record that is there"
+    """Guarantees: a consumer sees records in the order they are stored. Design 4.8: also in a compacted topic whoever
+    reads from the start sees everything that is there. Offsets of control records and of aborted ones may be missing."""
+
+    HOLE = "an offset in the middle of a log holds nothing, though nothing was compacted, deleted or a control record"
+    """Design 4.1: a partition's offsets are sequential."""
+
+    BACKWARDS = "a reader was given an offset again or an earlier one, though nobody had set it back"
+    """Guarantees: a consumer sees records in the order they are stored; what a fetch returns begins at its fetch offset."""
+
+    END_BACK = "the end of a partition went back as seen by one connection under one leader epoch"
+    """KIP-207 and KIP-101: a leader's high watermark never falls."""
+
+    OFFSET_LOST = "a group was given another offset than it had committed"
+    """Design 4.6 (consumer offset tracking): a commit is acknowledged when the offsets topic's replicas have it."""
+
+    REPLICAS_DIFFER = "replicas are not byte-equal up to the high watermark"
+    """Design 4.7: logs of in-sync replicas hold the same records at the same offsets in the same order; KIP-101."""
+
+    DAMAGED = "a replica's log holds a batch that is not whole or whose checksum is wrong"
+    """KIP-98's CRC-32C; LogSegment's recovery cuts off such batches."""
+
+    UNREAD = "after the faults were over a fresh reader could not read to the end"
+    """Design 4.7: a partition whose leader can be elected is available; and who reads sees all that is committed."""
+
+
+class Violation(NamedTuple):
+    rule: Rule
+    topic: str
+    partition: int
+    words: str
+    events: tuple[int, ...]
+    """Which events of the history prove it, by their number; see `compat_tests.history.checker.explain`."""
+
+
+class Report:
+    """Violations as they are found; of each rule and partition the first few, and how many there were."""
+
+    EACH_MAX = 10
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.counts: dict[tuple[Rule, str, int], int] = {}
+
+    def add(self, rule: Rule, where: tuple[str, int], words: str, *events: int) -> None:
+        self.counts[rule, *where] = count = self.counts.get((rule, *where), 0) + 1
+        if count <= self.EACH_MAX:
+            self.violations.append(Violation(rule, *where, words, events))
+
+    @property
+    def rules(self) -> set[Rule]:
+        return {violation.rule for violation in self.violations}
+
+
+class Proof(NamedTuple):
+    violation: Violation
+    events: list[Event]
+
+    def __str__(self) -> str:
+        found = self.violation
+        lines = [f"{found.rule.name}: {found.topic}-{found.partition}: {found.words} ({found.rule})"]
+        return "\n    ".join([*lines, *(str(event)[:300] for event in self.events)])

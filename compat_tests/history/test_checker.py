@@ -1,0 +1,404 @@
+"""The checker notices each kind of wrong, calls it by its name and calls nothing else; and is silent where all is well.
+
+Random conversations are held with the small broker of `broken.py`, whole and with each of its flaws.
+"""
+
+import itertools
+import json
+import threading
+
+import pytest
+from compat_tests.history.broken import Broker, Entry, Flaw, ReadError
+from compat_tests.history.checker import check
+from compat_tests.history.history import (
+    KINDS,
+    Acknowledged,
+    EndAsked,
+    Ended,
+    EndSeen,
+    Failed,
+    FaultBegan,
+    HistoryFile,
+    Merged,
+    OffsetCommitted,
+    OffsetFailed,
+    OffsetFetched,
+    OffsetSent,
+    ProducerBegan,
+    ReachedEnd,
+    Read,
+    ReadBegan,
+    ReadFailed,
+    Recorder,
+    RecordsDeleted,
+    Sent,
+    TopicBegan,
+    from_line,
+    to_line,
+    told,
+)
+from compat_tests.history.rules import Rule
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+PARTITIONS = (("plain", 0), ("plain", 1), ("transactions", 0), ("compacted", 0))
+READERS = (("reader", False), ("committed reader", True))
+
+
+class Conversation:
+    """Clients that talk to a broker, a step at a time, and write down what happens."""
+
+    def __init__(self, flaw=None):
+        self.broker = Broker(flaw)
+        self.history = []
+        ticks = itertools.count()
+        self.add = Recorder(self.history.append, clock=lambda: float(next(ticks))).add
+        self.sequences, self.values = itertools.count(), itertools.count()
+        self.pending = {where: [] for where in PARTITIONS}
+        self.latest = {}
+        self.transaction = None
+        self.transactions = itertools.count()
+        self.positions = {}
+        self.add(TopicBegan, "plain", 2)
+        self.add(TopicBegan, "transactions", 1, False, True)
+        self.add(TopicBegan, "compacted", 1, True)
+        for producer in ("producer 0", "producer 1", "transactional"):
+            self.add(ProducerBegan, producer, True, -1)
+        for (reader, committed_only), where in itertools.product(READERS, PARTITIONS):
+            self.positions[reader, where] = 0
+            self.add(ReadBegan, reader, *where, 0, committed_only)
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def send(self, number):
+        where = PARTITIONS[number % 4]
+        producer = f"producer {number // 4 % 2}"
+        transaction = None
+        if where[0] == "transactions" and number >= 8:
+            producer = "transactional"
+            if self.transaction is None:
+                self.transaction = next(self.transactions)
+            transaction = self.transaction
+        key = str(number % 3) if where[0] == "compacted" else None
+        value = f"value {next(self.values)}"
+        sent = Entry(-1, value, producer, next(self.sequences), transaction, key)
+        self.add(Sent, producer, *where, value, key, transaction)
+        self.broker.append(where, sent)
+        self.pending[where].append(sent)
+        self.latest[where] = sent
+
+    def replicate(self, number):
+        where = PARTITIONS[number % 4]
+        waiting = {sent.sequence: sent for sent in self.pending[where]}
+        for entry in self.broker.replicate(where):
+            if sent := waiting.get(entry.sequence):
+                # A duplicate is acknowledged once.
+                del waiting[entry.sequence]
+                self.pending[where].remove(sent)
+                offset = self.broker.acknowledge(where, entry)
+                self.add(Acknowledged, entry.producer, *where, entry.value, offset)
+
+    def retry(self, number):
+        """An answer was lost: the last record is sent again."""
+        where = PARTITIONS[number % 4]
+        # No producer tries again what it has given up, or what is of an earlier transaction.
+        if (sent := self.latest.get(where)) and sent.transaction in (None, self.transaction):
+            self.broker.append(where, sent)
+
+    def give_up(self, number):
+        where = PARTITIONS[number % 4]
+        if where[0] != "transactions" and self.pending[where]:
+            for sent in self.pending[where]:
+                self.add(Failed, sent.producer, *where, sent.value, "timed out", True)
+            self.pending[where].clear()
+            self.latest.pop(where, None)
+
+    def refuse(self, number):
+        where, value = PARTITIONS[number % 2], f"value {next(self.values)}"
+        self.add(Sent, "producer 1", *where, value)
+        self.broker.refuse(where, "producer 1", value)
+        self.add(Failed, "producer 1", *where, value, "too large", False)
+
+    def end_transaction(self, number):
+        if self.transaction is not None:
+            where = ("transactions", 0)
+            self.replicate(2)
+            self.add(EndAsked, "transactional", self.transaction, number % 2 == 0)
+            self.broker.end_transaction(where, "transactional", self.transaction, number % 2 == 0)
+            self.add(Ended, "transactional", self.transaction, number % 2 == 0)
+            self.transaction = None
+
+    def restart(self, number):
+        self.add(FaultBegan, "restart", "the broker")
+        self.broker.restart()
+        for where, pending in self.pending.items():
+            for sent in pending:
+                self.broker.append(where, sent)
+
+    def read(self, number):
+        where = PARTITIONS[number % 4]
+        reader, committed_only = READERS[number // 4 % 2]
+        self._read(reader, where, committed_only, 1 + number // 4, final=False)
+
+    def _read(self, reader, where, committed_only, count, final):
+        position = self.positions[reader, where]
+        records, go_on = self.broker.fetch(where, position, count, committed_only, final)
+        if records:
+            self.add(Read, reader, *where, tuple(records))
+        self.positions[reader, where] = go_on
+        return go_on != position
+
+    def look(self, number):
+        where = PARTITIONS[number % 4]
+        self.add(EndSeen, "looker", *where, self.broker.end(where), self.broker.leader_epoch)
+
+    def commit(self, number):
+        where, offset = PARTITIONS[number % 4], next(self.values)
+        self.add(OffsetSent, "group", *where, offset)
+        if number % 5 == 0:
+            self.add(OffsetFailed, "group", *where, offset, "refused", False)
+            return
+        if number % 5 != 1:
+            self.broker.commit_offset(where, offset)
+        if number % 5 > 2:
+            self.add(OffsetCommitted, "group", *where, offset)
+        else:
+            self.add(OffsetFailed, "group", *where, offset, "timed out", True)
+
+    def fetch_offset(self, number):
+        where = PARTITIONS[number % 4]
+        self.add(OffsetFetched, "group", *where, self.broker.fetch_offset(where))
+
+    def delete(self, number):
+        where = ("plain", 1)
+        before = min(self.broker.log(where).start + number, self.broker.log(where).high_watermark)
+        self.add(RecordsDeleted, *where, before)
+        self.broker.delete_before(where, before)
+
+    def compact(self, number):
+        self.broker.compact(("compacted", 0))
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def end(self):
+        """Everything is settled, fresh readers read all of it, and the logs are taken out of the disks."""
+        self.end_transaction(1)
+        for number in range(4):
+            self.replicate(number)
+            self.fetch_offset(number)
+        for (reader, committed_only), where in itertools.product(READERS, PARTITIONS):
+            self._read_all(f"final {reader}", where, committed_only)
+        return [self.broker.replicas(where) for where in PARTITIONS]
+
+    def _read_all(self, reader, where, committed_only):
+        start = self.broker.log(where).start
+        self.positions[reader, where] = start
+        self.add(ReadBegan, reader, *where, start, committed_only, True)
+        try:
+            while self._read(reader, where, committed_only, 3, final=True):
+                pass
+        except ReadError as error:
+            self.add(ReadFailed, reader, *where, str(error))
+        else:
+            self.add(ReachedEnd, reader, *where, self.positions[reader, where])
+
+
+STEPS = ("send", "send", "send", "replicate", "replicate", "retry", "give_up", "refuse", "end_transaction", "restart")
+STEPS += ("read", "read", "look", "commit", "commit", "fetch_offset", "delete", "compact")
+conversations = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), max_size=60)
+
+
+def hold(steps, flaw=None):
+    conversation = Conversation(flaw)
+    for name, number in steps:
+        getattr(conversation, name)(number)
+    logs = conversation.end()
+    return conversation, check(conversation.history, logs)
+
+
+def rules(proofs):
+    return {proof.violation.rule for proof in proofs}
+
+
+@settings(max_examples=300, deadline=None)
+@given(conversations)
+def test_where_all_is_well_it_is_silent(steps):
+    assert hold(steps)[1] == []
+
+
+@pytest.mark.parametrize("flaw", Flaw)
+def test_each_flaw_is_called_by_its_name_and_nothing_else_is(flaw):
+    @settings(max_examples=60, deadline=None)
+    @given(conversations)
+    def nothing_else(steps):
+        assert rules(hold(steps, flaw)[1]) <= flaw.rules
+
+    nothing_else()
+    many = settings(max_examples=5000, deadline=None, phases=[Phase.generate])
+    hurt = find(conversations, lambda steps: flaw.rule in rules(hold(steps, flaw)[1]), settings=many)
+    conversation, proofs = hold(hurt, flaw)
+    assert conversation.broker.has_sinned
+    assert all(str(proof).startswith(proof.violation.rule.name) for proof in proofs)
+
+
+# --- told by hand -----------------------------------------------------------------------------------------------------
+
+BEGIN = (TopicBegan(0, "t", 1), ProducerBegan(0, "p", True, -1))
+
+
+def sent(value, at=1.0, producer="p", **more):
+    return Sent(at, producer, "t", 0, value, **more)
+
+
+def read_finally(*records, end, committed_only=False, name="final"):
+    return (
+        ReadBegan(9, name, "t", 0, 0, committed_only, True),
+        Read(9, name, "t", 0, records),
+        ReachedEnd(9, name, "t", 0, end),
+    )
+
+
+def found(*events):
+    return rules(check([*BEGIN, *events]))
+
+
+def test_what_is_acknowledged_and_read_is_in_order():
+    assert found(sent("a"), Acknowledged(2, "p", "t", 0, "a", 0), *read_finally((0, "a"), end=1)) == set()
+
+
+def test_a_proof_names_the_events_that_belong_to_it():
+    events = [*BEGIN, sent("a"), Acknowledged(2, "p", "t", 0, "a", 0), sent("b"), *read_finally((0, "b"), end=1)]
+    [lost] = check(events)
+    assert lost.violation.rule == Rule.LOST
+    assert lost.events == [events[2], events[3], events[6]]  # it was sent, acknowledged, and "b" stands in its place
+    assert "LOST: t-0: offset 0; the log ends at 1" in str(lost)
+
+
+def test_what_was_acknowledged_without_an_offset_may_be_anywhere_but_has_to_be_there():
+    told_nothing = Acknowledged(2, "p", "t", 0, "a", -1)
+    assert found(sent("a"), sent("b"), told_nothing, *read_finally((0, "a"), (1, "b"), end=2)) == set()
+    assert found(sent("a"), sent("b"), told_nothing, *read_finally((0, "b"), end=1)) == {Rule.LOST}
+
+
+def test_acks_1_promises_nothing_after_a_restart():
+    events = (ProducerBegan(0, "q", True, 1), sent("a", producer="q"), Acknowledged(2, "q", "t", 0, "a", 0))
+    assert found(*events, *read_finally(end=0)) == set()
+
+
+def test_only_idempotent_producers_are_promised_order_and_singleness():
+    twice = ((0, "b"), (1, "a"), (2, "a"))
+    events = (ProducerBegan(0, "q", False, -1), sent("a", producer="q"), sent("b", producer="q"))
+    assert found(*events, *read_finally(*twice, end=3)) == set()
+    assert found(sent("a"), sent("b"), *read_finally(*twice, end=3)) == {Rule.DUPLICATE, Rule.REORDERED}
+
+
+def test_what_may_be_written_may_be_there_or_not():
+    failed = Failed(2, "p", "t", 0, "a", "timed out", True)
+    assert found(sent("a"), failed, *read_finally((0, "a"), end=1)) == set()
+    assert found(sent("a"), failed, *read_finally(end=0)) == set()
+
+
+def test_a_record_cannot_be_read_before_it_is_sent():
+    early = (ReadBegan(0, "early", "t", 0, 0), Read(0, "early", "t", 0, ((0, "a"),)))
+    assert found(*early, sent("a"), *read_finally((0, "a"), end=1)) == {Rule.INVENTED}
+
+
+def test_a_transaction_whose_end_nobody_learned_may_have_ended_either_way():
+    events = (sent("a", transaction=1), Acknowledged(2, "p", "t", 0, "a", 0), EndAsked(3, "p", 1, True))
+    everything = read_finally((0, "a"), end=2)
+    topic = TopicBegan(0, "t", 1, transactional=True)
+    assert found(topic, *events, *everything, *read_finally((0, "a"), end=2, committed_only=True, name="c")) == set()
+    assert found(topic, *events, *everything, *read_finally(end=2, committed_only=True, name="c")) == set()
+    committed = (*events, Ended(4, "p", 1, True))
+    assert found(topic, *committed, *everything, *read_finally(end=2, committed_only=True, name="c")) == {Rule.SKIPPED}
+
+
+def test_without_readers_at_the_end_nothing_is_proven():
+    assert found(sent("a"), Acknowledged(2, "p", "t", 0, "a", 0)) == {Rule.UNREAD}
+
+
+def test_an_end_may_only_go_back_under_another_leader():
+    assert found(EndSeen(1, "v", "t", 0, 5, 1), EndSeen(2, "v", "t", 0, 4, 1)) == {Rule.END_BACK}
+    assert found(EndSeen(1, "v", "t", 0, 5, 1), EndSeen(2, "v", "t", 0, 4, 2)) == set()
+    assert found(EndSeen(1, "v", "t", 0, 5, 1), EndSeen(2, "w", "t", 0, 4, 1)) == set()
+
+
+def test_a_value_that_is_sent_twice_spoils_the_history():
+    with pytest.raises(ValueError, match="sent twice"):
+        found(sent("a"), sent("a"))
+
+
+def test_many_of_a_kind_are_counted_and_few_are_told():
+    events = [sent(str(number)) for number in range(50)]
+    acknowledged = [Acknowledged(2, "p", "t", 0, str(number), number) for number in range(50)]
+    assert len(check([*BEGIN, *events, *acknowledged, *read_finally(end=0)])) == 10
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
+
+fields = {
+    float: st.floats(0, 1e9),
+    int: st.integers(-1, 2**63 - 1),
+    str: st.text(max_size=20),
+    bool: st.booleans(),
+}
+
+
+def of_kind(kind):
+    def values(name, annotation):
+        if name == "records":
+            return st.lists(st.tuples(fields[int], fields[str])).map(tuple)
+        optional = [st.none()] if type(None) in getattr(annotation, "__args__", ()) else []
+        known = [fields[part] for part in getattr(annotation, "__args__", (annotation,)) if part in fields]
+        return st.one_of(*optional, *known)
+
+    return st.builds(kind, **{name: values(name, annotation) for name, annotation in kind.__annotations__.items()})
+
+
+events = st.one_of(*map(of_kind, KINDS.values()))
+
+
+@settings(deadline=None)
+@given(events)
+def test_an_event_is_the_same_after_it_was_a_line(event):
+    line = to_line(event)
+    assert line.count(b"\n") == 1
+    assert from_line(line) == event
+    assert type(from_line(line)) is type(event)
+    assert isinstance(json.loads(line), list)
+
+
+def test_threads_are_written_down_in_the_order_of_their_times(tmp_path):
+    file = HistoryFile(tmp_path / "history.jsonl")
+    record = Recorder(file.append)
+
+    def write(name):
+        for number in range(500):
+            record.add(FaultBegan, name, str(number))
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    file.close()
+    written = list(file)
+    assert [event.at for event in written] == sorted(event.at for event in written)
+    assert sorted((event.fault, int(event.target)) for event in written) == [(n, i) for n in "abcd" for i in range(500)]
+    assert list(file) == written
+
+
+def test_histories_of_several_processes_become_one(tmp_path):
+    files = [HistoryFile(tmp_path / name) for name in "ab"]
+    for at in range(10):
+        files[at % 2].append(FaultBegan(float(at), "fault", "target"))
+    for file in files:
+        file.close()
+    assert [event.at for event in Merged(files)] == list(range(10))
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_values_that_differ_are_told_differently(left, right):
+    assert (told(left) == told(right)) == (left == right)
+    assert len(told(left)) < 100
