@@ -9,6 +9,11 @@ from dataclasses import dataclass, field
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
+NO_BROKER_EPOCH = -1
+NO_PARTITION_EPOCH = -1  # nobody was ever elected: the partition has no /state node
+
+RECOVERED = 0
+RECOVERING = 1  # led by a replica that was not in sync, which has not said yet that it has made its log good (KIP-704)
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -33,22 +38,49 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A live broker with its endpoint on each listener."""
+    """A live broker with its endpoint on each listener, and Kafka's id of the security protocol spoken there.
+
+    `epoch` tells its incarnations apart: the transaction that created its node (KIP-380).
+    """
 
     node_id: int
     endpoints: Mapping[str, BrokerEndpoint]
     rack: str | None = None
+    epoch: int = NO_BROKER_EPOCH
+    security_protocols: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition's leadership, as the controller last decided it."""
+    """One partition's replicas and leadership, as the controller last decided it.
+
+    While it is being reassigned `replicas` holds those that stay, those that come and those that go (KIP-455).
+    `partition_epoch` is the version of its /state node, `controller_epoch` that of the controller that wrote it.
+    """
 
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     partition_epoch: int = 0
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = RECOVERED
+    controller_epoch: int = 0
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def origin_replicas(self) -> tuple[int, ...]:
+        """Who held it before the reassignment."""
+        return tuple(broker for broker in self.replicas if broker not in self.adding_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """Who will hold it after the reassignment."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing_replicas)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

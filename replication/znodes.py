@@ -7,7 +7,7 @@ tree. Decoders accept what Kafka's own older versions wrote; anything else is `M
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -54,10 +54,16 @@ class MalformedNode(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """/brokers/topics/<topic>: the id and the replicas of each partition."""
+    """/brokers/topics/<topic>: the id and the replicas of each partition.
+
+    Partitions that are being reassigned have among them replicas that are being added and removed; others are not
+    named in those two.
+    """
 
     topic_id: bytes | None
     partitions: Mapping[int, list[int]]
+    adding_replicas: Mapping[int, list[int]] = field(default_factory=dict)
+    removing_replicas: Mapping[int, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class LeaderAndIsr:
     leader_epoch: int
     isr: list[int]
     controller_epoch: int
+    leader_recovery_state: int = 0
 
 
 def topic_path(topic: str) -> str:
@@ -123,9 +130,9 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
         {
             "version": 3,
             "topic_id": encode_uuid(assignment.topic_id or bytes(16)),
-            "partitions": {str(partition): replicas for partition, replicas in assignment.partitions.items()},
-            "adding_replicas": {},
-            "removing_replicas": {},
+            "partitions": _encode_replicas(assignment.partitions),
+            "adding_replicas": _encode_replicas(assignment.adding_replicas),
+            "removing_replicas": _encode_replicas(assignment.removing_replicas),
         }
     )
 
@@ -134,29 +141,43 @@ def decode_topic(data: bytes) -> TopicAssignment:
     node = _decode(data)
     try:
         topic_id = decode_uuid(node["topic_id"]) if node.get("topic_id") else None
-        partitions = {int(partition): [int(each) for each in ids] for partition, ids in node["partitions"].items()}
+        partitions = _decode_replicas(node["partitions"])
+        adding = _decode_replicas(node.get("adding_replicas") or {})
+        removing = _decode_replicas(node.get("removing_replicas") or {})
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise MalformedNode(f"not a topic's assignment: {error!r}") from None
-    return TopicAssignment(topic_id, dict(sorted(partitions.items())))
+    return TopicAssignment(topic_id, partitions, adding, removing)
+
+
+def _encode_replicas(replicas: Mapping[int, list[int]]) -> dict[str, list[int]]:
+    return {str(partition): ids for partition, ids in replicas.items()}
+
+
+def _decode_replicas(node: Mapping[str, list[int]]) -> dict[int, list[int]]:
+    return dict(sorted((int(partition), [int(each) for each in ids]) for partition, ids in node.items()))
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    return _encode(
-        {
-            "controller_epoch": state.controller_epoch,
-            "leader": state.leader,
-            "version": 1,
-            "leader_epoch": state.leader_epoch,
-            "isr": state.isr,
-        }
-    )
+    node: dict[str, Any] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": state.isr,
+    }
+    if state.leader_recovery_state:
+        node["leader_recovery_state"] = state.leader_recovery_state
+    return _encode(node)
 
 
 def decode_state(data: bytes) -> LeaderAndIsr:
     node = _decode(data)
     try:
         isr = [int(each) for each in node["isr"]]
-        return LeaderAndIsr(int(node["leader"]), int(node["leader_epoch"]), isr, int(node["controller_epoch"]))
+        recovery = int(node.get("leader_recovery_state", 0))
+        return LeaderAndIsr(
+            int(node["leader"]), int(node["leader_epoch"]), isr, int(node["controller_epoch"]), recovery
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedNode(f"not a partition's state: {error!r}") from None
 

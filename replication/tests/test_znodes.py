@@ -14,11 +14,23 @@ def test_nodes_have_kafkas_text() -> None:
     state = LeaderAndIsr(1, 5, [1, 3], 2)
     assert znodes.encode_state(state) == b'{"controller_epoch":2,"leader":1,"version":1,"leader_epoch":5,"isr":[1,3]}'
     assert znodes.decode_state(znodes.encode_state(state)) == state
+    recovering = LeaderAndIsr(1, 5, [1], 2, leader_recovery_state=1)
+    assert b'"isr":[1],"leader_recovery_state":1}' in znodes.encode_state(recovering)
+    assert znodes.decode_state(znodes.encode_state(recovering)) == recovering
     assert znodes.encode_config({"retention.ms": "1"}) == b'{"version":1,"config":{"retention.ms":"1"}}'
     assert znodes.encode_cluster_id("x") == b'{"version":"1","id":"x"}'
     block = znodes.encode_producer_id_block(1, 0, 999)
     assert block == b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
     assert znodes.decode_producer_id_block(block) == (0, 999)
+
+
+def test_a_topic_node_names_the_replicas_that_come_and_go() -> None:
+    topic = TopicAssignment(bytes(16), {0: [3, 1, 2], 1: [1, 2]}, {0: [3]}, {0: [1]})
+    data = znodes.encode_topic(topic)
+    assert data.endswith(
+        b'"partitions":{"0":[3,1,2],"1":[1,2]},"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]}}'
+    )
+    assert znodes.decode_topic(data) == topic
 
 
 def test_a_topic_node_of_an_older_kafka_has_no_id() -> None:
