@@ -127,7 +127,9 @@ class Broker:
             entry.offset -= 1
         log.entries.append(entry)
         log.known[producer, sent.sequence] = entry
-        unsettled = last is not None and not log.is_replicated(last) and (last.producer, last.is_commit) == (producer, None)
+        unsettled = (
+            last is not None and not log.is_replicated(last) and (last.producer, last.is_commit) == (producer, None)
+        )
         if self._sins(Flaw.REORDERS, unsettled):
             last.offset, entry.offset = entry.offset, last.offset
             log.entries[-2:] = [entry, last]
@@ -234,11 +236,13 @@ class Broker:
         outcomes = {(e.producer, e.transaction): e.is_commit for e in log.entries if e.is_commit is not None}
         for entry in entries:
             outcome = True if entry.transaction is None else outcomes.get((entry.producer, entry.transaction))
-            if outcome is None and self._sins(Flaw.SHOWS_OPEN):
-                yield entry
-            elif outcome is False and self._sins(Flaw.SHOWS_ABORTED):
-                yield entry
-            elif outcome and not self._sins(Flaw.HIDES_COMMITTED, entry.transaction is not None):
+            if outcome is None:
+                is_seen = self._sins(Flaw.SHOWS_OPEN)
+            elif outcome:
+                is_seen = not self._sins(Flaw.HIDES_COMMITTED, entry.transaction is not None)
+            else:
+                is_seen = self._sins(Flaw.SHOWS_ABORTED)
+            if is_seen:
                 yield entry
 
     def end(self, where: tuple[str, int]) -> int:

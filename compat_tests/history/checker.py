@@ -119,13 +119,13 @@ class Checker:
 
     def finish(self) -> None:
         for ledger in self._ledgers.values():
-            ledger.settle(self._kinds)
+            ledger.settle()
 
     # --- what is there and who takes part -----------------------------------------------------------------------------
 
     def _topic(self, event: TopicBegan, number: int) -> None:
         for partition in range(event.partitions):
-            ledger = Ledger(event.topic, partition, self._report, self._is_committed)
+            ledger = Ledger((event.topic, partition), self._report, self._kinds, self._is_committed)
             ledger.compacted, ledger.transactional = event.compacted, event.transactional
             self._ledgers[event.topic, partition] = ledger
 

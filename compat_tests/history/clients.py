@@ -61,7 +61,7 @@ class Client(threading.Thread):
             while not self.is_over.is_set():
                 self.turn()
             self.close()
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001 - finish() raises it
             self.failure = failure
 
     def finish(self) -> None:
@@ -116,7 +116,9 @@ class RecordedProducer(Client):
         if error is None:
             self.acknowledged += 1
             offset = message.offset()
-            self.add(Acknowledged, self.name, self._topic, partition, words, UNKNOWN_OFFSET if offset is None else offset)
+            self.add(
+                Acknowledged, self.name, self._topic, partition, words, UNKNOWN_OFFSET if offset is None else offset
+            )
         else:
             self.failed += 1
             self.add(Failed, self.name, self._topic, partition, words, error.name(), error.code() not in REFUSALS)
@@ -134,7 +136,9 @@ class RecordedProducer(Client):
 def _consumer(bootstrap: str, committed_only: bool, **settings: object) -> Consumer:
     isolation = "read_committed" if committed_only else "read_uncommitted"
     fixed = {"bootstrap.servers": bootstrap, "enable.auto.commit": False, "auto.offset.reset": "error"}
-    return Consumer(QUICK | fixed | {"group.id": "nobody", "isolation.level": isolation, "fetch.wait.max.ms": 100} | settings)
+    return Consumer(
+        QUICK | fixed | {"group.id": "nobody", "isolation.level": isolation, "fetch.wait.max.ms": 100} | settings
+    )
 
 
 def _by_partition(messages: list[Message]) -> Iterator[tuple[int, tuple[tuple[int, str], ...]]]:

@@ -36,11 +36,14 @@ class Gap(NamedTuple):
 
 
 class Ledger:
-    def __init__(self, topic: str, partition: int, report: Report, visible: Callable[[int, int], bool]) -> None:
-        """`visible(producer, transaction)`: whether the transaction is sure to have been committed."""
-        self.where = (topic, partition)
+    def __init__(
+        self, where: tuple[str, int], report: Report, kinds: list[ProducerKind], visible: Callable[[int, int], bool]
+    ) -> None:
+        """`kinds` of the producers, by their numbers. `visible(producer, transaction)`: whether the transaction is sure to have been committed."""
+        self.where = where
         self.compacted = self.transactional = False
         self._report = report
+        self._kinds = kinds
         self._visible = visible
         self._numbers: dict[str, int] = {}
         self._sent = array("q")  # the event that says so
@@ -128,8 +131,7 @@ class Ledger:
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
-    def settle(self, kinds: list[ProducerKind]) -> None:
-        self._kinds = kinds
+    def settle(self) -> None:
         ends = [end for end, *_ in self._ends.values() if end is not None]
         self._end = max(max(ends, default=0), max(self._stored, default=-1) + 1)
         self._is_whole = bool(ends)

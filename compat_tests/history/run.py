@@ -199,8 +199,12 @@ def _do_harm(cluster: Cluster, plan: Plan, load: Load, record: Recorder, is_enou
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.history.run", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=None, help="of the choices made here; the processes keep their own time")
-    parser.add_argument("--rate", type=float, default=Plan._field_defaults["rate"], help="records a second of each producer")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the choices made here; the processes keep their own time"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=Plan._field_defaults["rate"], help="records a second of each producer"
+    )
     parser.add_argument("--directory", type=Path, help="where data and history are left (default: only if needed)")
     chosen = parser.parse_args(arguments)
     seed = random.randrange(1 << 31) if chosen.seed is None else chosen.seed
