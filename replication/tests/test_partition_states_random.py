@@ -266,7 +266,7 @@ class ControllerMachine(RuleBasedStateMachine):
                 assert known is None or (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
 
 
-ControllerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+ControllerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 TestController = ControllerMachine.TestCase
 
 
