@@ -158,7 +158,7 @@ class Load:
 def run(cluster: Cluster, plan: Plan, history: HistoryFile, is_enough: Callable[[int], bool]) -> Outcome:
     """`is_enough(faults)` is asked after every fault."""
     record = Recorder(history.append)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     new = NewTopic(TOPIC, plan.partitions, cluster.replication_factor, config=CONFIGS)
     admin.create_topics([new])[TOPIC].result(30)
     record.add(TopicBegan, TOPIC, plan.partitions)
