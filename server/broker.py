@@ -46,6 +46,7 @@ from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import Listener, bind
 from ottla.server.long_answers import LongAnswers
 from ottla.server.producer_id_blocks import ProducerIdBlocks
+from ottla.server.readiness import Readiness
 from ottla.server.takeover import settle_cluster_id, take_over
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -212,9 +213,9 @@ async def _serve_until_signal(
 ) -> None:
     try:
         async with broker.running() as nursery:
-            calls, buffers = Calls(load_handlers()), ReceiveBuffers()
+            calls, buffers, readiness = Calls(load_handlers()), ReceiveBuffers(), Readiness()
             for endpoint, sock in bound:
-                listener = Listener(endpoint.listener, sock, broker, calls, buffers)
+                listener = Listener(endpoint.listener, sock, broker, calls, buffers, readiness)
                 broker.listeners.append(listener)
                 nursery.start_soon(listener.run)
             settle_interpreter()

@@ -1,8 +1,9 @@
 """One client connection: frames in, answers out, in order, by one task.
 
 The way of a request: read into the inbox -> cut complete frames -> find the `Call` (decoder, handler, encoder) of its
-(api key, version) -> run the handler at once -> collect the answers of all frames of this read -> one send. Only what
-cannot be answered at once is awaited, and before that everything already answered is sent.
+(api key, version) -> run the handler at once -> collect the answers of all frames of this read -> one send. All of that
+is `_step`, which the event loop calls when the socket is ready (`readiness.py`), while the connection's task sleeps. Only
+what cannot be answered at once wakes the task and is awaited, and before that everything already answered is sent.
 
 Limits: a read's frames are handled for `TURN_SECONDS` before other connections get their turn; while answers cannot be
 sent nothing more is read, so a peer that never reads holds one read's worth of answers. Large requests without records
@@ -29,6 +30,7 @@ from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import Inbox
 from ottla.server.long_answers import EncodedAnswer
 from ottla.server.outbox import Outbox, Progress
+from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.schema import holds_records
@@ -99,6 +101,10 @@ class Waiting(NamedTuple):
 
 END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
 """In place of a request: other connections are due."""
+FLUSH = Waiting(None, 1, None)  # type: ignore[arg-type]
+"""In place of a request: what is to be sent has to come from the disk first."""
+END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
+"""In place of a request: the peer will send no more."""
 
 
 class Calls:
@@ -147,6 +153,7 @@ class Connection:
         "_inbox",
         "_outbox",
         "_peer",
+        "_readiness",
         "_socket",
         "_turn_end",
         "cancel_scope",
@@ -158,6 +165,7 @@ class Connection:
         self._socket = sock
         self._peer = host
         self._calls = listener.calls
+        self._readiness = listener.readiness
         self._context = RequestContext(listener.broker, client_host="/" + host, listener_name=listener.name)
         self._client_id_raw = b""
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
@@ -172,7 +180,9 @@ class Connection:
             with self.cancel_scope:
                 await self._serve()
         except (ProtocolViolation, CloseConnection) as error:
-            logger.warning("closing the connection of %s (client id %r): %s", self._peer, self._context.client_id, error)
+            logger.warning(
+                "closing the connection of %s (client id %r): %s", self._peer, self._context.client_id, error
+            )
         except (ConnectionError, TimeoutError):
             pass  # the peer went away; nobody is left to tell
         except Exception:
@@ -191,22 +201,42 @@ class Connection:
             return True
 
     async def _serve(self) -> None:
-        inbox, outbox, sock = self._inbox, self._outbox, self._socket
-        while True:
-            inbox.detach()
-            await trio.lowlevel.wait_readable(sock)
-            try:
-                if inbox.receive(sock) == 0:
-                    return
-            except BlockingIOError:
-                continue
-            self._note_time()
-            try:
-                while (waiting := self._answer_frames()) is not None:
+        """Sleep while `_step` can answer everything at once; do what has to be awaited."""
+        try:
+            while (waiting := await self._readiness.serve(self._socket, self._step)) is not END_OF_STREAM:
+                while waiting is not None:
                     await self._finish(waiting)
-            finally:
-                if outbox.parts and outbox.send(sock) is not Progress.DONE:
-                    await self._flush()  # also what was answered before a bad frame
+                    waiting = self._answer_frames()
+                await self._flush()
+                self._inbox.detach()
+        finally:
+            if self._outbox.parts:
+                await self._flush()  # what was answered before a bad frame
+
+    def _step(self) -> Wait | Waiting:
+        """Called when the socket is ready: send what is left, else receive and answer. Never waits."""
+        if self._outbox.parts:
+            self.last_active = time.monotonic()
+            return self._send()
+        try:
+            if self._inbox.receive(self._socket) == 0:
+                return END_OF_STREAM
+        except BlockingIOError:
+            return WAIT_READABLE
+        self._note_time()
+        waiting = self._answer_frames()
+        if waiting is None and self._outbox.parts:
+            return self._send()
+        self._inbox.detach()
+        return waiting or WAIT_READABLE
+
+    def _send(self) -> Wait | Waiting:
+        """Send what was answered, as far as the socket takes it."""
+        self._inbox.detach()
+        progress = self._outbox.send(self._socket)
+        if progress is Progress.DONE:
+            return WAIT_READABLE
+        return WAIT_WRITABLE if progress is Progress.BLOCKED else FLUSH
 
     def _note_time(self) -> None:
         self.last_active = now = time.monotonic()
@@ -302,7 +332,7 @@ class Connection:
         await self._flush()
         if waiting is END_OF_TURN:
             await trio.lowlevel.checkpoint()
-        else:
+        elif waiting is not FLUSH:
             await self._finish_request(waiting)
         self._note_time()
 

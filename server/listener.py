@@ -13,6 +13,7 @@ import trio
 
 from ottla.server.connection import Calls, Connection
 from ottla.server.inbox import ReceiveBuffers
+from ottla.server.readiness import Readiness
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -56,12 +57,21 @@ def bind(host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT) -> so
 class Listener:
     """One bound address and the connections that came in through it."""
 
-    def __init__(self, name: str, sock: socket.socket, broker: Broker, calls: Calls, buffers: ReceiveBuffers) -> None:
+    def __init__(
+        self,
+        name: str,
+        sock: socket.socket,
+        broker: Broker,
+        calls: Calls,
+        buffers: ReceiveBuffers,
+        readiness: Readiness,
+    ) -> None:
         config = broker.config.server
         self.name = name
         self.broker = broker
         self.calls = calls
         self.buffers = buffers
+        self.readiness = readiness
         self.frame_bytes_max = config.socket_request_max_bytes
         self.connections: set[Connection] = set()
         self._socket = sock

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat_tests.support.brokers import BrokerProcess, wait_until
+from compat_tests.support.brokers import BrokerProcess, free_port, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".cache" / "jars" / "compat_tests" / "apache"
@@ -61,11 +61,6 @@ def version(release: str) -> str:
 def write_properties(path: Path, properties: dict[str, str]) -> Path:
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     return path
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def accepts_connections(host: str, port: int) -> bool:

@@ -3,6 +3,7 @@
 import itertools
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -107,6 +108,11 @@ class OttlaProcess(BrokerProcess):
     def address(self, log: str) -> tuple[str, int] | None:
         found = re.search(r"listening on (?:\w+://)?([\w.]+):(\d+)", log)
         return (found[1], int(found[2])) if found else None
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 class RunningBroker:

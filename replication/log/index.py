@@ -148,7 +148,9 @@ class SparseIndex:
         if start < saved:
             data = self._read(start, min(2 * PAGE_ENTRIES, saved - start))
             is_last = start + 2 * PAGE_ENTRIES >= saved
-            if unpack_from(data, 0)[field] <= target and (is_last or unpack_from(data, len(data) - size)[field] > target):
+            if unpack_from(data, 0)[field] <= target and (
+                is_last or unpack_from(data, len(data) - size)[field] > target
+            ):
                 return start, data
         pages = range((saved + PAGE_ENTRIES - 1) // PAGE_ENTRIES)
         page = bisect_right(pages, target, key=lambda page: self.entry(page * PAGE_ENTRIES)[field]) - 1

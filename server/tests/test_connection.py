@@ -11,6 +11,7 @@ import trio
 from ottla.server.connection import Calls, Connection
 from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import ReceiveBuffers
+from ottla.server.readiness import Readiness, _serve_in_task
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -81,7 +82,9 @@ class Scripted:
         return HeartbeatResponse(error_code=100)
 
     def delete_groups(self, request, context):
-        return DeleteGroupsResponse(results=[DeletableGroupResult(group_id=str(len(request.groups_names)), error_code=0)])
+        return DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id=str(len(request.groups_names)), error_code=0)]
+        )
 
     def api_versions(self, request, context):
         return ApiVersionsResponse(
@@ -94,8 +97,8 @@ def scripted() -> Scripted:
     return Scripted()
 
 
-@pytest.fixture
-async def peer(scripted: Scripted, nursery: trio.Nursery) -> AsyncIterator[Peer]:
+@pytest.fixture(params=["inside the loop's wait", "waiting in the task"])
+async def peer(request, scripted: Scripted, nursery: trio.Nursery) -> AsyncIterator[Peer]:
     routes = {
         12: Route(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, abandonable=True),
         42: Route(DeleteGroupsRequest, DeleteGroupsRequest.versions, scripted.delete_groups, abandonable=False),
@@ -103,8 +106,18 @@ async def peer(scripted: Scripted, nursery: trio.Nursery) -> AsyncIterator[Peer]
     }
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
+    readiness = Readiness()
+    if request.param == "waiting in the task":
+        readiness = SimpleNamespace(serve=_serve_in_task)
+    else:
+        assert readiness.is_inside_the_wait
     listener = SimpleNamespace(
-        name="PLAINTEXT", broker=None, calls=Calls(routes), buffers=ReceiveBuffers(), frame_bytes_max=1 << 23
+        name="PLAINTEXT",
+        broker=None,
+        calls=Calls(routes),
+        buffers=ReceiveBuffers(),
+        readiness=readiness,
+        frame_bytes_max=1 << 23,
     )
     connection = Connection(ours, "127.0.0.1", listener)
     nursery.start_soon(connection.run)

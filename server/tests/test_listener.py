@@ -11,6 +11,7 @@ from ottla.server.config import ServerConfig
 from ottla.server.connection import Calls
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import SEND_BUFFER_BYTES, Listener, bind
+from ottla.server.readiness import Readiness
 
 BOOKKEEPING = 2  # the kernel adds as much again for its own
 
@@ -21,7 +22,7 @@ async def accepted(**settings):
     sock = bind("127.0.0.1", 0, config.socket_receive_buffer_bytes)
     sock.listen()
     broker = SimpleNamespace(config=SimpleNamespace(server=config), now_ms=lambda: 0)
-    listener = Listener("PLAINTEXT", sock, broker, Calls({}), ReceiveBuffers())
+    listener = Listener("PLAINTEXT", sock, broker, Calls({}), ReceiveBuffers(), Readiness())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listener.run)
         with socket.create_connection(("127.0.0.1", listener.port)):

@@ -1,0 +1,157 @@
+"""Sockets that are served while the event loop waits, without waking a task.
+
+Theory
+    Most requests are answered at once, so a connection's task has nothing to decide: it would be woken to read, answer,
+    and go back to sleep, which costs more than a small request itself. Instead the task hands `Readiness.serve` a function
+    and sleeps. The function is called, still inside the loop's wait for events, whenever the socket is ready, and says how
+    to go on:
+
+    WAIT_READABLE, WAIT_WRITABLE    call again when the socket is readable, or takes more
+    anything else                   the task wakes up with it
+
+    An exception wakes the task and is raised there. The function must not block for long, must not await and is not in
+    any task; it may call whatever wakes tasks up. After each call that woke one, and when trio's time is up, trio goes on.
+
+    Trio has no public way for that: the event loop's epoll and what waits for it are its own. What is used of them is in
+    `_take_over_wait`; where it does not fit (another system, another version of trio) the task waits as tasks do.
+"""
+
+from __future__ import annotations
+
+import enum
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import outcome
+import trio
+
+
+class Wait(enum.Enum):
+    """What a served socket waits for next."""
+
+    READABLE = select.EPOLLIN
+    WRITABLE = select.EPOLLOUT
+
+
+WAIT_READABLE, WAIT_WRITABLE = Wait
+Step = Callable[[], Any]
+
+
+class _Served:
+    """One socket: what to call, whom to wake, what epoll knows of it."""
+
+    __slots__ = ("step", "task", "waits_for")
+
+    def __init__(self, step: Step, task: trio.lowlevel.Task) -> None:
+        self.step = step
+        self.task = task
+        self.waits_for = WAIT_READABLE
+
+
+class Readiness:
+    """The served sockets of one event loop; made inside `trio.run`."""
+
+    def __init__(self) -> None:
+        self._served: dict[int, _Served] = {}
+        self._epoll: Any = None
+        self._runnable: Any = ()
+        self._take_over_wait()
+
+    @property
+    def is_inside_the_wait(self) -> bool:
+        """Whether sockets are really served without waking tasks."""
+        return self._epoll is not None
+
+    def _take_over_wait(self) -> None:
+        try:
+            from trio._core._io_epoll import EpollIOManager
+            from trio._core._run import GLOBAL_RUN_CONTEXT
+        except ImportError:
+            return
+        runner = GLOBAL_RUN_CONTEXT.runner
+        manager = runner.io_manager
+        if type(manager) is not EpollIOManager:
+            return
+        readiness = self
+
+        class ServingIOManager(EpollIOManager):
+            """Trio's own, which serves while it waits."""
+
+            __slots__ = ()
+
+            def get_events(self, timeout: float) -> Any:
+                return readiness.wait(timeout)
+
+        manager.__class__ = ServingIOManager
+        self._runnable = runner.runq
+        self._epoll = manager._epoll
+
+    # --- the task's side
+
+    async def serve(self, sock: socket.socket, step: Step) -> Any:
+        """Call `step` whenever the socket is readable, or what it asked for, until it returns something else."""
+        if self._epoll is None:
+            return await _serve_in_task(sock, step)
+        descriptor = sock.fileno()
+        self._served[descriptor] = _Served(step, trio.lowlevel.current_task())
+        self._watch(descriptor, WAIT_READABLE)
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._let_go(descriptor)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        return await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _watch(self, descriptor: int, waits_for: Wait) -> None:
+        try:
+            self._epoll.modify(descriptor, waits_for.value)
+        except FileNotFoundError:
+            self._epoll.register(descriptor, waits_for.value)
+
+    def _let_go(self, descriptor: int) -> None:
+        del self._served[descriptor]
+        self._epoll.unregister(descriptor)
+
+    # --- the loop's side
+
+    def wait(self, timeout: float) -> list[tuple[int, int]]:
+        """Trio's wait: its events, or none when the time is up; served sockets are served meanwhile."""
+        served, runnable, poll = self._served, self._runnable, self._epoll.poll
+        until = time.monotonic() + timeout if timeout > 0 else 0.0
+        while True:
+            others = []
+            for event in poll(timeout):
+                if event[0] in served:
+                    self._serve_once(event[0])
+                else:
+                    others.append(event)
+            if others or runnable or timeout <= 0 or (timeout := until - time.monotonic()) <= 0:
+                return others
+
+    def _serve_once(self, descriptor: int) -> None:
+        served = self._served[descriptor]
+        try:
+            result = served.step()
+        except Exception as error:  # noqa: BLE001 - the task that sleeps here raises it
+            self._let_go(descriptor)
+            trio.lowlevel.reschedule(served.task, outcome.Error(error))
+            return
+        if result is served.waits_for:
+            return
+        if type(result) is Wait:
+            served.waits_for = result
+            self._epoll.modify(descriptor, result.value)
+        else:
+            self._let_go(descriptor)
+            trio.lowlevel.reschedule(served.task, outcome.Value(result))
+
+
+async def _serve_in_task(sock: socket.socket, step: Step) -> Any:
+    result: Any = WAIT_READABLE
+    while type(result) is Wait:
+        await (trio.lowlevel.wait_readable if result is WAIT_READABLE else trio.lowlevel.wait_writable)(sock)
+        result = step()
+    return result

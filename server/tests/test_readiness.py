@@ -1,0 +1,155 @@
+"""Sockets served inside the event loop's wait: what wakes the task, and that everything else still gets its turn."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Readiness
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Our end, which does not block, and the peer's."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+def echo_until(sock: socket.socket, last: bytes) -> Callable[[], Any]:
+    """Sends back what comes; ends with what came last."""
+
+    def step() -> Any:
+        data = sock.recv(100)
+        sock.send(data)
+        return data if data == last else WAIT_READABLE
+
+    return step
+
+
+async def test_it_is_inside_the_wait_here() -> None:
+    assert Readiness().is_inside_the_wait
+
+
+async def test_the_task_sleeps_until_there_is_something_for_it(pair: Pair, nursery: trio.Nursery) -> None:
+    ours, theirs = pair
+    readiness = Readiness()
+    ended = []
+
+    async def serve() -> None:
+        ended.append(await readiness.serve(ours, echo_until(ours, b"stop")))
+
+    nursery.start_soon(serve)
+    await trio.testing.wait_all_tasks_blocked()
+    for word in (b"one", b"two"):
+        theirs.send(word)
+        assert await trio.to_thread.run_sync(theirs.recv, 100) == word
+    assert ended == []
+    theirs.send(b"stop")
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    assert ended == [b"stop"]
+
+
+async def test_an_error_is_raised_in_the_task(pair: Pair) -> None:
+    ours, theirs = pair
+    theirs.send(b"x")
+
+    def step() -> Any:
+        raise ValueError("of this step")
+
+    readiness = Readiness()
+    with pytest.raises(ValueError, match="of this step"):
+        await readiness.serve(ours, step)
+    assert await readiness.serve(ours, echo_until(ours, b"x")) == b"x"
+
+
+async def test_a_step_may_wait_until_the_socket_takes_more(pair: Pair) -> None:
+    ours, theirs = pair
+    left = memoryview(bytearray(4_000_000))
+    received = 0
+
+    def step() -> Any:
+        nonlocal left
+        with contextlib.suppress(BlockingIOError):
+            left = left[ours.send(left) :]
+        return WAIT_WRITABLE if left else "sent"
+
+    async def read() -> None:
+        nonlocal received
+        while received < 4_000_000:
+            received += len(await trio.to_thread.run_sync(theirs.recv, 1 << 20))
+
+    theirs.send(b"go")
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            assert await Readiness().serve(ours, step) == "sent"
+    assert received == 4_000_000
+
+
+async def test_a_cancelled_task_lets_go_of_its_socket(pair: Pair) -> None:
+    ours, theirs = pair
+    readiness = Readiness()
+    with trio.move_on_after(0.01) as scope:
+        await readiness.serve(ours, echo_until(ours, b""))
+    assert scope.cancelled_caught
+    theirs.send(b"x")
+    await trio.lowlevel.wait_readable(ours)  # which trio can wait for as for any other
+    assert await readiness.serve(ours, echo_until(ours, b"x")) == b"x"
+
+
+async def test_a_socket_that_is_always_ready_leaves_time_for_all_others(pair: Pair, nursery: trio.Nursery) -> None:
+    ours, theirs = pair
+    theirs.send(b"never read")
+    steps = 0
+
+    def step() -> Any:
+        nonlocal steps
+        steps += 1
+        return WAIT_READABLE
+
+    async def forever() -> None:
+        await Readiness().serve(ours, step)
+
+    nursery.start_soon(forever)
+    with trio.fail_after(20):
+        await trio.sleep(0.01)  # a deadline
+        for _ in range(100):
+            await trio.lowlevel.checkpoint()  # a task that can go on
+        assert await trio.to_thread.run_sync(lambda: "thread") == "thread"
+        left, right = trio.socket.socketpair()
+        with left, right:
+            await right.send(b"io")
+            assert await left.recv(2) == b"io"
+    assert steps > 0
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_step_may_wake_other_tasks(pair: Pair, nursery: trio.Nursery) -> None:
+    ours, theirs = pair
+    woken = trio.Event()
+
+    def step() -> Any:
+        ours.recv(100)
+        woken.set()
+        return WAIT_READABLE
+
+    nursery.start_soon(Readiness().serve, ours, step)
+    await trio.testing.wait_all_tasks_blocked()
+    theirs.send(b"x")
+    with trio.fail_after(20):
+        await woken.wait()
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_end_of_the_stream_is_an_event_like_others(pair: Pair) -> None:
+    ours, theirs = pair
+    theirs.close()
+    assert await Readiness().serve(ours, lambda: ours.recv(1) or "left") == "left"
