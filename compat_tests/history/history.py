@@ -241,8 +241,7 @@ def from_line(line: bytes) -> Event:
 class Recorder:
     """Stamps events with the time and hands them on in that order, from any number of threads.
 
-    `recorder.add(Sent, "producer 0", "topic", 3, "value")`. About 5 us an event into a file, 1 us into a list
-    (`Recorder(events.append)`).
+    `recorder.add(Sent, "producer 0", "topic", 3, "value")`. The sink is a file, or a list: `Recorder(events.append)`.
     """
 
     def __init__(self, sink: Callable[[Event], object], clock: Callable[[], float] = time.monotonic) -> None:

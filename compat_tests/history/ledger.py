@@ -2,7 +2,7 @@
 
 A record's number is its place among all that were sent to the partition. `stored` is the truth that everything else is
 compared with: what final readers found, fresh ones that began after the faults were over, and the leader's log where the
-checker was given it. Everything here takes time and memory linear in the records: some 300 bytes a record.
+checker was given it. Everything here takes time and memory linear in the records.
 """
 
 import bisect
