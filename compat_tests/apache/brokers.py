@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from compat_tests.support.brokers import BrokerProcess, free_port, wait_until
+from compat_tests.support.raw import Peer
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".cache" / "jars" / "compat_tests" / "apache"
@@ -153,6 +154,15 @@ class ApacheKafka3(ApacheKafka):
             self.zookeeper = ZooKeeper(self.directory / "zookeeper", self.java)
         self.zookeeper.start()
         return {"zookeeper.connect": self.zookeeper.address}
+
+    def address(self, log: str) -> tuple[str, int] | None:
+        """In ZooKeeper mode the listener opens before there is a controller, and requests for it are lost meanwhile."""
+        if (found := super().address(log)) is None:
+            return None
+        with contextlib.suppress(AssertionError, OSError), Peer(found) as peer:
+            answer = peer.call("Metadata", 9, topics=[])
+            return found if answer.brokers and answer.controller_id >= 0 else None
+        return None
 
     def stop(self) -> None:
         try:
