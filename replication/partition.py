@@ -445,13 +445,6 @@ class Partition:
             self.high_watermark = min(self.high_watermark, offset)
             self.notify_watchers()
 
-    def start_over_at(self, offset: int, *, now_ms: int) -> None:
-        """The leader no longer has what comes next here: go on as an empty log that begins at `offset`."""
-        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
-        self.high_watermark = offset
-        self.log.on_high_watermark(offset)
-        self.notify_watchers()
-
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(

@@ -35,7 +35,6 @@ from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.replication.manager import ReplicaManager
 from ottla.server.administration import TopicAdministration, random_topic_id
-from ottla.server.adoption import adopt, find_cluster
 from ottla.server.configs import ConfigRepository
 from ottla.server.connection import Calls
 from ottla.server.coordination.embedded import EmbeddedCoordination
@@ -146,6 +145,8 @@ class Broker:
         """Take over what Apache Kafka left in the log directories, if it did."""
         found = await trio.to_thread.run_sync(self.replicas.found_partitions)
         if found:
+            from ottla.server.adoption import adopt, find_cluster
+
             directories = self.replicas.log_directories
             cluster = await trio.to_thread.run_sync(find_cluster, directories, found, self.configs, random_topic_id)
             await adopt(self.coordination, cluster, self.node_id)
