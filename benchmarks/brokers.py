@@ -19,6 +19,7 @@ from typing import Self
 from benchmarks import machine
 from benchmarks.programs import built, compiler
 from compat_tests.apache.brokers import JARS, ApacheKafka4, bound_to_us
+from compat_tests.support.brokers import free_port
 
 # Data of finished measurements goes at once, or it would still be written to the disk under the next one; and a group does
 # not wait for members that do not come, as Kafka's own server.properties has it.
@@ -44,7 +45,7 @@ class Broker:
         directory.mkdir(parents=True)
         self.directory = directory
         self.data_dir = directory / "data"
-        self.port = machine.free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod

@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import resource
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,12 +51,6 @@ def wait_until_quiet(pid: int, seconds: float = 0.2, patience_s: float = 20.0) -
         time.sleep(seconds)
         if cpu_seconds(pid) - before < seconds / 10:
             return
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def allow_many_files() -> None:

@@ -133,28 +133,6 @@ def apache_kafka_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheK
     kafka.stop()
 
 
-@pytest.fixture
-def start_apache_kafka(tmp_path: Path) -> Iterator[Callable[..., ApacheKafka]]:
-    """Starts one of the test's own: `start_apache_kafka(ApacheKafka3, {"log.retention.ms": "1000"})`.
-
-    `directory` names a folder whose subfolder `data` is opened in place.
-    """
-    processes: list[ApacheKafka] = []
-
-    def start(
-        kind: type[ApacheKafka], settings: dict[str, str] | None = None, directory: Path | None = None
-    ) -> ApacheKafka:
-        if directory is None:
-            directory = tmp_path / f"apache-kafka-{len(processes)}"
-            directory.mkdir()
-        processes.append(kind(directory, settings or {}))
-        return processes[-1].start()
-
-    yield start
-    for process in processes:
-        process.stop()
-
-
 @pytest.fixture(scope="session")
 def is_ottla(broker) -> bool:
     """Whether the broker under test is Ottla, for the few things that only it promises."""

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from compat_tests.differential.plain import Plain
 from compat_tests.support.brokers import wait_until
+from compat_tests.support.raw import receive_frame
 
 from ottla.wire.connection import ClientConnection
 from ottla.wire.errors import ErrorCode
@@ -110,20 +111,7 @@ class Link:
 
     def receive_bytes(self) -> bytes | None:
         """The next frame without its length, of a link on which only `send_bytes` was used; None: closed."""
-        head = self._read(4)
-        return None if head is None else self._read(int.from_bytes(head, "big"))
-
-    def _read(self, count: int) -> bytes | None:
-        data = bytearray()
-        while len(data) < count:
-            try:
-                part = self.socket.recv(count - len(data))
-            except ConnectionError:
-                return None
-            if not part:
-                return None
-            data += part
-        return bytes(data)
+        return receive_frame(self.socket)
 
     def answer(self) -> Any:
         """The next answer, not written down; None if the broker closes the connection instead."""

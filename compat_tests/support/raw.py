@@ -52,6 +52,25 @@ def string(text: bytes) -> bytes:
     return struct.pack(">h", len(text)) + text
 
 
+def receive_frame(sock: socket.socket) -> bytes | None:
+    """The next frame without its length, or None if the other end has closed the connection."""
+    start = _read(sock, 4)
+    return None if start is None else _read(sock, struct.unpack(">i", start)[0])
+
+
+def _read(sock: socket.socket, count: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < count:
+        try:
+            part = sock.recv(count - len(parts))
+        except ConnectionError:
+            return None
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
 class Peer:
     """One connection to a broker."""
 
@@ -76,22 +95,7 @@ class Peer:
 
     def receive(self) -> bytes | None:
         """The next answer without its length, or None if the broker has closed the connection."""
-        start = self._read(4)
-        if start is None:
-            return None
-        return self._read(struct.unpack(">i", start)[0])
-
-    def _read(self, count: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < count:
-            try:
-                part = self.socket.recv(count - len(parts))
-            except ConnectionError:
-                return None
-            if not part:
-                return None
-            parts += part
-        return bytes(parts)
+        return receive_frame(self.socket)
 
     def call(self, name: str, version: int, **fields: Any) -> Any:
         """Sends a well-formed request and decodes its answer."""
