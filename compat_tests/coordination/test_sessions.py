@@ -65,6 +65,7 @@ async def test_a_session_ends_at_once_when_it_is_closed(
         await nursery.start(closing.run)
         await closing.multi([Create("/e", ephemeral=True)])
         await calls.more_than(0)
+        await settled(other)  # or else the watch, being set again, may be told of neither
         nursery.cancel_scope.cancel()
     await calls.more_than(1)
     assert await other.children("/") == []
