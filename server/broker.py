@@ -39,7 +39,7 @@ from ottla.server.configs import ConfigRepository
 from ottla.server.connection import Calls
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordinator_log import OffsetsTopic
-from ottla.server.dispatch import load_handlers
+from ottla.server.dispatch import served_routes
 from ottla.server.hosting import PartitionHosting
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import Listener, bind
@@ -51,6 +51,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
+    from ottla.server.cluster.member import ClusterMember
     from ottla.server.config import BrokerConfig, Endpoint
 
 logger = logging.getLogger("ottla.broker")
@@ -77,6 +78,7 @@ class Broker:
             config=config.replication,
             default_log_config=config.log,
         )
+        self.member: ClusterMember | None = None
         self.coordination = EmbeddedCoordination(Path(config.log_dirs[0]))
         self.controller = Controller(
             self.cluster,
@@ -104,6 +106,11 @@ class Broker:
     def config(self) -> BrokerConfig:
         """The configuration in force, run-time changes included."""
         return self.configs.current
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether this broker coordinates with others, through ZooKeeper."""
+        return self.member is not None
 
     @property
     def node_id(self) -> int:
@@ -214,7 +221,11 @@ async def _serve_until_signal(
 ) -> None:
     try:
         async with broker.running() as nursery:
-            calls, buffers, readiness = Calls(load_handlers()), ReceiveBuffers(), Readiness()
+            calls, buffers, readiness = (
+                Calls(served_routes(is_in_cluster=broker.is_in_cluster)),
+                ReceiveBuffers(),
+                Readiness(),
+            )
             for endpoint, sock in bound:
                 listener = Listener(endpoint.listener, sock, broker, calls, buffers, readiness)
                 broker.listeners.append(listener)

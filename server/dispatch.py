@@ -40,6 +40,7 @@ class Route:
         "api_key",
         "error_count",
         "handler",
+        "in_cluster_only",
         "request_class",
         "request_count",
         "response_class",
@@ -54,6 +55,7 @@ class Route:
         *,
         abandonable: bool = False,
         answers_at_length: bool = False,
+        in_cluster_only: bool = False,
     ) -> None:
         self.api_key = request_class.api_key
         self.request_class = request_class
@@ -62,6 +64,7 @@ class Route:
         self.handler = handler
         self.abandonable = abandonable
         self.answers_at_length = answers_at_length
+        self.in_cluster_only = in_cluster_only
         self.request_count = 0
         self.error_count = 0
 
@@ -86,19 +89,26 @@ def handles(
     versions: str | None = None,
     abandonable: bool = False,
     answers_at_length: bool = False,
+    in_cluster_only: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`.
 
     `versions` narrows what is advertised and served. An `abandonable` handler may be cancelled while it waits when its
     peer has closed the connection; give this to handlers that wait long and change nothing on the way. The answer of one
-    that `answers_at_length` is encoded in a thread when it had to be awaited.
+    that `answers_at_length` is encoded in a thread when it had to be awaited. What is `in_cluster_only` is neither served nor
+    advertised by a broker that is alone.
     """
 
     def register(handler: HandlerT) -> HandlerT:
         assert request_class.api_key not in ROUTES, f"two handlers for {request_class.__name__}"
         served = request_class.versions if versions is None else VersionRange.parse(versions)
         ROUTES[request_class.api_key] = Route(
-            request_class, served, handler, abandonable=abandonable, answers_at_length=answers_at_length
+            request_class,
+            served,
+            handler,
+            abandonable=abandonable,
+            answers_at_length=answers_at_length,
+            in_cluster_only=in_cluster_only,
         )
         return handler
 
@@ -112,3 +122,8 @@ def load_handlers() -> dict[int, Route]:
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
     return ROUTES
+
+
+def served_routes(*, is_in_cluster: bool) -> dict[int, Route]:
+    """The routes of a broker that is, or is not, a member of a cluster."""
+    return {key: route for key, route in load_handlers().items() if is_in_cluster or not route.in_cluster_only}

@@ -24,7 +24,7 @@ from compat_tests.differential.conversation import COORDINATOR_IS_COMING, Talk, 
 from hypothesis import strategies as st
 
 import ottla.wire.messages
-from ottla.server.dispatch import load_handlers
+from ottla.server.dispatch import served_routes
 from ottla.wire.compression import Compression, compress
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
@@ -156,7 +156,7 @@ def served() -> list[tuple[type[Message], int]]:
     """Every request that is drawn, in every version."""
     found = [
         (route.request_class, version)
-        for route in load_handlers().values()
+        for route in served_routes(is_in_cluster=False).values()
         for version in range(route.versions.first, newest(route.request_class) + 1)
         if route.name not in LEFT_OUT and release_for(route.request_class, version) == "kafka_4"
     ]

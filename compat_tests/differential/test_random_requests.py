@@ -32,7 +32,7 @@ from compat_tests.differential.random_requests import (
 from compat_tests.differential.scenarios import regressions
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from ottla.server.dispatch import load_handlers
+from ottla.server.dispatch import served_routes
 
 EXAMPLES = 150
 EXAMPLES_OF_A_ROUND = 300
@@ -144,7 +144,7 @@ def test_a_difference_is_shrunk_and_kept(monkeypatch, tmp_path):
 
 def test_every_served_request_is_drawn():
     drawn = {request.__name__.removesuffix("Request") for request, _ in served()}
-    assert drawn | set(LEFT_OUT) == {route.name for route in load_handlers().values()}
+    assert drawn | set(LEFT_OUT) == {route.name for route in served_routes(is_in_cluster=False).values()}
 
 
 def test_every_named_value_is_of_a_field():

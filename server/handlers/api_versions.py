@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from ottla.server.context import RequestContext
-from ottla.server.dispatch import ROUTES, handles
+from ottla.server.dispatch import handles, served_routes
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
@@ -28,14 +28,16 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
     if context.api_version >= 3 and not _is_named_properly(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served_api_versions())
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE, api_keys=served_api_versions(is_in_cluster=context.broker.is_in_cluster)
+    )
 
 
-def served_api_versions() -> list[ApiVersion]:
-    """Every served key with its range, in key order."""
+def served_api_versions(*, is_in_cluster: bool) -> list[ApiVersion]:
+    """Every key that such a broker serves with its range, in key order."""
     return [
         ApiVersion(api_key=key, min_version=route.versions.first, max_version=route.versions.last)
-        for key, route in sorted(ROUTES.items())
+        for key, route in sorted(served_routes(is_in_cluster=is_in_cluster).items())
     ]
 
 

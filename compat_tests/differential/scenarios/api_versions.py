@@ -5,11 +5,11 @@ from typing import Any
 from compat_tests.differential.asking_raw import frame, head, hear, tell
 from compat_tests.differential.conversation import Link, Talk, scenario
 
-from ottla.server.dispatch import load_handlers
+from ottla.server.dispatch import served_routes
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.metadata import MetadataRequest
 
-SERVED = frozenset(load_handlers())
+SERVED = frozenset(served_routes(is_in_cluster=False))
 API_VERSIONS = ApiVersionsRequest.api_key
 
 

@@ -8,7 +8,7 @@ from compat_tests.differential.asking_raw import NO_TAGS, body_of, frame, head, 
 from compat_tests.differential.asking_reading import a_batch, fetch, nowhere, read
 from compat_tests.differential.conversation import Link, Talk, scenario
 
-from ottla.server.dispatch import load_handlers
+from ottla.server.dispatch import served_routes
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -111,7 +111,7 @@ def keys_and_versions_that_are_not_served(talk: Talk) -> None:
     for key in (-1, -32768, *REMOVED_KEYS, 500, 32767):
         for version in (0, 1):
             tell(talk, f"key {key}, v{version}", frame(head(key, version) + bytes(20)), ListOffsetsRequest, 0)
-    for key, route in sorted(load_handlers().items()):
+    for key, route in sorted(served_routes(is_in_cluster=False).items()):
         if key == ApiVersionsRequest.api_key:
             continue  # it answers all versions: scenarios/api_versions.py
         for version in (-1, route.versions.first - 1, route.versions.last + 1, 32767):
