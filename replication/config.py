@@ -42,7 +42,7 @@ def _throttled_replicas(name: str) -> Any:
         return f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
 
     doc = "Replicas whose replication traffic is throttled, as partition:broker pairs or '*'."
-    return setting((), kind=LIST, check=check, doc=doc, effective=False)
+    return setting((), kind=LIST, check=check, doc=doc)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -334,7 +334,7 @@ class ReplicationConfig:
         524_288, minimum=0, dynamic="cluster-wide", doc="Memory for the cleaner's reads and writes.", effective=False
     )
     replica_lag_time_max_ms: int = setting(
-        30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR.", effective=False
+        30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR."
     )
     replica_fetch_max_bytes: int = setting(
         MIB, minimum=0, doc="Bytes a follower asks for per partition.", effective=False
@@ -353,6 +353,40 @@ class ReplicationConfig:
     )
     num_replica_fetchers: int = setting(
         1, minimum=1, dynamic="cluster-wide", doc="Fetchers per source broker.", effective=False
+    )
+    leader_replication_throttled_rate: int = setting(
+        LONG_MAX,
+        kind=LONG,
+        minimum=0,
+        dynamic="cluster-wide",
+        internal=True,
+        doc="Bytes per second that throttled replicas send to their followers.",
+    )
+    follower_replication_throttled_rate: int = setting(
+        LONG_MAX,
+        kind=LONG,
+        minimum=0,
+        dynamic="cluster-wide",
+        internal=True,
+        doc="Bytes per second that throttled replicas fetch from their leaders.",
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
+        LONG_MAX,
+        kind=LONG,
+        minimum=0,
+        dynamic="cluster-wide",
+        internal=True,
+        doc="Bytes per second that replicas move between log directories.",
+    )
+    replication_quota_window_num: int = setting(11, minimum=1, doc="Windows that replication rates are measured over.")
+    replication_quota_window_size_seconds: int = setting(
+        1, minimum=1, doc="Length of a window that replication rates are measured over."
+    )
+    alter_log_dirs_replication_quota_window_num: int = setting(
+        11, minimum=1, doc="Windows that the rate of moves between log directories is measured over."
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = setting(
+        1, minimum=1, doc="Length of a window that the rate of moves between log directories is measured over."
     )
     max_incremental_fetch_session_cache_slots: int = setting(1000, minimum=0, doc="Incremental fetch sessions kept.")
     max_request_partition_size_limit: int = setting(

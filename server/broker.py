@@ -34,6 +34,7 @@ from ottla.replication.controller import Controller
 from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.replication.manager import ReplicaManager
+from ottla.replication.throttle import ReplicationThrottles
 from ottla.server.administration import TopicAdministration, random_topic_id
 from ottla.server.configs import ConfigRepository
 from ottla.server.connection import Calls
@@ -77,6 +78,9 @@ class Broker:
             node_id=config.node_id,
             config=config.replication,
             default_log_config=config.log,
+        )
+        self.throttles = ReplicationThrottles(
+            config.node_id, config=lambda: self.config.replication, log_config=self.configs.log_config
         )
         self.member: ClusterMember | None = None
         self.coordination = EmbeddedCoordination(Path(config.log_dirs[0]))

@@ -21,8 +21,6 @@ DOCUMENTATION = "Accepted for compatibility with Apache Kafka; has no effect her
 _TABLE = """
 add.partitions.to.txn.retry.backoff.max.ms int 100 0..
 add.partitions.to.txn.retry.backoff.ms int 20 1..
-alter.log.dirs.replication.quota.window.num int 11 1..
-alter.log.dirs.replication.quota.window.size.seconds int 1 1..
 auto.leader.rebalance.enable boolean true
 background.threads int 10 1.. cluster-wide
 broker.heartbeat.interval.ms int 2000
@@ -175,8 +173,6 @@ remote.log.storage.manager.impl.prefix string rsm.config.
 replica.selector.class string -
 replica.socket.receive.buffer.bytes int 65536
 replica.socket.timeout.ms int 30000
-replication.quota.window.num int 11 1..
-replication.quota.window.size.seconds int 1 1..
 sasl.client.callback.handler.class class -
 sasl.enabled.mechanisms list GSSAPI per-broker
 sasl.jaas.config password - per-broker
@@ -274,9 +270,6 @@ transaction.two.phase.commit.enable boolean false
 unclean.leader.election.interval.ms long 300000 1.. internal
 unstable.api.versions.enable boolean false internal
 unstable.feature.versions.enable boolean false internal
-follower.replication.throttled.rate long 9223372036854775807 0.. cluster-wide internal
-leader.replication.throttled.rate long 9223372036854775807 0.. cluster-wide internal
-replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. cluster-wide internal
 """
 
 _FORMER = """
