@@ -4,12 +4,14 @@ Values are immutable and replaced as a whole, so that whoever holds one sees a c
 identity whether it is still current. `version` rises with every change.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
 NO_BROKER_EPOCH = -1
+NO_TOPIC_ID = bytes(16)  # of topics that were made before Kafka had ids
+NO_TOPIC_ID = bytes(16)  # of topics that Kafka before 2.8 made, until a newer controller gives them one
 NO_PARTITION_EPOCH = -1  # nobody was ever elected: the partition has no /state node
 
 RECOVERED = 0
@@ -56,6 +58,7 @@ class PartitionState:
 
     While it is being reassigned `replicas` holds those that stay, those that come and those that go (KIP-455).
     `partition_epoch` is the version of its /state node, `controller_epoch` that of the controller that wrote it.
+    `offline_replicas`, whose broker or disk is gone, are known only where a controller told of them.
     """
 
     leader: int
@@ -67,6 +70,7 @@ class PartitionState:
     removing_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = RECOVERED
     controller_epoch: int = 0
+    offline_replicas: tuple[int, ...] = ()
 
     @property
     def is_being_reassigned(self) -> bool:
@@ -104,6 +108,20 @@ class ClusterState:
     topic_by_id: dict[bytes, TopicState] = field(default_factory=dict)
     version: int = 0
     _sorted_names: list[str] | None = None
+    _topic_listeners: dict[object, Callable[[str], None]] = field(default_factory=dict, compare=False, repr=False)
+
+    def on_topic_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Have `listener` called with the name of each topic that is added, replaced or removed, after that has happened.
+
+        Returns the function that ends this.
+        """
+        key = object()
+        self._topic_listeners[key] = listener
+
+        def cancel() -> None:
+            self._topic_listeners.pop(key, None)
+
+        return cancel
 
     def topic(self, name: str) -> TopicState | None:
         return self.topics.get(name)
@@ -118,19 +136,31 @@ class ClusterState:
         if known is None:
             self._sorted_names = None
         elif known.topic_id != topic.topic_id:
-            del self.topic_by_id[known.topic_id]
+            self.topic_by_id.pop(known.topic_id, None)
         self.topics[topic.name] = topic
-        self.topic_by_id[topic.topic_id] = topic
-        self.version += 1
+        if topic.topic_id != NO_TOPIC_ID:
+            self.topic_by_id[topic.topic_id] = topic
+        self._tell(topic.name)
 
     def remove_topic(self, name: str) -> None:
         topic = self.topics.pop(name)
-        del self.topic_by_id[topic.topic_id]
+        self.topic_by_id.pop(topic.topic_id, None)
         self._sorted_names = None
+        self._tell(name)
+
+    def _tell(self, topic: str) -> None:
         self.version += 1
+        for listener in list(self._topic_listeners.values()):
+            listener(topic)
 
     def put_broker(self, broker: BrokerRegistration) -> None:
         self.brokers[broker.node_id] = broker
+        self.version += 1
+
+    def put_brokers(self, brokers: Iterable[BrokerRegistration], *, controller_id: int) -> None:
+        """These are the live brokers, and no others."""
+        self.brokers = {broker.node_id: broker for broker in brokers}
+        self.controller_id = controller_id
         self.version += 1
 
     def topic_names(self) -> list[str]:

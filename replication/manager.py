@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.replication.cluster_state import NO_TOPIC_ID
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import (
     CHECKPOINTS,
@@ -40,6 +41,7 @@ from ottla.replication.directories import (
     OffsetCheckpoints,
     hold_directories,
 )
+from ottla.replication.followers import IsEligible
 from ottla.replication.loading import HostedPartition, LoadPlan, plan_loads
 from ottla.replication.log.cleaner import Cleanable, LogCleaner
 from ottla.replication.log.flush import FlushJob
@@ -53,6 +55,7 @@ from ottla.replication.log.names import (
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.partition import Partition
+from ottla.replication.slices import Slices
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -64,7 +67,6 @@ logger = logging.getLogger("ottla.replication")
 
 RunInThread = Callable[..., Awaitable[Any]]
 
-SLICE_S = 0.002  # how long background work holds the event loop at a time
 CREATIONS_PER_THREAD_CALL = 32
 SYNC_THREADS = 4
 INITIAL_DELAY_S = 30
@@ -77,19 +79,6 @@ def system_clock_ms() -> int:
 
 def _let_others_run() -> None:
     time.sleep(0)  # lets go of the interpreter lock, which a busy thread would keep for milliseconds at a time
-
-
-class Slices:
-    """Lets a long loop give way: `await slices.give_way()` after each piece of work."""
-
-    def __init__(self) -> None:
-        self._until = time.perf_counter() + SLICE_S
-
-    async def give_way(self) -> None:
-        """Let others run if this slice is used up."""
-        if time.perf_counter() >= self._until:
-            await trio.lowlevel.checkpoint()
-            self._until = time.perf_counter() + SLICE_S
 
 
 class ReplicaManager:
@@ -112,6 +101,7 @@ class ReplicaManager:
         self.node_id = node_id
         self.cluster_id: str | None = None
         self.all_directories_failed = trio.Event()
+        self.is_eligible: IsEligible = lambda broker, broker_epoch: True
         self._paths = [os.path.abspath(path) for path in log_dirs]
         self._default_log_config = default_log_config or LogConfig()
         self._storage: Storage = OsStorage() if storage is None else storage
@@ -208,7 +198,7 @@ class ReplicaManager:
 
     def _take_up(self, log: PartitionLog, hosted: HostedPartition) -> None:
         """Let a log be known as a partition."""
-        if log.topic_id is None:
+        if log.topic_id is None and hosted.topic_id != NO_TOPIC_ID:
             log.assign_topic_id(hosted.topic_id)
         checkpoints = self._checkpoints.get(log.log_directory.path)
         key = (log.topic, log.partition)
@@ -219,6 +209,8 @@ class ReplicaManager:
             local_id=self.node_id,
             high_watermark=checkpoints.high_watermarks.get(key, 0) if checkpoints is not None else 0,
             request_flush=self._request_flush,
+            lag_ms=self.config.replica_lag_time_max_ms,
+            is_eligible=self.is_eligible,
         )
         if checkpoints is not None:
             log.first_dirty_offset = checkpoints.first_dirty_offsets.get(key, -1)
@@ -232,6 +224,7 @@ class ReplicaManager:
                 partition_epoch=state.partition_epoch,
                 replicas=state.replicas,
                 isr=state.isr,
+                now_ms=self._clock_ms(),
             )
         else:
             partition.make_follower(
@@ -247,6 +240,13 @@ class ReplicaManager:
         """A partition this broker has a log of."""
         partitions = self._topics.get(topic)
         return None if partitions is None else partitions.get(index)
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Whether a partition is, or may be, on a log directory that has failed."""
+        partition = self.partition(topic, index)
+        if partition is not None:
+            return not partition.log.log_directory.is_online
+        return not all(directory.is_online for directory in self.log_directories)
 
     def partitions_of(self, topic: str) -> list[Partition]:
         """The partitions of one topic that are here."""
@@ -306,7 +306,7 @@ class ReplicaManager:
                     each.topic,
                     each.index,
                     each.config,
-                    topic_id=each.topic_id,
+                    topic_id=None if each.topic_id == NO_TOPIC_ID else each.topic_id,
                     now_ms=self._clock_ms(),
                 )
             )

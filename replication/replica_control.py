@@ -1,0 +1,337 @@
+"""What a controller tells this broker: to lead and follow (LeaderAndIsr), to stop (StopReplica), and what is (UpdateMetadata).
+
+The trio shell between the controller's requests and the replicas. Requests are carried out one after the other, because
+making logs has to be waited for, and an older request must not overtake a newer one.
+
+| the request                                      | answer                                                                  |
+|--------------------------------------------------|-------------------------------------------------------------------------|
+| is for an earlier incarnation of this broker     | STALE_BROKER_EPOCH (77); -1 and newer epochs than ours are taken        |
+| comes from an earlier controller                 | STALE_CONTROLLER_EPOCH (11)                                             |
+| LeaderAndIsr: the log is on a failed directory   | KAFKA_STORAGE_ERROR (56) for that partition                             |
+| ... its topic has another id here                | INCONSISTENT_TOPIC_ID (103)                                             |
+| ... knows an older leader epoch, or no newer one | STALE_CONTROLLER_EPOCH; NONE if it brings the topic's id                |
+| ... this broker is none of the replicas          | UNKNOWN_TOPIC_OR_PARTITION (3)                                          |
+| StopReplica: knows an older leader epoch         | FENCED_LEADER_EPOCH (74); -2 (deletion) and -1 (old brokers) are taken  |
+
+Kafka's classes ReplicaManager (becomeLeaderOrFollower, stopReplicas) and ZkMetadataCache of 3.9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from ottla.replication.cluster_state import (
+    NO_LEADER,
+    NO_PARTITION_EPOCH,
+    BrokerEndpoint,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    TopicState,
+    is_internal_topic,
+)
+from ottla.replication.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from ottla.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from ottla.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+    from ottla.replication.loading import HostedPartition
+    from ottla.replication.manager import ReplicaManager
+    from ottla.replication.partition import Partition
+
+logger = logging.getLogger("ottla.replication.control")
+
+NO_BROKER_EPOCH = -1
+NO_LEADER_EPOCH = -1
+PARTITIONS_PER_TURN = 50
+
+UNKNOWN_STATE = PartitionState(NO_LEADER, -1, (), (), NO_PARTITION_EPOCH)
+"""Of a partition that this broker has a log of, or has heard of indirectly, and that no controller has spoken of yet."""
+
+
+class Fetchers(Protocol):
+    """What fetches from leaders."""
+
+    def follow(self, partition: Partition) -> None: ...
+
+    def forget(self, partition: Partition) -> None: ...
+
+
+class LeadershipListener(Protocol):
+    """Who works on what this broker leads: the coordinators."""
+
+    def on_election(self, partition: Partition) -> None: ...
+
+    def on_resignation(self, topic: str, index: int) -> None: ...
+
+    def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A partition whose log is to be opened or made, before the controller's word is carried out."""
+
+    topic: str
+    index: int
+    topic_id: bytes
+    config: LogConfig
+    state: PartitionState = UNKNOWN_STATE
+
+
+class ReplicaControl:
+    """Carries out the controller's requests; see the module's docstring."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        cluster: ClusterState,
+        fetchers: Fetchers,
+        listener: LeadershipListener,
+        *,
+        topic_config: Callable[[str], LogConfig],
+        broker_epoch: Callable[[], int],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self.controller_epoch = 0
+        self.heard_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
+        self._replicas = replicas
+        self._cluster = cluster
+        self._fetchers = fetchers
+        self._listener = listener
+        self._topic_config = topic_config
+        self._broker_epoch = broker_epoch
+        self._clock_ms = clock_ms
+        self._turn = trio.Lock()
+
+    def _refusal(self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> ErrorCode:
+        """Why a request as a whole is not for this broker or not from its controller."""
+        own = self._broker_epoch()
+        if NO_BROKER_EPOCH < request.broker_epoch < own:
+            logger.warning(
+                "Refused a request of controller %d for broker epoch %d; it is %d now",
+                request.controller_id,
+                request.broker_epoch,
+                own,
+            )
+            return ErrorCode.STALE_BROKER_EPOCH
+        if request.controller_epoch < self.controller_epoch:
+            logger.warning(
+                "Refused a request of controller %d of epoch %d; the epoch is %d now",
+                request.controller_id,
+                request.controller_epoch,
+                self.controller_epoch,
+            )
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = request.controller_epoch
+        self.heard_epoch = max(self.heard_epoch, request.broker_epoch)
+        return ErrorCode.NONE
+
+    # --- lead and follow ----------------------------------------------------------------------------------------------
+
+    async def lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """LeaderAndIsr, v5 and later."""
+        async with self._turn:
+            error = self._refusal(request)
+            if error:
+                return LeaderAndIsrResponse(error_code=error, topics=[])
+            unmade = await self._make_missing_logs(request)
+            topics = []
+            for topic in request.topic_states:
+                errors = []
+                for state in topic.partition_states:
+                    partition = (topic.topic_name, state.partition_index)
+                    code = unmade.get(partition) or self._apply(partition, topic.topic_id, state)
+                    errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
+                    if len(errors) % PARTITIONS_PER_TURN == 0:
+                        await trio.lowlevel.checkpoint()
+                topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+            return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
+
+    async def _make_missing_logs(self, request: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
+        """Make the logs of partitions that are new here; answers those that cannot be had."""
+        unmade: dict[TopicPartition, ErrorCode] = {}
+        missing: list[HostedPartition] = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                name, index = topic.topic_name, state.partition_index
+                if self._replicas.partition(name, index) is not None or self._replicas.node_id not in state.replicas:
+                    continue
+                if self._replicas.is_offline(name, index) and not state.is_new:
+                    unmade[name, index] = ErrorCode.KAFKA_STORAGE_ERROR
+                else:
+                    missing.append(Hosted(name, index, topic.topic_id, self._topic_config(name)))
+        try:
+            await self._replicas.create_partitions(missing)
+        except OSError as error:
+            logger.error("Cannot make the logs of new partitions: %s", error)
+            for each in missing:
+                if self._replicas.partition(each.topic, each.index) is None:
+                    unmade[each.topic, each.index] = ErrorCode.KAFKA_STORAGE_ERROR
+        return unmade
+
+    def _apply(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
+        partition = self._replicas.partition(*name)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition.log.log_directory.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        known_id = partition.topic_id
+        if topic_id != ZERO_UUID and known_id not in (None, topic_id):
+            logger.error("The controller says another id of topic %s than its log has; the log is left alone", name[0])
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        brings_id = known_id is None and topic_id != ZERO_UUID
+        if brings_id:
+            partition.log.assign_topic_id(topic_id)
+        if state.leader_epoch <= partition.leader_epoch:
+            is_same = state.leader_epoch == partition.leader_epoch
+            return ErrorCode.NONE if brings_id and is_same else ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._replicas.node_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if state.leader == self._replicas.node_id:
+            self._lead(partition, state)
+        else:
+            self._follow(partition, state)
+        return ErrorCode.NONE
+
+    def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        self._fetchers.forget(partition)
+        is_new = partition.make_leader(
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            replicas=tuple(state.replicas),
+            isr=tuple(state.isr),
+            now_ms=self._clock_ms(),
+        )
+        if is_new:
+            self._listener.on_election(partition)
+
+    def _follow(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        is_new_epoch = partition.make_follower(
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            replicas=tuple(state.replicas),
+        )
+        if not is_new_epoch:
+            return
+        self._listener.on_resignation(partition.topic, partition.index)
+        if state.leader == NO_LEADER:
+            self._fetchers.forget(partition)
+        else:
+            self._fetchers.follow(partition)
+
+    # --- stop ---------------------------------------------------------------------------------------------------------
+
+    async def stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """StopReplica, v3 and later."""
+        async with self._turn:
+            error = self._refusal(request)
+            if error:
+                return StopReplicaResponse(error_code=error, partition_errors=[])
+            codes: dict[TopicPartition, ErrorCode] = {}
+            deleted: list[TopicPartition] = []
+            for topic in request.topic_states:
+                for state in topic.partition_states:
+                    name = (topic.topic_name, state.partition_index)
+                    codes[name] = self._stop(name, state.leader_epoch)
+                    if state.delete_partition and codes[name] is ErrorCode.NONE:
+                        self._listener.on_resignation(*name)
+                        deleted.append(name)
+            await self._replicas.delete_partitions(deleted)
+            return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=_stop_errors(codes))
+
+    def _stop(self, name: TopicPartition, leader_epoch: int) -> ErrorCode:
+        partition = self._replicas.partition(*name)
+        if partition is None:
+            return ErrorCode.KAFKA_STORAGE_ERROR if self._replicas.is_offline(*name) else ErrorCode.NONE
+        if partition.log.log_directory.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if leader_epoch not in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH) and leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        self._fetchers.forget(partition)
+        partition.notify_watchers()
+        return ErrorCode.NONE
+
+    # --- what is ------------------------------------------------------------------------------------------------------
+
+    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """UpdateMetadata, v7 and later: what this broker tells its clients from now on."""
+        async with self._turn:
+            error = self._refusal(request)
+            if not error:
+                self._cluster.put_brokers(map(_registration, request.live_brokers), controller_id=request.controller_id)
+                deleted: dict[str, bytes] = {}
+                for number, topic in enumerate(request.topic_states, 1):
+                    self._update_topic(topic.topic_name, topic.topic_id, topic.partition_states, deleted)
+                    if number % PARTITIONS_PER_TURN == 0:
+                        await trio.lowlevel.checkpoint()
+                if deleted:
+                    self._listener.on_topics_deleted(deleted)
+            return UpdateMetadataResponse(error_code=error)
+
+    def _update_topic(
+        self, name: str, topic_id: bytes, told: Sequence[UpdateMetadataPartitionState], deleted: dict[str, bytes]
+    ) -> None:
+        known = self._cluster.topics.get(name)
+        if known is not None and topic_id not in (ZERO_UUID, known.topic_id):
+            known = None  # another topic that has the same name
+        states = dict(enumerate(known.partitions)) if known is not None else {}
+        for each in told:
+            if each.leader == LEADER_DURING_DELETE:
+                states.pop(each.partition_index, None)
+            else:
+                states[each.partition_index] = _partition_state(each)
+        if all(state is UNKNOWN_STATE for state in states.values()):
+            if known is not None:
+                self._cluster.remove_topic(name)
+                deleted[name] = known.topic_id
+            return
+        partitions = tuple(states.get(index, UNKNOWN_STATE) for index in range(max(states) + 1))
+        self._cluster.put_topic(TopicState(name, topic_id, partitions, is_internal_topic(name)))
+
+
+def _stop_errors(codes: Mapping[TopicPartition, ErrorCode]) -> list[StopReplicaPartitionError]:
+    return [
+        StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code)
+        for (topic, index), code in codes.items()
+    ]
+
+
+def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
+    endpoints = {
+        each.listener: BrokerEndpoint(broker.id, each.host, each.port, broker.rack) for each in broker.endpoints
+    }
+    protocols = {each.listener: each.security_protocol for each in broker.endpoints}
+    return BrokerRegistration(broker.id, endpoints, broker.rack, security_protocols=protocols)
+
+
+def _partition_state(told: UpdateMetadataPartitionState) -> PartitionState:
+    return PartitionState(
+        leader=told.leader,
+        leader_epoch=told.leader_epoch,
+        replicas=tuple(told.replicas),
+        isr=tuple(told.isr),
+        partition_epoch=told.zk_version,
+        controller_epoch=told.controller_epoch,
+        offline_replicas=tuple(told.offline_replicas),
+    )

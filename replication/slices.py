@@ -1,0 +1,20 @@
+"""Long work on the event loop, done in slices so that requests are served in between."""
+
+import time
+
+import trio
+
+SLICE_S = 0.002  # how long background work holds the event loop at a time
+
+
+class Slices:
+    """Lets a long loop give way: `await slices.give_way()` after each piece of work."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + SLICE_S
+
+    async def give_way(self) -> None:
+        """Let others run if this slice is used up."""
+        if time.perf_counter() >= self._until:
+            await trio.lowlevel.checkpoint()
+            self._until = time.perf_counter() + SLICE_S
