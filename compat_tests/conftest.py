@@ -9,6 +9,7 @@ Apache Kafka before Ottla is blamed:
 A client that is not on this machine is a skip that pytest counts. Under CI=true every skip in this folder is a failure.
 """
 
+import contextlib
 import os
 import re
 import secrets
@@ -17,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,7 @@ IN_CI = os.environ.get("CI") == "true"
 sys.path.insert(0, str(ROOT))  # pytest's importlib mode leaves it off
 from compat_tests.apache.brokers import ApacheKafka, ApacheKafka3, ApacheKafka4, jars
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, RunningBroker, wait_until
+from compat_tests.support.cluster import Cluster
 from compat_tests.support.java_tools import FAST_START, JavaTools
 
 # --- a missing client: skip here, failure in CI -----------------------------------------------------------------------
@@ -115,6 +118,28 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     yield start
     for process in processes:
         process.stop()
+
+
+@pytest.fixture
+def start_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Starts a cluster of the test's own: `start_cluster(3, {"num.partitions": "1"}, zookeepers=3)`.
+
+    Under OTTLA_COMPAT_BROKER=kafka its brokers are Apache Kafka 3.9's, as long as no `kinds` are named.
+    """
+    with contextlib.ExitStack() as running:
+
+        def start(size: int = 3, settings: dict[str, str] | None = None, **options: Any) -> Cluster:
+            kind = ApacheKafka3 if os.environ.get("OTTLA_COMPAT_BROKER") == "kafka" else OttlaProcess
+            kinds = options.pop("kinds", [kind] * size)
+            return running.enter_context(Cluster(_new_folder(tmp_path, "cluster"), kinds, settings, **options))
+
+        yield start
+
+
+def _new_folder(parent: Path, kind: str) -> Path:
+    folder = parent / f"{kind}-{sum(1 for _ in parent.glob(f'{kind}-*'))}"
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture(scope="session")

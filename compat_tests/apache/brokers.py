@@ -96,7 +96,7 @@ class ApacheKafka(BrokerProcess):
 
     def command(self) -> list[str]:
         self.port = self.port or free_port()
-        listener = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.data_dir)}
+        listener = {"listeners": f"PLAINTEXT://{self.host}:{self.port}", "log.dirs": str(self.data_dir)}
         config = self.directory / "server.properties"
         write_properties(config, ALONE | listener | self.properties(listener["listeners"]) | self.settings)
         self.prepare(config)
@@ -194,25 +194,30 @@ class ZooKeeper:
         self.java = java
         self.settings = settings or {}
         self.options = options
-        self.port = 0
+        self.host, self.port = "127.0.0.1", 0
+        self.inside: list[str] = []
+        """A prefix for the command, as BrokerProcess has it."""
+
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def start(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            return
+        if self.process is None or self.process.poll() is not None:
+            self.launch()
+        wait_until(lambda: accepts_connections(self.host, self.port), "ZooKeeper listens")
+
+    def launch(self) -> None:
         self.port = self.port or free_port()
         properties = {"dataDir": str(self.directory / "data"), "clientPort": str(self.port)}
-        properties |= {"clientPortAddress": "127.0.0.1", "admin.enableServer": "false", "tickTime": "500"}
+        properties |= {"clientPortAddress": self.host, "admin.enableServer": "false", "tickTime": "500"}
         config = write_properties(self.directory / "zookeeper.properties", properties | self.settings)
         java = self.java("-Xmx128m", "-Xms32m", *self.options)
-        command = [*java, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
+        command = [*self.inside, *java, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
         with (self.directory / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        wait_until(lambda: accepts_connections("127.0.0.1", self.port), "ZooKeeper listens")
 
     def stop(self) -> None:
         if self.process is not None:

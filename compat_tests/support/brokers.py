@@ -36,7 +36,11 @@ class BrokerProcess:
         self.log_path = directory / "log.txt"
         self.settings = SETTINGS | settings
         self.host, self.port = "127.0.0.1", 0
+        self.inside: list[str] = []
+        """A prefix for the command, which puts the process somewhere: `nsenter ...`. It must not fork."""
+
         self.process: subprocess.Popen[bytes] | None = None
+        self._already_logged = 0
 
     @property
     def bootstrap(self) -> str:
@@ -60,14 +64,23 @@ class BrokerProcess:
         raise NotImplementedError
 
     def start(self) -> "BrokerProcess":
-        already_logged = self.log_path.stat().st_size if self.log_path.exists() else 0
-        command = self.command()
+        self.launch()
+        return self.wait_until_serving()
+
+    def launch(self) -> None:
+        """The first half of `start`: several brokers can start at a time."""
+        self._already_logged = self.log_path.stat().st_size if self.log_path.exists() else 0
+        command = [*self.inside, *self.command()]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
             )
+
+    def wait_until_serving(self) -> "BrokerProcess":
         found = wait_until(
-            lambda: self.address(self.log[already_logged:]) or self.died(), "the broker listens", self.start_timeout_s
+            lambda: self.address(self.log[self._already_logged :]) or self.died(),
+            "the broker listens",
+            self.start_timeout_s,
         )
         assert isinstance(found, tuple), f"the broker ended with status {self.process.returncode}:\n{self.log}"
         self.host, self.port = found
@@ -83,9 +96,15 @@ class BrokerProcess:
 
     def stop(self) -> None:
         """SIGTERM, which has to end in a clean exit and an unexcited log."""
-        if self.process is None or self.died():
-            return
+        if self.process is not None and not self.died():
+            self.terminate()
+            self.wait_for_clean_end()
+
+    def terminate(self) -> None:
+        """The first half of `stop`: several brokers can stop at a time."""
         self.process.send_signal(signal.SIGTERM)
+
+    def wait_for_clean_end(self) -> None:
         try:
             status = self.process.wait(timeout=20)
         except subprocess.TimeoutExpired:
@@ -94,6 +113,13 @@ class BrokerProcess:
         assert status == self.clean_exit_status, f"exit status {status} after SIGTERM:\n{self.log[-4000:]}"
         assert "Traceback" not in self.log, f"the broker logged a traceback:\n{self.log[-8000:]}"
 
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nobody answers, until `resume`."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def restart(self) -> None:
         """The same data directory and the same port again, after stop() or kill()."""
         self.start()
@@ -101,7 +127,7 @@ class BrokerProcess:
 
 class OttlaProcess(BrokerProcess):
     def command(self) -> list[str]:
-        overrides = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.data_dir)} | self.settings
+        overrides = {"listeners": f"PLAINTEXT://{self.host}:{self.port}", "log.dirs": str(self.data_dir)} | self.settings
         pairs = [("--override", f"{name}={value}") for name, value in overrides.items()]
         return [sys.executable, "-m", "ottla", "start", *itertools.chain.from_iterable(pairs)]
 

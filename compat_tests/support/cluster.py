@@ -1,0 +1,181 @@
+"""A cluster for tests: one ZooKeeper or an ensemble, and brokers that are Ottla, Apache Kafka 3.9, or some of each.
+
+    with Cluster(tmp_path, [OttlaProcess] * 3) as cluster:
+        Producer({"bootstrap.servers": cluster.bootstrap})
+        cluster.brokers[1].kill()
+        cluster.brokers[1].restart()
+        cluster.wait_until_whole()
+
+A broker's number in `brokers` is its id. Every broker keeps its address and its data over restarts.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from compat_tests.apache.brokers import ApacheKafka3
+from compat_tests.support.brokers import BrokerProcess, OttlaProcess, free_port, wait_until
+from compat_tests.support.raw import Peer, message_class
+from compat_tests.support.zookeepers import Ensemble
+
+SMALL_HEAP = ("-Xmx256m", "-Xms128m")
+SHOWN_OF_A_LOG = 4000
+
+
+def settings_of(size: int) -> dict[str, str]:
+    """What a cluster of so many brokers should have that are to be watched by tests: short waits, and copies of all."""
+    copies = str(min(3, size))
+    return {
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": str(min(2, size)),
+        "transaction.state.log.num.partitions": "4",
+        "zookeeper.session.timeout.ms": "3000",
+        "zookeeper.connection.timeout.ms": "15000",
+        "controlled.shutdown.max.retries": "3",
+        "controlled.shutdown.retry.backoff.ms": "200",
+        "auto.leader.rebalance.enable": "false",
+    }
+
+
+class Cluster:
+    def __init__(
+        self,
+        directory: Path,
+        kinds: Sequence[type[BrokerProcess]] = (OttlaProcess,) * 3,
+        settings: dict[str, str] | None = None,
+        *,
+        zookeepers: int = 1,
+        chroot: str = "",
+        each: Sequence[dict[str, str]] = (),
+    ) -> None:
+        """`settings` are for all brokers, `each` for one each, by Apache Kafka's names."""
+        directory.mkdir(exist_ok=True)
+        self.directory = directory
+        self.zookeeper = Ensemble(directory / "zookeeper", zookeepers)
+        self.settings = settings_of(len(kinds)) | (settings or {})
+        self.settings["zookeeper.connect"] = self.zookeeper.address + chroot
+        self.brokers = [self._broker(kind, number, each[number] if each else {}) for number, kind in enumerate(kinds)]
+
+    def _broker(self, kind: type[BrokerProcess], number: int, more: dict[str, str]) -> BrokerProcess:
+        directory = self.directory / f"broker-{number}"
+        directory.mkdir(exist_ok=True)
+        options: dict[str, Any] = {"heap": SMALL_HEAP} if issubclass(kind, ApacheKafka3) else {}
+        broker = kind(directory, self.settings | {"node.id": str(number)} | more, **options)
+        broker.port = free_port()
+        return broker
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        """Stops what still runs; after a failure with SIGKILL, so that the first failure is the one that is told."""
+        if failure is None:
+            self.stop()
+        else:
+            print(self.logs())
+            self.kill()
+
+    # --- all of them --------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        self.zookeeper.start()
+        self.start_brokers(self.brokers)
+        return self
+
+    def start_brokers(self, brokers: Sequence[BrokerProcess]) -> None:
+        """At the same time; returns when the cluster is whole."""
+        for broker in brokers:
+            broker.launch()
+        for broker in brokers:
+            broker.wait_until_serving()
+        self.wait_until_whole()
+
+    def stop(self) -> None:
+        """SIGTERM to all brokers at the same time; all have to end cleanly. Then ZooKeeper goes."""
+        running = self.running
+        try:
+            for broker in running:
+                broker.terminate()
+            for broker in running:
+                broker.wait_for_clean_end()
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL for all, also for those that are paused."""
+        for broker in self.running:
+            broker.kill()
+        self.zookeeper.stop()
+
+    @property
+    def running(self) -> list[BrokerProcess]:
+        return [broker for broker in self.brokers if broker.process is not None and not broker.died()]
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port,host:port,... of all brokers, whether they run or not."""
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    def logs(self) -> str:
+        """The end of each broker's log, for a failure's message."""
+        return "\n".join(
+            f"--- broker {number}, {broker.log_path}\n{broker.log[-SHOWN_OF_A_LOG:]}"
+            for number, broker in enumerate(self.brokers)
+            if broker.log_path.exists()
+        )
+
+    # --- what they say ------------------------------------------------------------------------------------------------
+
+    def wait_until_whole(self, timeout_s: float = 60) -> None:
+        """Until every running broker knows all running brokers and names the same of them as controller."""
+        try:
+            wait_until(self._is_whole, "all brokers are registered and know a controller", timeout_s)
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}\n{self.logs()}") from None
+
+    def _is_whole(self) -> bool:
+        expected = {number for number, broker in enumerate(self.brokers) if broker in self.running}
+        told = [self.metadata(broker) for broker in self.running]
+        if any(answer is None for answer in told):
+            return False
+        controllers = {answer.controller_id for answer in told}
+        known = [{each.node_id for each in answer.brokers} for answer in told]
+        return all(ids == expected for ids in known) and len(controllers) == 1 and controllers <= expected
+
+    def metadata(self, broker: BrokerProcess, *topics: str) -> Any | None:
+        """A broker's own view: `brokers`, `controller_id` and `topics`; None if it does not answer."""
+        asked = [message_class("MetadataRequest").MetadataRequestTopic(version=9, name=topic) for topic in topics]
+        with contextlib.suppress(AssertionError, OSError), Peer((broker.host, broker.port), timeout_s=5) as peer:
+            return peer.call("Metadata", 9, topics=asked)
+        return None
+
+    def anyones_metadata(self, *topics: str) -> Any:
+        """Of the first broker that answers."""
+        return wait_until(
+            lambda: next(filter(None, (self.metadata(broker, *topics) for broker in self.running)), None),
+            "a broker answers",
+        )
+
+    def controller(self) -> BrokerProcess:
+        found = wait_until(lambda: self.anyones_metadata().controller_id + 1, "there is a controller", 60)
+        return self.brokers[found - 1]
+
+    def partitions(self, topic: str) -> dict[int, Any]:
+        """By index: `leader_id`, `leader_epoch`, `replica_nodes`, `isr_nodes`, as the first broker that answers has them."""
+        [found] = self.anyones_metadata(topic).topics
+        return {each.partition_index: each for each in found.partitions}
+
+    def leader(self, topic: str, partition: int = 0) -> BrokerProcess:
+        """As soon as there is one."""
+        found = wait_until(lambda: self._leader_id(topic, partition) + 1, f"{topic}-{partition} has a leader", 60)
+        return self.brokers[found - 1]
+
+    def _leader_id(self, topic: str, partition: int) -> int:
+        found = self.partitions(topic).get(partition)
+        return -1 if found is None else found.leader_id

@@ -1,0 +1,78 @@
+"""Several Apache ZooKeepers that elect a leader, or a single one that leads itself."""
+
+import contextlib
+import signal
+import socket
+from pathlib import Path
+
+from compat_tests.apache.brokers import ZooKeeper, jars, small_java
+from compat_tests.support.brokers import free_port, wait_until
+
+# Milliseconds of a tick and numbers of ticks: a leader that is dead or stopped is missed after two seconds. Sessions
+# may be as short as 1 s.
+TICKS = {"tickTime": "200", "initLimit": "50", "syncLimit": "10", "minSessionTimeout": "1000"}
+SETTINGS = TICKS | {"4lw.commands.whitelist": "srvr", "maxClientCnxns": "0", "forceSync": "no"}
+
+
+class Ensemble:
+    """Every server's data outlives any number of stops."""
+
+    def __init__(
+        self, directory: Path, size: int = 1, settings: dict[str, str] | None = None, host: str = "127.0.0.1"
+    ) -> None:
+        """`host` is where clients come to; among themselves the servers talk on 127.0.0.1."""
+        jars("kafka_3")
+        directory.mkdir(exist_ok=True)
+        quorum = {f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}" for number in range(size)}
+        chosen = SETTINGS | (quorum if size > 1 else {}) | (settings or {})
+        self.servers = [ZooKeeper(directory / str(number), small_java, chosen) for number in range(size)]
+        for number, server in enumerate(self.servers):
+            (server.directory / "data").mkdir()
+            (server.directory / "data" / "myid").write_text(str(number))
+            server.host, server.port = host, free_port()
+
+    @property
+    def address(self) -> str:
+        """For zookeeper.connect."""
+        return ",".join(server.address for server in self.servers)
+
+    def start(self) -> None:
+        for server in self.servers:
+            if server.process is None or server.process.poll() is not None:
+                server.launch()
+        wait_until(lambda: sorted(map(role, self.servers)) == self._roles(), "the ZooKeepers have a leader", 60)
+
+    def _roles(self) -> list[str]:
+        return ["standalone"] if len(self.servers) == 1 else ["follower"] * (len(self.servers) - 1) + ["leader"]
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+    def leader(self) -> ZooKeeper:
+        """The one that leads, as soon as there is one."""
+        return wait_until(
+            lambda: next((each for each in self.servers if role(each) in ("leader", "standalone")), None),
+            "the ZooKeepers have a leader",
+            60,
+        )
+
+    def pause(self) -> None:
+        for server in self.servers:
+            server.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        for server in self.servers:
+            server.process.send_signal(signal.SIGCONT)
+
+
+def role(server: ZooKeeper) -> str:
+    """What a server says that it is: leader, follower, standalone; nothing if it does not serve."""
+    if server.process is None or server.process.poll() is not None:
+        return ""
+    answer = b""
+    with contextlib.suppress(OSError), socket.create_connection((server.host, server.port), timeout=1) as sock:
+        sock.sendall(b"srvr")
+        while chunk := sock.recv(4096):
+            answer += chunk
+    return answer.partition(b"Mode: ")[2].split(b"\n")[0].decode()
