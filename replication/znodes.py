@@ -6,10 +6,13 @@ tree. Decoders accept what Kafka's own older versions wrote; anything else is `M
 
 import base64
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
+
+from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -20,9 +23,17 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
 DELETED_TOPICS = "/admin/delete_topics"
+REASSIGNMENTS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
 DEFAULT_ENTITY = "<default>"
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+_LOG_DIR_FAILURE = 1
 
 PERSISTENT_PATHS = (
     "/cluster",
@@ -105,6 +116,10 @@ def broker_config_path(broker: int | None) -> str:
     return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if broker is None else broker}"
 
 
+def broker_path(broker: int) -> str:
+    return f"{BROKER_IDS}/{broker}"
+
+
 def entity_name(path_element: str) -> str:
     """The name that a child of /config/<type> stands for."""
     return path_element if path_element == DEFAULT_ENTITY else unquote(path_element)
@@ -180,6 +195,126 @@ def decode_state(data: bytes) -> LeaderAndIsr:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedNode(f"not a partition's state: {error!r}") from None
+
+
+def encode_controller(broker: int, timestamp_ms: int) -> bytes:
+    return _encode({"version": 2, "brokerid": broker, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    """The id of the broker that is the controller."""
+    try:
+        return int(_decode(data)["brokerid"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a controller: {error!r}") from None
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError:
+        raise MalformedNode(f"{data!r} is not a controller epoch") from None
+
+
+def encode_broker(broker: BrokerRegistration, timestamp_ms: int) -> bytes:
+    """/brokers/ids/<id>, version 5. Host and port are those of a PLAINTEXT listener, for old clients."""
+    names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
+    protocols = {name: names[broker.security_protocols.get(name, 0)] for name in broker.endpoints}
+    plain = next((each for name, each in broker.endpoints.items() if protocols[name] == "PLAINTEXT"), None)
+    node: dict[str, Any] = {
+        "version": 5,
+        "host": None if plain is None else plain.host,
+        "port": -1 if plain is None else plain.port,
+        "jmx_port": -1,
+        "timestamp": str(timestamp_ms),
+        "endpoints": [f"{name}://{_bracketed(each.host)}:{each.port}" for name, each in broker.endpoints.items()],
+        "listener_security_protocol_map": protocols,
+        "features": {},
+    }
+    if broker.rack is not None:
+        node["rack"] = broker.rack
+    return _encode(node)
+
+
+def decode_broker(node_id: int, data: bytes, epoch: int) -> BrokerRegistration:
+    """What a broker says of itself, as Kafka has written it since 0.8 (versions 1 to 5)."""
+    node = _decode(data)
+    try:
+        if node["version"] < 2:
+            listeners = [f"PLAINTEXT://{_bracketed(node['host'])}:{node['port']}"]
+        else:
+            listeners = [each.strip() for text in node["endpoints"] for each in text.split(",")]
+        protocols = node.get("listener_security_protocol_map")
+        rack = node.get("rack")
+        endpoints: dict[str, BrokerEndpoint] = {}
+        security: dict[str, int] = {}
+        for text in listeners:
+            name, host, port = _endpoint(text)
+            endpoints[name] = BrokerEndpoint(node_id, host, port, rack)
+            security[name] = SECURITY_PROTOCOLS[name if protocols is None else protocols[name]]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise MalformedNode(f"not a broker's registration: {error!r}") from None
+    return BrokerRegistration(node_id, endpoints, rack, epoch, security)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _endpoint(text: str) -> tuple[str, str, int]:
+    matched = _ENDPOINT.fullmatch(text)
+    if matched is None:
+        raise ValueError(f"{text!r} is not an endpoint")
+    name, host, port = matched.groups()
+    return name.upper(), host, int(port)
+
+
+def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
+    return _encode({"version": 1, "partitions": [{"topic": topic, "partition": index} for topic, index in partitions]})
+
+
+def decode_partitions(data: bytes) -> list[tuple[str, int]]:
+    """Whose preferred leaders shall be elected, or whose in-sync replicas have changed."""
+    try:
+        return [(str(each["topic"]), int(each["partition"])) for each in _decode(data)["partitions"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a list of partitions: {error!r}") from None
+
+
+def encode_reassignments(targets: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+    partitions = [
+        {"topic": topic, "partition": index, "replicas": list(replicas)} for (topic, index), replicas in targets.items()
+    ]
+    return _encode({"version": 1, "partitions": partitions})
+
+
+def decode_reassignments(data: bytes) -> dict[tuple[str, int], list[int]]:
+    try:
+        return {
+            (str(each["topic"]), int(each["partition"])): [int(replica) for replica in each["replicas"]]
+            for each in _decode(data)["partitions"]
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a reassignment: {error!r}") from None
+
+
+def encode_log_dir_failure(broker: int) -> bytes:
+    return _encode({"version": 1, "broker": broker, "event": _LOG_DIR_FAILURE})
+
+
+def decode_log_dir_failure(data: bytes) -> int:
+    """The broker that lost a log directory."""
+    node = _decode(data)
+    try:
+        if node["event"] == _LOG_DIR_FAILURE:
+            return int(node["broker"])
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise MalformedNode("not the failure of a log directory")
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:

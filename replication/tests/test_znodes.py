@@ -1,6 +1,9 @@
+import json
+
 import pytest
 
 from ottla.replication import znodes
+from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.znodes import LeaderAndIsr, MalformedNode, TopicAssignment
 
 
@@ -57,3 +60,81 @@ def test_uuids_are_22_characters() -> None:
     for text in ("", "AAAA", "*" * 22):
         with pytest.raises(MalformedNode):
             znodes.decode_uuid(text)
+
+
+def test_a_brokers_registration_is_kafkas() -> None:
+    data = (
+        b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","INTERNAL":"SASL_SSL"},'
+        b'"endpoints":["PLAINTEXT://host1:9092","INTERNAL://[::1]:9093"],"jmx_port":-1,"port":9092,"host":"host1",'
+        b'"version":5,"timestamp":"1700000000000","rack":"a"}'
+    )
+    broker = znodes.decode_broker(1, data, 77)
+    assert broker.epoch == 77
+    assert broker.rack == "a"
+    assert broker.endpoints["INTERNAL"] == BrokerEndpoint(1, "::1", 9093, "a")
+    assert broker.security_protocols == {"PLAINTEXT": 0, "INTERNAL": 3}
+    assert json.loads(znodes.encode_broker(broker, 1700000000000)) == json.loads(data)
+
+
+def test_a_broker_without_a_plaintext_listener_has_no_host_for_old_clients() -> None:
+    broker = BrokerRegistration(1, {"TLS": BrokerEndpoint(1, "h", 1)}, None, 5, {"TLS": 1})
+    node = json.loads(znodes.encode_broker(broker, 0))
+    assert (node["host"], node["port"], "rack" in node) == (None, -1, False)
+    assert znodes.decode_broker(1, znodes.encode_broker(broker, 0), 5) == broker
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"2"}',
+        b'{"version":2,"host":"h","port":9092,"jmx_port":9999,"timestamp":"2","endpoints":["PLAINTEXT://h:9092"]}',
+        (
+            b'{"version":4,"host":"h","port":9092,"jmx_port":9999,"timestamp":"2","endpoints":["PLAINTEXT://h:9092"],'
+            b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"rack":null}'
+        ),
+    ],
+)
+def test_what_older_brokers_registered_is_understood(data: bytes) -> None:
+    broker = znodes.decode_broker(3, data, 9)
+    assert broker == BrokerRegistration(3, {"PLAINTEXT": BrokerEndpoint(3, "h", 9092)}, None, 9, {"PLAINTEXT": 0})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b'{"version":2,"endpoints":["h:1"]}', b'{"version":2,"endpoints":["X://h:1"]}', b'{"version":2}'],
+)
+def test_other_registrations_are_refused(data: bytes) -> None:
+    with pytest.raises(MalformedNode):
+        znodes.decode_broker(1, data, 1)
+
+
+def test_the_controllers_nodes_are_kafkas() -> None:
+    data = znodes.encode_controller(3, 17)
+    assert json.loads(data) == {"version": 2, "brokerid": 3, "timestamp": "17", "kraftControllerEpoch": -1}
+    assert znodes.decode_controller(data) == 3
+    assert znodes.decode_controller(b'{"version":1,"brokerid":4,"timestamp":"1"}') == 4
+    assert znodes.encode_controller_epoch(12) == b"12"
+    assert znodes.decode_controller_epoch(b"12") == 12
+    for decode in (znodes.decode_controller, znodes.decode_controller_epoch):
+        with pytest.raises(MalformedNode):
+            decode(b"{}")
+
+
+def test_orders_to_the_controller_are_kafkas() -> None:
+    partitions = [("t", 0), ("u", 3)]
+    data = znodes.encode_partitions(partitions)
+    assert json.loads(data) == {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": 0}, {"topic": "u", "partition": 3}],
+    }
+    assert znodes.decode_partitions(data) == partitions
+    targets = {("t", 0): [1, 2]}
+    data = znodes.encode_reassignments(targets)
+    assert json.loads(data) == {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}
+    assert znodes.decode_reassignments(data) == targets
+    data = znodes.encode_log_dir_failure(3)
+    assert json.loads(data) == {"version": 1, "broker": 3, "event": 1}
+    assert znodes.decode_log_dir_failure(data) == 3
+    for decode in (znodes.decode_partitions, znodes.decode_reassignments, znodes.decode_log_dir_failure):
+        with pytest.raises(MalformedNode):
+            decode(b'{"partitions":[1],"event":2,"broker":1}')
