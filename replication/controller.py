@@ -25,7 +25,7 @@ from ottla.replication.cluster_state import (
     is_internal_topic,
     topic_name_problem,
 )
-from ottla.replication.coordination import Check, Create, Delete, Operation, SetData
+from ottla.replication.coordination import ANY_VERSION, Check, Create, Delete, Operation, SetData
 from ottla.replication.znodes import LeaderAndIsr, TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -79,6 +79,7 @@ class Controller:
         self._colliding: dict[str, set[str]] = {}
         for name in cluster.topics:
             self._note_name(name)
+        cluster.on_topic_change(self._on_topic_change)
 
     # ------------------------------------------------------------------ creation
 
@@ -121,13 +122,14 @@ class Controller:
         )
         return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
 
-    def plan_partitions(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None) -> TopicPlan:
-        """More partitions for a topic."""
-        topic = self.cluster.topics.get(name)
+    def plan_partitions(
+        self, topic: TopicState | None, count: int, assignments: Sequence[Sequence[int]] | None = None
+    ) -> TopicPlan:
+        """More partitions for a topic; None is one that does not exist."""
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
-        _check_increase(name, present, count)
+        _check_increase(topic.name, present, count)
         if assignments is not None and len(assignments) != count - present:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -256,20 +258,17 @@ class Controller:
             self.cluster.put_topic(plan.after)
         else:
             self.cluster.remove_topic(plan.name)
-            self._forget_name(plan.name)
 
     def abandon(self, plan: TopicPlan) -> None:
-        """The plan's writes did not happen."""
+        """The plan's writes did not happen, or the cluster hears of them in another way."""
         del self._planned[plan.name]
-        if plan.before is None:
-            self._forget_name(plan.name)
+        self._on_topic_change(plan.name)
 
     # ------------------------------------------------------------------ start
 
     def adopt(self, topic: TopicState) -> None:
         """Take a topic over from the coordination tree."""
         self.cluster.put_topic(topic)
-        self._note_name(topic.name)
 
     def elect(self, assignment: Sequence[int], known: LeaderAndIsr | None, partition_epoch: int) -> PartitionState:
         """The state of a partition when this controller takes over: a new epoch of a live leader, or none.
@@ -301,15 +300,25 @@ class Controller:
         if plan.after is None:
             assert plan.before is not None
             return self._deletion(plan.name, len(plan.before.partitions))
-        first: list[Operation] = [self._fence()]
-        data = znodes.encode_topic(_assignment(plan.after))
+        first = self.creation(plan) if plan.before is None else self.extension(plan)
         if plan.before is None:
-            first.append(Create(znodes.topic_config_path(plan.name), znodes.encode_config(plan.configs or {})))
-            first.append(Create(znodes.topic_path(plan.name), data))
             first.append(Create(znodes.partitions_path(plan.name)))
-        else:
-            first.append(SetData(znodes.topic_path(plan.name), data))
         return self._with_states(first, plan.after, plan.first_new)
+
+    def creation(self, plan: TopicPlan) -> list[Operation]:
+        """The writes by which a topic begins to exist, before anybody was elected."""
+        assert plan.after is not None
+        return [
+            self._fence(),
+            Create(znodes.topic_config_path(plan.name), znodes.encode_config(plan.configs or {})),
+            Create(znodes.topic_path(plan.name), znodes.encode_topic(_assignment(plan.after))),
+        ]
+
+    def extension(self, plan: TopicPlan, version: int = ANY_VERSION) -> list[Operation]:
+        """The writes by which a topic gets more partitions, if its node still has this version."""
+        assert plan.after is not None
+        data = znodes.encode_topic(_assignment(plan.after))
+        return [self._fence(), SetData(znodes.topic_path(plan.name), data, version)]
 
     def _with_states(self, first: list[Operation], topic: TopicState, start: int) -> Iterator[list[Operation]]:
         """`first` and the nodes of the partitions from `start` on, as many in each multi as it may hold."""
@@ -344,6 +353,12 @@ class Controller:
         return znodes.encode_state(LeaderAndIsr(state.leader, state.leader_epoch, list(state.isr), self.epoch))
 
     # ------------------------------------------------------------------ names
+
+    def _on_topic_change(self, name: str) -> None:
+        if name in self.cluster.topics or name in self._planned:
+            self._note_name(name)
+        else:
+            self._forget_name(name)
 
     def _note_name(self, name: str) -> None:
         if "." in name or "_" in name:

@@ -10,7 +10,9 @@ Changes of one topic take turns; changes of different topics run side by side an
 from __future__ import annotations
 
 import logging
+import math
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -59,14 +61,18 @@ class HostedPartition:
     config: LogConfig
 
 
-class PartitionHost(Protocol):
+class TopicConfigTaker(Protocol):
+    """Whoever has to know when the settings of a topic change."""
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None: ...
+
+
+class PartitionHost(TopicConfigTaker, Protocol):
     """What keeps partitions on disk; the replica manager."""
 
     async def create_partitions(self, partitions: Sequence[HostedPartition]) -> None: ...
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None: ...
-
-    def update_topic_config(self, topic: str, config: LogConfig) -> None: ...
 
 
 def random_topic_id() -> bytes:
@@ -76,8 +82,232 @@ def random_topic_id() -> bytes:
     return topic_id
 
 
-class TopicAdministration:
-    """Creates, changes and deletes topics, and changes settings of topics and of this broker."""
+class OutdatedSettings(KafkaError):
+    """Somebody else has changed the same settings in between."""
+
+
+class Administration(ABC):
+    """What handlers call, and what a broker that is alone and a member of a cluster have in common.
+
+    `timeout_s` is how long to wait until a change that was made shows; REQUEST_TIMED_OUT says that it does not yet.
+    """
+
+    def __init__(
+        self,
+        *,
+        coordination: Coordination,
+        controller: Controller,
+        configs: ConfigRepository,
+        partitions: TopicConfigTaker,
+        make_topic_id: Callable[[], bytes],
+        replicas_max: int | None,
+    ) -> None:
+        self.controller = controller
+        self.configs = configs
+        self._cluster = controller.cluster
+        self._coordination = coordination
+        self._config_taker = partitions
+        self._make_topic_id = make_topic_id
+        self._replicas_max = replicas_max
+        self._node_id = configs.started_with.node_id
+        self._turns: dict[str, trio.Lock] = {}
+        self._wanted: dict[str, None] = {}
+        self._in_creation: set[str] = set()
+        self._wakeup = trio.Event()
+
+    @property
+    @abstractmethod
+    def is_controller(self) -> bool:
+        """Whether topics can be created, extended and deleted here."""
+
+    # ------------------------------------------------------------------ topics
+
+    @abstractmethod
+    async def create_topics(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        is_internal: bool = False,
+        timeout_s: float = math.inf,
+    ) -> list[Outcome]:
+        """Create what can be created; the outcome of each topic is its plan or the error that kept it from being."""
+
+    @abstractmethod
+    async def create_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+        timeout_s: float = math.inf,
+    ) -> None:
+        """Raise a topic's number of partitions to `count`."""
+
+    @abstractmethod
+    async def delete_topics(self, names: Sequence[str], *, timeout_s: float = math.inf) -> list[KafkaError | None]:
+        """Delete topics; None for each that is gone now."""
+
+    def _planned(self, topic: NewTopic, is_internal: bool) -> Outcome:
+        try:
+            self.controller.check_name(topic.name)
+            if not is_internal:
+                check_topic(self.configs, topic.configs or {})
+            return self.controller.plan_creation(topic, self._make_topic_id())
+        except KafkaError as error:
+            return error
+
+    @asynccontextmanager
+    async def _turn_of(self, names: Iterable[str]) -> AsyncIterator[None]:
+        """Hold the turn of each name; taken in order, so that two requests cannot wait for each other."""
+        taken: list[tuple[str, trio.Lock]] = []
+        try:
+            for name in sorted(set(names)):
+                turn = self._turns.setdefault(name, trio.Lock())
+                await turn.acquire()
+                taken.append((name, turn))
+            yield
+        finally:
+            for name, turn in taken:
+                turn.release()
+                if not turn.locked():
+                    del self._turns[name]
+
+    # ------------------------------------------------------------------ writes
+
+    async def _write_all(self, plans: Sequence[TopicPlan], outcomes: list[Outcome]) -> None:
+        """Write plans side by side; a plan that cannot be written is replaced by its error in `outcomes`."""
+        for start in range(0, len(plans), TOPICS_PER_TURN):
+            async with trio.open_nursery() as nursery:
+                for plan in plans[start : start + TOPICS_PER_TURN]:
+                    nursery.start_soon(self._write, plan, outcomes)
+
+    async def _write(self, plan: TopicPlan, outcomes: list[Outcome]) -> None:
+        try:
+            await self._write_plan(plan)
+        except CoordinationError as error:
+            logger.error("the change of topic %s cannot be written: %r", plan.name, error)
+            self.controller.abandon(plan)
+            outcomes[outcomes.index(plan)] = as_kafka_error(error)
+
+    @abstractmethod
+    async def _write_plan(self, plan: TopicPlan) -> None:
+        """Put a plan into the coordination tree."""
+
+    # ------------------------------------------------------------------ settings
+
+    async def alter_topic(self, name: str, change: Change, *, validate_only: bool = False) -> None:
+        """Change a topic's settings."""
+        async with self._turn_of([name]):
+            known = self.configs.topic_overrides(name)
+            texts = change(known.texts)
+            check_topic(self.configs, texts)
+            if name not in self._cluster.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            if validate_only or texts == known.texts:
+                return
+            self.apply_topic(name, await self._write_settings(znodes.topic_config_path(name), known, texts))
+
+    async def alter_broker(self, change: Change, *, for_all: bool, validate_only: bool = False) -> None:
+        """Change settings of this broker, or those of all brokers."""
+        path = znodes.broker_config_path(None if for_all else self._node_id)
+        async with self._turn_of([path]):
+            known = self.configs.broker_overrides(for_all=for_all)
+            texts = change(known.texts)
+            check_broker(self.configs, texts, for_all=for_all)
+            if validate_only or texts == known.texts:
+                return
+            await self.apply_broker(await self._write_settings(path, known, texts), for_all=for_all)
+
+    async def _write_settings(self, path: str, known: Overrides, texts: Texts) -> Overrides:
+        data = znodes.encode_config(texts)
+        write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
+        try:
+            await self._coordination.multi([write, *self._notice_of_settings(path)])
+        except CoordinationError as error:
+            if error.path == path and isinstance(error, (NodeExists, NoNode, BadVersion)):
+                raise OutdatedSettings(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+            logger.error("the settings in %s cannot be written: %r", path, error)
+            raise as_kafka_error(error) from None
+        return Overrides(dict(texts), 0 if known.version is None else known.version + 1)
+
+    def _notice_of_settings(self, path: str) -> list[Operation]:
+        """What else to write, so that others hear of changed settings."""
+        return []
+
+    def apply_topic(self, name: str, overrides: Overrides) -> None:
+        """Put a topic's settings into force here."""
+        self.configs.put_topic(name, overrides)
+        self._config_taker.update_topic_config(name, self.configs.log_config(name))
+
+    async def apply_broker(self, overrides: Overrides, *, for_all: bool) -> None:
+        """Put settings of this broker, or of all, into force here; raises InvalidSetting."""
+        log_before = self.configs.current.log
+        self.configs.put_broker(overrides, for_all=for_all)
+        if self.configs.current.log != log_before:
+            await self._spread_defaults()
+
+    async def _spread_defaults(self) -> None:
+        """Let every partition know its topic's settings after the defaults changed."""
+        for number, name in enumerate(list(self._cluster.topics), 1):
+            self._config_taker.update_topic_config(name, self.configs.log_config(name))
+            if number % TOPICS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    # ------------------------------------------------------------------ topics that are created by asking for them
+
+    def request_creation(self, names: Iterable[str]) -> None:
+        """Have missing topics created soon; names that are wanted already, or cannot be, are passed over."""
+        for name in names:
+            if len(self._wanted) + len(self._in_creation) >= AUTO_CREATIONS_MAX:
+                return
+            if name not in self._in_creation and topic_name_problem(name) is None:
+                self._wanted[name] = None
+        if self._wanted:
+            self._wakeup.set()
+
+    async def run(self) -> None:
+        """Create what `request_creation` was asked for, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._wakeup.wait()
+                self._wakeup = trio.Event()
+                names = [name for name in self._wanted if name not in self._cluster.topics]
+                self._wanted.clear()
+                self._in_creation.update(names)
+                nursery.start_soon(self._create_wanted, names)
+
+    async def _create_wanted(self, names: Sequence[str]) -> None:
+        try:
+            for start in range(0, len(names), TOPICS_PER_TURN):
+                some = names[start : start + TOPICS_PER_TURN]
+                outcomes = await self._created_somewhere([self._to_create(name) for name in some])
+                for name, outcome in zip(some, outcomes, strict=True):
+                    if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                        logger.warning("topic %s cannot be created by asking for it: %s", name, outcome)
+        finally:
+            self._in_creation.difference_update(names)
+
+    async def _created_somewhere(self, topics: Sequence[NewTopic]) -> Sequence[Outcome | None]:
+        """Have topics created, here or elsewhere, by the rules for internal topics."""
+        try:
+            return await self.create_topics(topics, is_internal=True)
+        except KafkaError as error:
+            return [error] * len(topics)
+
+    @abstractmethod
+    async def ensure_topic(self, name: str) -> None:
+        """Return once `name` exists, created by the rules for internal topics if need be; raises KafkaError."""
+
+    def _to_create(self, name: str) -> NewTopic:
+        return new_topic(name, self.configs.current, replicas_max=self._replicas_max)
+
+
+class TopicAdministration(Administration):
+    """Creates, changes and deletes topics, and changes settings of topics and of this broker, which is alone."""
+
+    is_controller = True
 
     def __init__(
         self,
@@ -90,26 +320,27 @@ class TopicAdministration:
         make_topic_id: Callable[[], bytes] = random_topic_id,
         replicas_max: int | None = 1,
     ) -> None:
-        self.controller = controller
-        self.configs = configs
-        self._cluster = controller.cluster
-        self._coordination = coordination
+        super().__init__(
+            coordination=coordination,
+            controller=controller,
+            configs=configs,
+            partitions=partitions,
+            make_topic_id=make_topic_id,
+            replicas_max=replicas_max,
+        )
         self._partitions = partitions
         self._on_topics_deleted = on_topics_deleted
-        self._make_topic_id = make_topic_id
-        self._replicas_max = replicas_max
-        self._node_id = configs.started_with.node_id
-        self._turns: dict[str, trio.Lock] = {}
-        self._wanted: dict[str, None] = {}
-        self._in_creation: set[str] = set()
-        self._wakeup = trio.Event()
 
     # ------------------------------------------------------------------ topics
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False, is_internal: bool = False
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        is_internal: bool = False,
+        timeout_s: float = math.inf,
     ) -> list[Outcome]:
-        """Create what can be created; the outcome of each topic is its plan or the error that kept it from being."""
         self.controller.check_partition_total(topics)
         async with self._turn_of(topic.name for topic in topics):
             outcomes = []
@@ -126,11 +357,16 @@ class TopicAdministration:
         return outcomes
 
     async def create_partitions(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+        timeout_s: float = math.inf,
     ) -> None:
-        """Raise a topic's number of partitions to `count`."""
         async with self._turn_of([name]):
-            plan = self.controller.plan_partitions(name, count, assignments)
+            plan = self.controller.plan_partitions(self._cluster.topics.get(name), count, assignments)
             if validate_only:
                 return
             self.controller.begin(plan)
@@ -139,8 +375,7 @@ class TopicAdministration:
             if isinstance(outcomes[0], KafkaError):
                 raise outcomes[0]
 
-    async def delete_topics(self, names: Sequence[str]) -> list[KafkaError | None]:
-        """Delete topics; None for each that is gone now."""
+    async def delete_topics(self, names: Sequence[str], *, timeout_s: float = math.inf) -> list[KafkaError | None]:
         async with self._turn_of(names):
             plans = [self._deletion(name) for name in names]
             outcomes: list[Outcome] = list(plans)
@@ -160,15 +395,6 @@ class TopicAdministration:
             for index, state in enumerate(topic.partitions)
             if self._node_id in state.replicas
         ]
-
-    def _planned(self, topic: NewTopic, is_internal: bool) -> Outcome:
-        try:
-            self.controller.check_name(topic.name)
-            if not is_internal:
-                check_topic(self.configs, topic.configs or {})
-            return self.controller.plan_creation(topic, self._make_topic_id())
-        except KafkaError as error:
-            return error
 
     def _deletion(self, name: str) -> Outcome:
         if name not in self._cluster.topics:
@@ -211,132 +437,16 @@ class TopicAdministration:
         if self._on_topics_deleted is not None:
             await self._on_topics_deleted({plan.name: plan.before.topic_id for plan in gone if plan.before is not None})
 
-    # ------------------------------------------------------------------ writes
-
-    async def _write_all(self, plans: Sequence[TopicPlan], outcomes: list[Outcome]) -> None:
-        """Write plans side by side; a plan that cannot be written is replaced by its error in `outcomes`."""
-        for start in range(0, len(plans), TOPICS_PER_TURN):
-            async with trio.open_nursery() as nursery:
-                for plan in plans[start : start + TOPICS_PER_TURN]:
-                    nursery.start_soon(self._write, plan, outcomes)
-
-    async def _write(self, plan: TopicPlan, outcomes: list[Outcome]) -> None:
-        try:
-            for operations in self.controller.writes(plan):
-                await self._coordination.multi(operations)
-        except CoordinationError as error:
-            logger.error("the change of topic %s cannot be written: %r", plan.name, error)
-            self.controller.abandon(plan)
-            outcomes[outcomes.index(plan)] = _as_kafka_error(error)
-
-    @asynccontextmanager
-    async def _turn_of(self, names: Iterable[str]) -> AsyncIterator[None]:
-        """Hold the turn of each name; taken in order, so that two requests cannot wait for each other."""
-        taken: list[tuple[str, trio.Lock]] = []
-        try:
-            for name in sorted(set(names)):
-                turn = self._turns.setdefault(name, trio.Lock())
-                await turn.acquire()
-                taken.append((name, turn))
-            yield
-        finally:
-            for name, turn in taken:
-                turn.release()
-                if not turn.locked():
-                    del self._turns[name]
-
-    # ------------------------------------------------------------------ settings
-
-    async def alter_topic(self, name: str, change: Change, *, validate_only: bool = False) -> None:
-        """Change a topic's settings."""
-        async with self._turn_of([name]):
-            known = self.configs.topic_overrides(name)
-            texts = change(known.texts)
-            check_topic(self.configs, texts)
-            if name not in self._cluster.topics:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-            if validate_only or texts == known.texts:
-                return
-            written = await self._write_settings(znodes.topic_config_path(name), known, texts)
-            self.configs.put_topic(name, written)
-            self._partitions.update_topic_config(name, self.configs.log_config(name))
-
-    async def alter_broker(self, change: Change, *, for_all: bool, validate_only: bool = False) -> None:
-        """Change settings of this broker, or those of all brokers."""
-        path = znodes.broker_config_path(None if for_all else self._node_id)
-        async with self._turn_of([path]):
-            known = self.configs.broker_overrides(for_all=for_all)
-            texts = change(known.texts)
-            check_broker(self.configs, texts, for_all=for_all)
-            if validate_only or texts == known.texts:
-                return
-            log_before = self.configs.current.log
-            self.configs.put_broker(await self._write_settings(path, known, texts), for_all=for_all)
-            if self.configs.current.log != log_before:
-                await self._spread_defaults()
-
-    async def _write_settings(self, path: str, known: Overrides, texts: Texts) -> Overrides:
-        data = znodes.encode_config(texts)
-        write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
-        try:
-            await self._coordination.multi([write])
-        except CoordinationError as error:
-            logger.error("the settings in %s cannot be written: %r", path, error)
-            raise _as_kafka_error(error) from None
-        return Overrides(dict(texts), 0 if known.version is None else known.version + 1)
-
-    async def _spread_defaults(self) -> None:
-        """Let every partition know its topic's settings after the defaults changed."""
-        for number, name in enumerate(list(self._cluster.topics), 1):
-            self._partitions.update_topic_config(name, self.configs.log_config(name))
-            if number % TOPICS_PER_TURN == 0:
-                await trio.lowlevel.checkpoint()
-
-    # ------------------------------------------------------------------ topics that are created by asking for them
-
-    def request_creation(self, names: Iterable[str]) -> None:
-        """Have missing topics created soon; names that are wanted already, or cannot be, are passed over."""
-        for name in names:
-            if len(self._wanted) >= AUTO_CREATIONS_MAX:
-                return
-            if name not in self._in_creation and topic_name_problem(name) is None:
-                self._wanted[name] = None
-        if self._wanted:
-            self._wakeup.set()
+    async def _write_plan(self, plan: TopicPlan) -> None:
+        for operations in self.controller.writes(plan):
+            await self._coordination.multi(operations)
 
     async def ensure_topic(self, name: str) -> None:
-        """Return once `name` exists, created by the rules for internal topics if need be; raises KafkaError."""
         if name in self._cluster.topics:
             return
         (outcome,) = await self.create_topics([self._to_create(name)], is_internal=True)
         if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise outcome
-
-    async def run(self) -> None:
-        """Create what `request_creation` was asked for, until cancelled."""
-        while True:
-            await self._wakeup.wait()
-            self._wakeup = trio.Event()
-            names = [name for name in self._wanted if name not in self._cluster.topics]
-            self._wanted.clear()
-            self._in_creation.update(names)
-            try:
-                for start in range(0, len(names), TOPICS_PER_TURN):
-                    await self._create_wanted(names[start : start + TOPICS_PER_TURN])
-            finally:
-                self._in_creation.difference_update(names)
-
-    async def _create_wanted(self, names: Sequence[str]) -> None:
-        try:
-            outcomes = await self.create_topics([self._to_create(name) for name in names], is_internal=True)
-        except KafkaError as error:
-            outcomes = [error] * len(names)
-        for name, outcome in zip(names, outcomes, strict=True):
-            if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                logger.warning("topic %s cannot be created by asking for it: %s", name, outcome)
-
-    def _to_create(self, name: str) -> NewTopic:
-        return new_topic(name, self.configs.current, replicas_max=self._replicas_max)
 
 
 def _hosted_before(plan: TopicPlan) -> list[tuple[str, int]]:
@@ -344,7 +454,7 @@ def _hosted_before(plan: TopicPlan) -> list[tuple[str, int]]:
     return [(plan.name, index) for index in range(len(plan.before.partitions))]
 
 
-def _as_kafka_error(error: CoordinationError) -> KafkaError:
+def as_kafka_error(error: CoordinationError) -> KafkaError:
     if isinstance(error, (BadVersion, SessionExpired)) and error.path in ("", znodes.CONTROLLER_EPOCH):
         return KafkaError(ErrorCode.NOT_CONTROLLER)
     if isinstance(error, NodeExists):

@@ -189,7 +189,7 @@ def test_a_deleted_name_collides_no_more() -> None:
 def test_partitions_are_added_behind_those_there_are() -> None:
     controller = controller_of(1)
     topic = created(controller, "t", 2)
-    plan = controller.plan_partitions("t", 3)
+    plan = controller.plan_partitions(controller.cluster.topics["t"], 3)
     assert plan.first_new == 2
     assert plan.after is not None
     assert plan.after.topic_id == topic.topic_id
@@ -227,7 +227,7 @@ def test_partitions_that_cannot_be_added(
     controller = controller_of(1)
     created(controller, "t", 2)
     with pytest.raises(KafkaError) as failure:
-        controller.plan_partitions(name, count, assignments)
+        controller.plan_partitions(controller.cluster.topics.get(name), count, assignments)
     assert failure.value.code is code
     assert message is None or (failure.value.message or "").startswith(message)
 
