@@ -3,6 +3,9 @@
 A batch is filled while a decision is made and carried out, and then turned into requests in Kafka's order: LeaderAndIsr
 before UpdateMetadata, StopReplica last (its class AbstractControllerBrokerRequestBatch). What is told later of a
 partition replaces what was told before; a replica that is new stays new, and one that is to be deleted stays so.
+
+Apache Kafka follows no leader that it has not heard of by UpdateMetadata (its class ReplicaManager), and does not try again
+later: whoever is told to follow a broker that is new is told of that broker before (`introduce_brokers`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,15 +37,17 @@ ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReques
 
 class ControlBatch:
     """For each broker what it will be told, as `(partition state, is new)`, `(leader epoch, delete)` and
-    `(partition state, offline replicas)`. A broker in `update_metadata` without partitions hears of the live brokers.
+    `(partition state, offline replicas)`. A broker in `update_metadata` without partitions hears of the live brokers; one in
+    `introduced` hears of them before anything else.
     """
 
-    __slots__ = ("leader_and_isr", "stop_replica", "update_metadata")
+    __slots__ = ("introduced", "leader_and_isr", "stop_replica", "update_metadata")
 
     def __init__(self) -> None:
         self.leader_and_isr: dict[int, dict[TopicPartition, tuple[PartitionState, bool]]] = {}
         self.stop_replica: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
         self.update_metadata: dict[int, dict[TopicPartition, tuple[PartitionState, tuple[int, ...]]]] = {}
+        self.introduced: set[int] = set()
 
     def lead_or_follow(self, broker: int, partition: TopicPartition, state: PartitionState, *, is_new: bool) -> None:
         told = self.leader_and_isr.setdefault(broker, {})
@@ -63,6 +68,12 @@ class ControlBatch:
     def announce_brokers(self, brokers: Iterable[int]) -> None:
         for broker in brokers:
             self.update_metadata.setdefault(broker, {})
+
+    def introduce_brokers(self, brokers: Iterable[int]) -> None:
+        """Announce the live brokers when some of them are new to these."""
+        for broker in brokers:
+            self.update_metadata.setdefault(broker, {})
+            self.introduced.add(broker)
 
     def receivers(self) -> list[int]:
         return sorted({*self.leader_and_isr, *self.update_metadata, *self.stop_replica})
@@ -85,6 +96,8 @@ class Sender:
         """What to send to one live broker, in this order."""
         requests: list[ControlRequest] = []
         if (leading := batch.leader_and_isr.get(receiver)) is not None:
+            if receiver in batch.introduced:
+                requests.append(self._update_metadata(receiver, {}))
             requests.append(self._leader_and_isr(receiver, leading))
         if (known := batch.update_metadata.get(receiver)) is not None:
             requests.append(self._update_metadata(receiver, known))

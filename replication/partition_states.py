@@ -68,7 +68,7 @@ class PartitionStates(PartitionTable):
     def start(self) -> Decision:
         """The first decision of a new controller, after everything was loaded."""
         batch = ControlBatch()
-        batch.announce_brokers(self.brokers)
+        batch.introduce_brokers(self.brokers)
         changes: list[Change] = []
         for partition, state in self.partitions():
             if state.partition_epoch != NO_PARTITION_EPOCH:
@@ -109,12 +109,15 @@ class PartitionStates(PartitionTable):
             self.offline.pop(node_id, None)
             self.shutting_down.discard(node_id)
         batch = ControlBatch()
-        batch.announce_brokers(self.brokers)
+        batch.introduce_brokers(self.brokers)
         changes: list[Change] = []
         for partition, state in self.partitions():
             if state.partition_epoch != NO_PARTITION_EPOCH:
-                self.tell(batch, partition, state, new.keys() & set(state.replicas))
-                batch.announce(new, partition, state, self.offline_replicas(partition, state))
+                returned = new.keys() & set(state.replicas)
+                self.tell(batch, partition, state, returned)
+                # Those who knew the partition know which of its replicas were offline.
+                hearers = self.brokers if returned else new
+                batch.announce(hearers, partition, state, self.offline_replicas(partition, state))
             if (change := self._elected(partition, state)) is not None:
                 changes.append(change)
         for node_id in new:

@@ -64,6 +64,17 @@ def test_everybody_hears_only_what_concerns_them() -> None:
     assert SENDER.requests(told, 4) == []
 
 
+def test_who_is_told_to_follow_a_new_broker_hears_of_it_before() -> None:
+    told = batch()
+    told.introduce_brokers([1, 2])
+    first, lead, *_ = SENDER.requests(told, 1)
+    assert isinstance(first, UpdateMetadataRequest) and first.topic_states == []
+    assert [broker.id for broker in first.live_brokers] == [1, 2, 3]
+    assert isinstance(lead, LeaderAndIsrRequest)
+    [know] = SENDER.requests(told, 2)
+    assert isinstance(know, UpdateMetadataRequest) and know.topic_states != []
+
+
 def test_the_requests_can_be_written_in_the_versions_of_kafka_3_9() -> None:
     for request, version in zip(SENDER.requests(batch(), 1), (7, 8, 4), strict=True):
         assert type(request).decode(request.encode(version), version) == request

@@ -111,7 +111,21 @@ def test_a_broker_dies_and_returns() -> None:
     assert cluster.leadership() == (2, 1, (2, 3), 1)
     assert led(cluster, 1) == {FIRST: (2, False), (TOPIC, 1): (2, False)}
     assert cluster.told[1].metadata.keys() == {FIRST, (TOPIC, 1), (TOPIC, 2)}
-    assert cluster.last.update_metadata[2] == {}
+    assert cluster.last.update_metadata[2].keys() == {FIRST, (TOPIC, 1)}
+    assert cluster.last.update_metadata[2][FIRST][1] == ()  # broker 2 was told that replica 1 is offline
+
+
+def test_a_broker_hears_of_new_ones_before_it_follows_them() -> None:
+    cluster = Controlled(1, 2)
+    cluster.create((1, 2))
+    cluster.down(2)
+    cluster.down(1)
+    cluster.up(2)
+    cluster.up(1)
+    assert cluster.last.introduced == {1, 2}
+    assert led(cluster, 2) == {FIRST: (1, False)}
+    cluster.do(cluster.fail_over())
+    assert cluster.last.introduced == {1, 2}
 
 
 def test_the_last_in_sync_replica_is_waited_for() -> None:
