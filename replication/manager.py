@@ -32,19 +32,19 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.replication.checkpointing import CheckpointWriter, NotedLog
 from ottla.replication.cluster_state import NO_TOPIC_ID
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import (
-    CHECKPOINTS,
     FoundPartition,
     HeldDirectory,
     OffsetCheckpoints,
     hold_directories,
 )
+from ottla.replication.flushing import Flusher
 from ottla.replication.followers import IsEligible
 from ottla.replication.loading import HostedPartition, LoadPlan, plan_loads
 from ottla.replication.log.cleaner import Cleanable, LogCleaner
-from ottla.replication.log.flush import FlushJob
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     DELETE_MARK,
@@ -68,7 +68,6 @@ logger = logging.getLogger("ottla.replication")
 RunInThread = Callable[..., Awaitable[Any]]
 
 CREATIONS_PER_THREAD_CALL = 32
-SYNC_THREADS = 4
 INITIAL_DELAY_S = 30
 REMOVAL_INTERVAL_S = 1
 
@@ -112,9 +111,8 @@ class ReplicaManager:
         self._held: list[HeldDirectory] = []
         self._topics: dict[str, dict[int, Partition]] = {}
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
-        self._flush_requests: dict[Partition, None] = {}
-        self._flush_wanted = trio.Event()
-        self._checkpoint_turn = trio.Lock()
+        self._flusher = Flusher(run_in_thread)
+        self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
         self._cleaner = LogCleaner(run_in_thread, clock_ms, _let_others_run)
 
     # --- start --------------------------------------------------------------------------------------------------------
@@ -208,7 +206,7 @@ class ReplicaManager:
             log,
             local_id=self.node_id,
             high_watermark=checkpoints.high_watermarks.get(key, 0) if checkpoints is not None else 0,
-            request_flush=self._request_flush,
+            request_flush=self._flusher.request,
             lag_ms=self.config.replica_lag_time_max_ms,
             is_eligible=self.is_eligible,
         )
@@ -260,6 +258,11 @@ class ReplicaManager:
     def partitions_in(self, log_directory: LogDirectory) -> list[Partition]:
         """The partitions whose log is in one directory."""
         return [partition for partition in self.partitions() if partition.log.log_directory is log_directory]
+
+    def _noted_logs(self, held: HeldDirectory) -> Iterator[NotedLog]:
+        for partition in self.partitions_in(held.log_directory):
+            if not partition.is_deleted:
+                yield NotedLog(partition.log, partition.high_watermark)
 
     @property
     def log_directories(self) -> list[LogDirectory]:
@@ -327,12 +330,12 @@ class ReplicaManager:
         # What the checkpoints say of these names must not be believed of a new topic that is called the same.
         for held in self._held:
             if held.log_directory in touched:
-                await self._write_checkpoints(held)
+                await self._checkpoint_writer.write_all(held)
 
     def _give_up(self, partition: Partition) -> None:
         log = partition.log
         partition.mark_deleted()
-        self._flush_requests.pop(partition, None)
+        self._flusher.forget(partition)
         if not log.log_directory.is_online:
             return
         try:
@@ -384,7 +387,7 @@ class ReplicaManager:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Flush, apply retention, write checkpoints, remove files, forget producers; until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._flush_forever)
+            nursery.start_soon(self._flusher.run)
             nursery.start_soon(self._remove_forever)
             nursery.start_soon(self._repeat, self._apply_retention, self._retention_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
@@ -417,54 +420,6 @@ class ReplicaManager:
             except Exception:
                 logger.exception("Background work failed; it goes on in %s s", interval_s())
             await trio.sleep(interval_s())
-
-    def _request_flush(self, partition: Partition) -> None:
-        self._flush_requests[partition] = None
-        self._flush_wanted.set()
-
-    async def _flush_forever(self) -> None:
-        while True:
-            await self._flush_wanted.wait()
-            self._flush_wanted = trio.Event()
-            requests, self._flush_requests = self._flush_requests, {}
-            await self.flush_partitions(list(requests))
-
-    async def flush_partitions(self, partitions: Sequence[Partition], *, include_active: bool | None = None) -> None:
-        """Sync logs side by side and let their high watermarks go on."""
-        jobs: list[tuple[Partition, FlushJob]] = []
-        for partition in partitions:
-            log = partition.log
-            wants_all = log.is_flush_required if include_active is None else include_active
-            try:
-                job = None if partition.is_deleted else log.prepare_flush(include_active=wants_all)
-            except KafkaError as error:
-                logger.error("%s cannot be flushed: %s", log.directory, error)
-                continue
-            if job is not None:
-                jobs.append((partition, job))
-        async with trio.open_nursery() as nursery:
-            for start in range(min(SYNC_THREADS, len(jobs))):
-                nursery.start_soon(self._run_jobs, jobs[start::SYNC_THREADS])
-
-    async def _run_jobs(self, jobs: Sequence[tuple[Partition, FlushJob]]) -> None:
-        errors: list[tuple[Partition, OSError]] = []
-        done: list[tuple[Partition, FlushJob]] = []
-
-        def run() -> None:
-            for partition, job in jobs:
-                try:
-                    job.run()
-                    done.append((partition, job))
-                except OSError as error:
-                    errors.append((partition, error))
-
-        await self._run_in_thread(run)
-        for partition, error in errors:
-            partition.log.log_directory.fail(error)
-        for partition, job in done:
-            if partition.log.log_directory.is_online:
-                partition.log.finish_flush(job)
-                partition.on_flushed()
 
     async def _remove_forever(self) -> None:
         while True:
@@ -509,9 +464,9 @@ class ReplicaManager:
             dirtiest = max(found, key=lambda each: each.dirty_ratio)
             (held,) = (held for held in self._held if held.log_directory is dirtiest.log.log_directory)
             # Compaction leaves gaps, which recovery takes for damage above the recovery point.
-            await self._write_checkpoint(held, RECOVERY_POINT_CHECKPOINT)
+            await self._checkpoint_writer.write(held, RECOVERY_POINT_CHECKPOINT)
             await self._cleaner.clean(dirtiest, map_bytes_max=self.config.log_cleaner_dedupe_buffer_size)
-            await self._write_checkpoint(held, CLEANER_OFFSET_CHECKPOINT)
+            await self._checkpoint_writer.write(held, CLEANER_OFFSET_CHECKPOINT)
 
     async def _expire_producers(self) -> None:
         slices = Slices()
@@ -521,54 +476,20 @@ class ReplicaManager:
 
     async def _checkpoint_high_watermarks(self) -> None:
         for held in self._held:
-            await self._write_checkpoint(held, HIGH_WATERMARK_CHECKPOINT)
+            await self._checkpoint_writer.write(held, HIGH_WATERMARK_CHECKPOINT)
 
     async def _checkpoint_all(self) -> None:
         for held in self._held:
-            await self._write_epochs(held)
-            await self._write_checkpoints(held)
-
-    async def _write_checkpoints(self, held: HeldDirectory) -> None:
-        for name in CHECKPOINTS:
-            await self._write_checkpoint(held, name)
-
-    async def _write_checkpoint(self, held: HeldDirectory, name: str) -> None:
-        async with self._checkpoint_turn:  # or an older picture could be written over a newer one
-            offsets = {}
-            slices = Slices()
-            for partition in self.partitions_in(held.log_directory):
-                offset = _offset_to_note(partition, name)
-                if offset is not None and not partition.is_deleted:
-                    offsets[partition.topic, partition.index] = offset
-                await slices.give_way()
-            if held.log_directory.is_online:
-                try:
-                    await self._run_in_thread(held.write_checkpoint, name, offsets)
-                except OSError as error:
-                    held.log_directory.fail(error)
-
-    async def _write_epochs(self, held: HeldDirectory) -> None:
-        """Leader epochs that are only in memory, and what active indexes have not written yet."""
-        files: list[tuple[str, bytes]] = []
-        slices = Slices()
-        for partition in self.partitions_in(held.log_directory):
-            if not partition.is_deleted and held.log_directory.is_online:
-                if partition.log.epochs_are_dirty:
-                    files.append(partition.log.epochs_to_write())
-                partition.log.save_indexes()
-            await slices.give_way()
-        try:
-            await self._run_in_thread(self._storage.replace_all, files)
-        except OSError as error:
-            held.log_directory.fail(error)
+            await self._checkpoint_writer.write_epochs(held)
+            await self._checkpoint_writer.write_all(held)
 
     # --- end ----------------------------------------------------------------------------------------------------------
 
     async def shutdown(self, broker_epoch: int = -1) -> None:
         """Everything to disk and closed; directories where all of that worked get the mark of an orderly shutdown."""
-        await self.flush_partitions(list(self.partitions()), include_active=True)
+        await self._flusher.flush(list(self.partitions()), include_active=True)
         for held in self._held:
-            await self._write_epochs(held)
+            await self._checkpoint_writer.write_epochs(held)
         slices = Slices()
         for partition in self.partitions():
             if partition.log.log_directory.is_online:
@@ -578,21 +499,10 @@ class ReplicaManager:
                     logger.error("%s cannot be closed: %s", partition.log.directory, error)
                 await slices.give_way()
         for held in self._held:
-            await self._write_checkpoints(held)
+            await self._checkpoint_writer.write_all(held)
             if held.log_directory.is_online:
                 try:
                     await self._run_in_thread(held.leave_clean_shutdown_mark, broker_epoch)
                 except OSError as error:
                     held.log_directory.fail(error)
             held.release()
-
-
-def _offset_to_note(partition: Partition, checkpoint: str) -> int | None:
-    log = partition.log
-    if checkpoint == HIGH_WATERMARK_CHECKPOINT:
-        return partition.high_watermark
-    if checkpoint == RECOVERY_POINT_CHECKPOINT:
-        return log.recovery_point
-    if checkpoint == CLEANER_OFFSET_CHECKPOINT:
-        return log.first_dirty_offset if log.first_dirty_offset >= 0 and log.config.is_compacted else None
-    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None

@@ -1,0 +1,86 @@
+"""The checkpoints of log directories and of leader epochs, written while the logs are in use.
+
+What is written is collected on the event loop, a slice at a time, and handed to a thread. One checkpoint is written at a
+time, or an older picture could replace a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
+import trio
+
+from ottla.replication.directories import CHECKPOINTS, HeldDirectory
+from ottla.replication.log.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.slices import Slices
+
+RunInThread = Callable[..., Awaitable[Any]]
+
+
+class NotedLog(NamedTuple):
+    """A log to be noted in the checkpoints of its directory."""
+
+    log: PartitionLog
+    high_watermark: int
+
+
+class CheckpointWriter:
+    """Writes checkpoints; `logs_in` says which logs are in a directory."""
+
+    def __init__(self, run_in_thread: RunInThread, logs_in: Callable[[HeldDirectory], Iterable[NotedLog]]) -> None:
+        self._run_in_thread = run_in_thread
+        self._logs_in = logs_in
+        self._turn = trio.Lock()
+
+    async def write_all(self, held: HeldDirectory) -> None:
+        """Every checkpoint of one directory."""
+        for name in CHECKPOINTS:
+            await self.write(held, name)
+
+    async def write(self, held: HeldDirectory, name: str) -> None:
+        """One checkpoint of one directory, which goes offline if that fails."""
+        async with self._turn:
+            offsets = {}
+            slices = Slices()
+            for noted in self._logs_in(held):
+                offset = _offset_to_note(noted, name)
+                if offset is not None:
+                    offsets[noted.log.topic, noted.log.partition] = offset
+                await slices.give_way()
+            if held.log_directory.is_online:
+                try:
+                    await self._run_in_thread(held.write_checkpoint, name, offsets)
+                except OSError as error:
+                    held.log_directory.fail(error)
+
+    async def write_epochs(self, held: HeldDirectory) -> None:
+        """Leader epochs that are only in memory, and what active indexes have not written yet."""
+        files: list[tuple[str, bytes]] = []
+        slices = Slices()
+        for log, _ in self._logs_in(held):
+            if held.log_directory.is_online:
+                if log.epochs_are_dirty:
+                    files.append(log.epochs_to_write())
+                log.save_indexes()
+            await slices.give_way()
+        try:
+            await self._run_in_thread(held.log_directory.storage.replace_all, files)
+        except OSError as error:
+            held.log_directory.fail(error)
+
+
+def _offset_to_note(noted: NotedLog, checkpoint: str) -> int | None:
+    log = noted.log
+    if checkpoint == HIGH_WATERMARK_CHECKPOINT:
+        return noted.high_watermark
+    if checkpoint == RECOVERY_POINT_CHECKPOINT:
+        return log.recovery_point
+    if checkpoint == CLEANER_OFFSET_CHECKPOINT:
+        return log.first_dirty_offset if log.first_dirty_offset >= 0 and log.config.is_compacted else None
+    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None

@@ -1,0 +1,94 @@
+"""Forced flushes: many partitions' appends made durable by one round of syncs, side by side in threads.
+
+Whoever asks while a round is under way shares the next one, which is group commit. The logs are asked on the event loop
+which files a round concerns and are told there what became of it; threads only sync.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+import trio
+
+from ottla.replication.log.flush import FlushJob
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.partition import Partition
+from ottla.wire.errors import KafkaError
+
+logger = logging.getLogger("ottla.replication")
+
+RunInThread = Callable[..., Awaitable[Any]]
+
+SYNC_THREADS = 4
+
+
+class _Flush(NamedTuple):
+    partition: Partition
+    log: PartitionLog
+    job: FlushJob
+
+
+class Flusher:
+    """See the module's docstring."""
+
+    def __init__(self, run_in_thread: RunInThread) -> None:
+        self._run_in_thread = run_in_thread
+        self._requests: dict[Partition, None] = {}
+        self._wanted = trio.Event()
+
+    def request(self, partition: Partition) -> None:
+        """Flush a partition with the next round."""
+        self._requests[partition] = None
+        self._wanted.set()
+
+    def forget(self, partition: Partition) -> None:
+        """A partition that is given up need not be flushed."""
+        self._requests.pop(partition, None)
+
+    async def run(self) -> None:
+        """Flush what is asked for; until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            requests, self._requests = self._requests, {}
+            await self.flush(list(requests))
+
+    async def flush(self, partitions: Sequence[Partition], *, include_active: bool | None = None) -> None:
+        """Sync logs side by side and let their high watermarks go on."""
+        flushes: list[_Flush] = []
+        for partition in partitions:
+            log = partition.log
+            wants_all = log.is_flush_required if include_active is None else include_active
+            try:
+                job = None if partition.is_deleted else log.prepare_flush(include_active=wants_all)
+            except KafkaError as error:
+                logger.error("%s cannot be flushed: %s", log.directory, error)
+                continue
+            if job is not None:
+                flushes.append(_Flush(partition, log, job))
+        async with trio.open_nursery() as nursery:
+            for start in range(min(SYNC_THREADS, len(flushes))):
+                nursery.start_soon(self._carry_out, flushes[start::SYNC_THREADS])
+
+    async def _carry_out(self, flushes: Sequence[_Flush]) -> None:
+        errors: list[tuple[_Flush, OSError]] = []
+        done: list[_Flush] = []
+
+        def run() -> None:
+            for flush in flushes:
+                try:
+                    flush.job.run()
+                    done.append(flush)
+                except OSError as error:
+                    errors.append((flush, error))
+
+        await self._run_in_thread(run)
+        for flush, error in errors:
+            flush.log.log_directory.fail(error)
+        for partition, log, job in done:
+            if log.log_directory.is_online:
+                log.finish_flush(job)
+                if partition.log is log:  # it may have moved to another directory meanwhile
+                    partition.on_flushed()
