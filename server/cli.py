@@ -1,11 +1,12 @@
 """The `ottla` command.
 
     ottla start [server.properties] [--override name=value ...]
+    ottla cluster [--brokers 3] [--data folder] [--override name=value ...]
     ottla version
 
 Exit codes: 0 stopped cleanly, 1 could not start or had to stop (port taken, data directory in use or not writable),
 2 wrong use or bad configuration. Whatever goes wrong is one line on stderr. The banner and the one line
-"listening on host:port" go to stdout when clients can connect.
+"listening on host:port" go to stdout when clients can connect; of a cluster it is "listening on host:port,host:port".
 
 The broker is imported only once there is one to start, so that a wrong setting is told at once.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+BROKERS_MAX = 99
 
 _DESCRIPTION = """\
 A broker that Apache Kafka's clients, tools and Spark talk to as if it were Apache Kafka.
@@ -49,6 +51,27 @@ Settings have Apache Kafka's names. Without a file the broker listens on PLAINTE
 process (no ZooKeeper) and keeps its data in $XDG_DATA_HOME/ottla, which is ~/.local/share/ottla if that is not set.
 """
 
+_CLUSTER = """\
+Runs a cluster on this machine in the foreground until SIGTERM or Ctrl-C: ZooKeeper and several brokers, each a process of
+its own on a free port of 127.0.0.1. ZooKeeper is Debian's (libzookeeper-java) or the one among pyspark's jars; it needs Java.
+
+Data and logs are in one folder, and a second start with the same folder brings the same cluster back, at the same addresses
+if their ports are still free. A process that ends is told in one line and not started again; when the command ends, in
+whatever way, all its processes end.
+
+Settings have Apache Kafka's names and go to all brokers. With three brokers or more the defaults are those of a cluster that
+can do without one of them: default.replication.factor=3, min.insync.replicas=2, and the same for the internal topics
+(offsets.topic.replication.factor, transaction.state.log.replication.factor, transaction.state.log.min.isr); with two brokers
+2 and 1, with one broker 1 and 1. zookeeper.session.timeout.ms is 6000: so long it takes until a dead broker is missed.
+"""
+
+_CLUSTER_EXAMPLES = """\
+examples:
+  ottla cluster                                  three brokers, data in ~/.local/share/ottla/cluster
+  ottla cluster --brokers 5 --data /srv/five     five, with their data in /srv/five
+  ottla cluster --override num.partitions=6      one setting for all brokers
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
@@ -59,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_OK
     if options.command == "start":
         return _start(options.file, options.override)
+    if options.command == "cluster":
+        return _cluster(options.brokers, options.data, options.override)
     parser.print_help()
     return EXIT_USAGE
 
@@ -77,8 +102,35 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--override", action="append", default=[], metavar="name=value", help="one setting, over the file's; repeatable"
     )
+    _add_cluster(commands)
     commands.add_parser("version", help="print the version")
     return parser
+
+
+def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    plain = argparse.RawDescriptionHelpFormatter
+    cluster = commands.add_parser(
+        "cluster",
+        help="run several brokers and their ZooKeeper on this machine",
+        description=_CLUSTER,
+        epilog=_CLUSTER_EXAMPLES,
+        formatter_class=plain,
+    )
+    cluster.add_argument(
+        "--brokers", type=_count, metavar="N", help="how many (default: as many as the folder has data of, or 3)"
+    )
+    cluster.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="where data and logs go (default: $XDG_DATA_HOME/ottla/cluster)"
+    )
+    cluster.add_argument(
+        "--override", action="append", default=[], metavar="name=value", help="one setting for all brokers; repeatable"
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 to {BROKERS_MAX}")
+    return int(text)
 
 
 def _start(file: Path | None, overrides: Sequence[str]) -> int:
@@ -89,6 +141,19 @@ def _start(file: Path | None, overrides: Sequence[str]) -> int:
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)
     return _run(config)
+
+
+def _cluster(brokers: int | None, data: Path | None, overrides: Sequence[str]) -> int:
+    from ottla.server.cluster_command import ClusterFailed, run_cluster
+    from ottla.server.config import ConfigError
+
+    try:
+        run_cluster(brokers, data, _texts(None, overrides))
+    except ConfigError as error:
+        return _fail(str(error), EXIT_USAGE)
+    except ClusterFailed as error:
+        return _fail(str(error), EXIT_FAILED)
+    return EXIT_OK
 
 
 def _texts(file: Path | None, overrides: Sequence[str]) -> dict[str, str]:

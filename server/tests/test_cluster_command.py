@@ -1,0 +1,124 @@
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from ottla.server import local_zookeeper
+from ottla.server.cli import main
+from ottla.server.cluster_command import cluster_settings
+from ottla.server.config import load_config
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*arguments: object, **options: object) -> None:
+        pytest.fail("a process was started")
+
+    monkeypatch.setattr("subprocess.Popen", start)
+
+
+def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = main(["cluster", *arguments])
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith("ottla: ")
+    assert streams.err.count("\n") == 1
+    return code, streams.err
+
+
+@pytest.mark.parametrize(("size", "copies", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")])
+def test_a_cluster_has_as_many_copies_as_it_can_and_does_without_one_of_them(
+    size: int, copies: str, in_sync: str
+) -> None:
+    settings = cluster_settings(size)
+    assert settings["default.replication.factor"] == settings["offsets.topic.replication.factor"] == copies
+    assert settings["min.insync.replicas"] == settings["transaction.state.log.min.isr"] == in_sync
+    assert load_config(settings).replication.default_replication_factor == int(copies)
+
+
+@pytest.mark.parametrize("name", ["listeners", "node.id", "log.dirs", "zookeeper.connect"])
+def test_what_differs_from_broker_to_broker_is_not_the_users(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, words = failure(["--data", str(tmp_path), "--override", f"{name}=1"], capsys)
+    assert code == 2
+    assert name in words
+
+
+def test_a_bad_setting_is_told_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, words = failure(["--data", str(tmp_path), "--override", "log.retention.hour=1"], capsys)
+    assert code == 2
+    assert "did you mean log.retention.hours?" in words
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "many", "1000"])
+def test_the_number_of_brokers_has_bounds(count: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["cluster", "--brokers", count])
+    assert end.value.code == 2
+
+
+def test_a_cluster_does_not_shrink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cluster.json").write_text(json.dumps({"ports": [0, 0, 0, 0]}))
+    code, words = failure(["--data", str(tmp_path), "--brokers", "2"], capsys)
+    assert code == 2
+    assert "holds a cluster of 3 brokers" in words
+
+
+def test_one_command_at_a_time_has_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        code, words = failure(["--data", str(tmp_path)], capsys)
+    assert code == 1
+    assert "another `ottla cluster` runs" in words
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    code, words = failure(["--data", str(tmp_path / "file" / "x")], capsys)
+    assert code == 1
+    assert "Not a directory" in words
+
+
+def test_without_java_it_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    code, words = failure(["--data", str(tmp_path)], capsys)
+    assert code == 1
+    assert "`java`" in words
+
+
+def test_without_a_jar_it_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java(tmp_path, monkeypatch)
+    monkeypatch.setattr(local_zookeeper, "DEBIAN", tmp_path / "no.jar")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, words = failure(["--data", str(tmp_path)], capsys)
+    assert code == 1
+    assert "there is no ZooKeeper" in words
+
+
+def java(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "bin").mkdir()
+    (folder / "bin" / "java").touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(folder))
+
+
+def test_debians_zookeeper_goes_before_pysparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(tmp_path, monkeypatch)
+    package = tmp_path / "pyspark"
+    (package / "jars").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "jars" / "zookeeper-3.9.5.jar").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    debian = tmp_path / "zookeeper.jar"
+    monkeypatch.setattr(local_zookeeper, "DEBIAN", debian)
+    assert f"{package}/jars/*" in local_zookeeper.zookeeper_command(tmp_path / "zoo.cfg")
+    debian.touch()
+    command = local_zookeeper.zookeeper_command(tmp_path / "zoo.cfg")
+    assert command[0] == str(tmp_path / "bin" / "java")
+    assert str(debian) in command
