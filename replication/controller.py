@@ -260,9 +260,10 @@ class Controller:
             self.cluster.remove_topic(plan.name)
 
     def abandon(self, plan: TopicPlan) -> None:
-        """The plan's writes did not happen, or the cluster hears of them in another way."""
-        del self._planned[plan.name]
-        self._on_topic_change(plan.name)
+        """The plan's writes did not happen, or the cluster hears of them in another way. May come twice."""
+        if self._planned.get(plan.name) is plan:
+            del self._planned[plan.name]
+            self._on_topic_change(plan.name)
 
     # ------------------------------------------------------------------ start
 

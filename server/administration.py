@@ -189,7 +189,11 @@ class Administration(ABC):
         except CoordinationError as error:
             logger.error("the change of topic %s cannot be written: %r", plan.name, error)
             self.controller.abandon(plan)
-            outcomes[outcomes.index(plan)] = as_kafka_error(error)
+            outcomes[outcomes.index(plan)] = self._refusal(error)
+
+    def _refusal(self, error: CoordinationError) -> KafkaError:
+        """What to tell a client whose change cannot be written."""
+        return as_kafka_error(error)
 
     @abstractmethod
     async def _write_plan(self, plan: TopicPlan) -> None:
@@ -229,7 +233,7 @@ class Administration(ABC):
             if error.path == path and isinstance(error, (NodeExists, NoNode, BadVersion)):
                 raise OutdatedSettings(ErrorCode.UNKNOWN_SERVER_ERROR) from None
             logger.error("the settings in %s cannot be written: %r", path, error)
-            raise as_kafka_error(error) from None
+            raise self._refusal(error) from None
         return Overrides(dict(texts), 0 if known.version is None else known.version + 1)
 
     def _notice_of_settings(self, path: str) -> list[Operation]:

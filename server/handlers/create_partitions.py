@@ -4,7 +4,10 @@ Behaviour
 * A topic that comes twice is refused. Each other one succeeds or fails by itself.
 * The count is the new total; it must be more than there are. Assignments, if given, are for the new partitions only and
   must have the replication factor of the topic.
-* A request that leaves no time (a timeout of 0 or less) times out at once; beyond that the timeout is not needed.
+* A request that leaves no time (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all
+  partitions have leaders yet.
+* In a cluster every topic is NOT_CONTROLLER at a broker that is not the controller. A topic that is being reassigned is
+  REASSIGNMENT_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ottla.server.administration import TopicAdministration
+import trio
+
+from ottla.server.administration import Administration
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -23,33 +28,51 @@ from ottla.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+TOPICS_PER_SLICE = 100
+
 
 @handles(CreatePartitionsRequest)
 async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)
+    if not administration.is_controller:
+        elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
+        return CreatePartitionsResponse(results=[_result(name, elsewhere) for name in named])
     if request.timeout_ms <= 0 and 1 in named.values():
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return CreatePartitionsResponse(results=[_result(topic.name, late) for topic in request.topics])
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = [_result(name, twice) for name, count in named.items() if count > 1]
-    for topic in request.topics:
-        if named[topic.name] == 1:
-            results.append(await _created(administration, topic, validate_only=request.validate_only))
-    return CreatePartitionsResponse(results=results)
+    asked = [topic for topic in request.topics if named[topic.name] == 1]
+    created: dict[str, CreatePartitionsTopicResult] = {}
+    for start in range(0, len(asked), TOPICS_PER_SLICE):
+        async with trio.open_nursery() as nursery:
+            for topic in asked[start : start + TOPICS_PER_SLICE]:
+                nursery.start_soon(_create, administration, topic, request, created)
+    return CreatePartitionsResponse(results=results + [created[topic.name] for topic in asked])
 
 
-async def _created(
-    administration: TopicAdministration, topic: CreatePartitionsTopic, *, validate_only: bool
-) -> CreatePartitionsTopicResult:
+async def _create(
+    administration: Administration,
+    topic: CreatePartitionsTopic,
+    request: CreatePartitionsRequest,
+    results: dict[str, CreatePartitionsTopicResult],
+) -> None:
     assignments: Sequence[Sequence[int]] | None = None
     if topic.assignments is not None:
         assignments = [each.broker_ids for each in topic.assignments]
+    error: KafkaError | None = None
     try:
-        await administration.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
-    except KafkaError as error:
-        return _result(topic.name, error)
-    return _result(topic.name, None)
+        await administration.create_partitions(
+            topic.name,
+            topic.count,
+            assignments,
+            validate_only=request.validate_only,
+            timeout_s=request.timeout_ms / 1000,
+        )
+    except KafkaError as raised:
+        error = raised
+    results[topic.name] = _result(topic.name, error)
 
 
 def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:

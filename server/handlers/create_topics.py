@@ -6,7 +6,8 @@ Behaviour
 * -1 for partitions or replicas means the broker's default; with explicit assignments both must be -1.
 * From v5 on the answer tells the settings of the new topic, with what each comes from.
 * The answer goes out when the topic is durable and its partitions can be written. A request that leaves no time for it
-  (a timeout of 0 or less) times out at once; beyond that the timeout is not needed.
+  (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all partitions have leaders yet.
+* In a cluster every topic is NOT_CONTROLLER at a broker that is not the controller.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ottla.wire.messages.create_topics import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.server.administration import Outcome, TopicAdministration
+    from ottla.server.administration import Administration, Outcome
 
 TOPICS_PER_SLICE = 50
 
@@ -42,12 +43,15 @@ TOPICS_PER_SLICE = 50
 @handles(CreateTopicsRequest, answers_at_length=True)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     administration = context.broker.administration
+    if not administration.is_controller:
+        elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
+        return CreateTopicsResponse(topics=[_failure(topic.name, elsewhere) for topic in request.topics])
     named = Counter(topic.name for topic in request.topics)
     asked = [topic for topic in request.topics if named[topic.name] == 1]
     if request.timeout_ms <= 0 and any(topic.name != CLUSTER_METADATA_TOPIC for topic in asked):
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return CreateTopicsResponse(topics=[_failure(topic.name, late) for topic in request.topics])
-    outcomes = await _outcomes(administration, asked, validate_only=request.validate_only)
+    outcomes = await _outcomes(administration, asked, request)
     results = []
     for number, topic in enumerate(asked, 1):
         results.append(_result(topic, outcomes[topic.name], administration.configs))
@@ -59,7 +63,7 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
 
 
 async def _outcomes(
-    administration: TopicAdministration, asked: Sequence[CreatableTopic], *, validate_only: bool
+    administration: Administration, asked: Sequence[CreatableTopic], request: CreateTopicsRequest
 ) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
     new = []
@@ -69,13 +73,15 @@ async def _outcomes(
         except KafkaError as error:
             outcomes[topic.name] = _earlier_error(administration, topic.name) or error
     try:
-        made = await administration.create_topics(new, validate_only=validate_only)
+        made = await administration.create_topics(
+            new, validate_only=request.validate_only, timeout_s=request.timeout_ms / 1000
+        )
     except KafkaError as error:
         return {topic.name: error for topic in asked}
     return outcomes | {topic.name: outcome for topic, outcome in zip(new, made, strict=True)}
 
 
-def _earlier_error(administration: TopicAdministration, name: str) -> KafkaError | None:
+def _earlier_error(administration: Administration, name: str) -> KafkaError | None:
     """What is wrong with the name, which Kafka looks at before the settings."""
     try:
         administration.controller.check_name(name)

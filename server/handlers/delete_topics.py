@@ -7,6 +7,8 @@ Behaviour
 * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID, told without a name.
 * The answer goes out when the topic is gone for good and its name can be used again; its files go a little later. A
   request that leaves no time for it (a timeout of 0 or less) times out at once.
+* In a cluster everything is NOT_CONTROLLER at a broker that is not the controller. The answer goes out when the cluster
+  shows the topic no more; its name can be used again when all brokers that held it have said that they deleted it.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class _Asked(NamedTuple):
 async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     broker, version = context.broker, context.api_version
     named = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names] + request.topics
+    if not broker.administration.is_controller:
+        return _all_refused(named, ErrorCode.NOT_CONTROLLER)
     if not broker.config.replication.delete_topic_enable:
         code = ErrorCode.TOPIC_DELETION_DISABLED if version >= DISABLED_CODE_SINCE else ErrorCode.INVALID_REQUEST
         return _all_refused(named, code)
@@ -49,7 +53,8 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
         return _all_refused(named, ErrorCode.REQUEST_TIMED_OUT)
     given_ids = {state.topic_id for state in named if state.name is None}
     to_delete, failures = _found(broker.cluster, asked, given_ids)
-    errors = await broker.administration.delete_topics([each.name for each in to_delete])
+    names = [each.name for each in to_delete]
+    errors = await broker.administration.delete_topics(names, timeout_s=request.timeout_ms / 1000)
     for each, error in zip(to_delete, errors, strict=True):
         responses.append(_response(each.name, each.topic_id, error))
     return DeleteTopicsResponse(responses=responses + failures)

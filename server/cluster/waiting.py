@@ -1,0 +1,31 @@
+"""Waiting until the picture of the cluster shows what was asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.replication.cluster_state import ClusterState
+
+
+async def until_shown(cluster: ClusterState, is_shown: Callable[[], bool], *, timeout_s: float) -> bool:
+    """Wait until `is_shown`, looked at after every change of a topic; False if that takes longer than `timeout_s`."""
+    changed = trio.Event()
+
+    def on_change(_: str) -> None:
+        changed.set()
+
+    cancel = cluster.on_topic_change(on_change)
+    try:
+        with trio.move_on_after(max(timeout_s, 0)):
+            while not is_shown():
+                await changed.wait()
+                changed = trio.Event()
+            return True
+        return is_shown()
+    finally:
+        cancel()
