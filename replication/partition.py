@@ -46,6 +46,7 @@ from ottla.replication.log.segment import TimestampedOffset
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
@@ -93,6 +94,7 @@ class Partition:
         "_local_id",
         "_request_flush",
         "_watchers",
+        "durability_limit",
         "followers",
         "high_watermark",
         "index",
@@ -137,6 +139,7 @@ class Partition:
         self.followers: Followers | None = None  # where this broker leads and is not the only replica
         self.min_isr = 0  # how many replicas must be in sync; never more than there are
         self.is_deleted = False
+        self.durability_limit = LONG_MAX  # nothing from here on counts as flushed while the log moves to another disk
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         log.on_high_watermark(self.high_watermark)
 
@@ -266,10 +269,24 @@ class Partition:
             self._advance_high_watermark()
             self.notify_watchers()
 
+    def replace_log(self, log: PartitionLog) -> None:
+        """The same records are kept in another directory from now on."""
+        self.log = log
+        self.notify_watchers()
+
     def _leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
         """The log, for a request that only the leader answers."""
         self._check_leader_epoch(current_leader_epoch)
         if self.leader_id != self._local_id:
+            raise self._not_leader()
+        return self.log
+
+    def _readable_log(self, current_leader_epoch: int, *, only_from_leader: bool) -> PartitionLog:
+        """The log, for a reader that may be content with a follower's (KIP-392)."""
+        if only_from_leader:
+            return self._leading_log(current_leader_epoch)
+        self._check_leader_epoch(current_leader_epoch)
+        if self.is_deleted:
             raise self._not_leader()
         return self.log
 
@@ -335,7 +352,7 @@ class Partition:
     def _local_offset(self) -> int:
         """Up to where this replica is sure to hold the log."""
         log = self.log
-        return log.recovery_point if log.is_flush_required else log.log_end_offset
+        return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
 
     def _advance_high_watermark(self) -> bool:
         if len(self.isr) < self.min_isr:
@@ -455,11 +472,12 @@ class Partition:
         read_committed: bool = False,
         at_least_one_batch: bool = False,
         is_follower: bool = False,
+        only_from_leader: bool = True,
         current_leader_epoch: int = NO_LEADER_EPOCH,
         last_fetched_epoch: int = -1,
     ) -> ReadInfo:
         """Batches from `fetch_offset` on, for a consumer or for a follower. KafkaError as Kafka's fetch."""
-        log = self._leading_log(current_leader_epoch)
+        log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         if log.log_directory.failure is not None:
             raise log.log_directory.error()
         high_watermark = self.high_watermark
@@ -477,6 +495,12 @@ class Partition:
         if read_committed:
             aborted = log.aborted_transactions(fetch_offset, end_offset) if region else []
         return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted, None, available, is_behind)
+
+    def check_follower(self, broker: int, current_leader_epoch: int) -> None:
+        """Whether a broker may fetch here as a follower. KafkaError: it may not."""
+        if self.followers is None or broker not in self.followers.by_id:
+            self.refuse_follower(current_leader_epoch)
+        self._leading_log(current_leader_epoch)
 
     def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
         """What a broker is told that fetches as a follower: it holds no replica of this partition."""

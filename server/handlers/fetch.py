@@ -11,7 +11,9 @@ Behaviour
   know no record batches, have them read and converted down to magic 0 or 1.
 * An error in a partition is told in it: with high watermark -1 and no records; the rest is served. A limit below zero
   and an isolation level that does not exist are UNKNOWN_SERVER_ERROR, as Kafka fails over them.
-* Nobody follows this broker: who asks as a replica is refused.
+* Who asks as a replica (ReplicaId >= 0) reads up to the log end and is refused unless it follows the partition. Where it
+  fetches tells how far it has come; an answer with a diverging epoch does not count. It gets nothing while the leader's
+  replication throttle is exceeded, unless it is in sync. A broker that is alone has no followers.
 
 Version notes
 * v0-2 have no limit for the whole answer, and one batch more than a partition's limit allows is not given. v4 isolation level. v7 sessions (KIP-227). v9 and v12 fence by leader epochs.
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import trio
 
 from ottla.replication.fetch_session import FetchContext, FetchTarget
+from ottla.replication.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.partition import NO_LEADER_EPOCH
 from ottla.server.context import RequestContext
@@ -38,6 +41,7 @@ from ottla.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -48,7 +52,7 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
-    from ottla.replication.partition import Partition
+    from ottla.replication.partition import Partition, ReadInfo
     from ottla.server.broker import Broker
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -56,6 +60,7 @@ MAGIC_1_SINCE = 2
 AT_LEAST_ONE_BATCH_SINCE = 3
 DOWN_CONVERTED_BELOW = 4
 STORAGE_ERROR_SINCE = 6
+READ_FROM_FOLLOWERS_SINCE = 11
 TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
 CURRENT_LEADER_SINCE = 16
@@ -98,8 +103,15 @@ class Reading:
         self._version = version = context.api_version
         self._listener_name = context.listener_name
         self._opened = opened
-        replica_id = request.replica_id if version < REPLICA_STATE_SINCE else request.replica_state.replica_id
-        self._is_follower = replica_id >= 0
+        if version < REPLICA_STATE_SINCE:
+            self._replica_id, self._replica_epoch = request.replica_id, UNKNOWN_BROKER_EPOCH
+        else:
+            self._replica_id, self._replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+        self._is_follower = self._replica_id >= 0
+        self._is_committed_only = request.isolation_level == READ_COMMITTED and not self._is_follower
+        self._only_from_leader = self._is_follower or version < READ_FROM_FOLLOWERS_SINCE
+        self._now_ms = context.now_ms
+        self._notes_progress = self._is_follower  # what a follower asks for tells how far it has come, once
         self._gives_one_batch = version >= AT_LEAST_ONE_BATCH_SINCE
         self._bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
@@ -174,14 +186,18 @@ class Reading:
             read = partition.read(
                 asked.fetch_offset,
                 min(asked.partition_max_bytes, room),
-                read_committed=self._request.isolation_level == READ_COMMITTED,
+                read_committed=self._is_committed_only,
                 at_least_one_batch=at_least_one,
+                is_follower=self._is_follower,
+                only_from_leader=self._only_from_leader,
                 current_leader_epoch=max(asked.current_leader_epoch, NO_LEADER_EPOCH),
                 last_fetched_epoch=asked.last_fetched_epoch,
             )
         except KafkaError as error:
             return PartitionRead(target, self._failed_read(target, error.code))
         self._readable.append(partition)
+        if self._is_follower:
+            read = self._as_follower(partition, asked, read)
         data = PartitionData(
             partition_index=asked.partition,
             error_code=0,
@@ -198,13 +214,39 @@ class Reading:
         is_settled = read.diverging_epoch is not None or read.is_behind
         return PartitionRead(target, data, len(read.records), available, is_settled)
 
+    def _as_follower(self, partition: Partition, asked: FetchPartition, read: ReadInfo) -> ReadInfo:
+        """Note what a follower holds; what it gets now, which is nothing while it is throttled."""
+        broker, follower = self._broker, self._replica_id
+        member = broker.member
+        assert member is not None
+        if self._notes_progress and read.diverging_epoch is None:
+            partition.on_follower_fetch(
+                follower,
+                asked.fetch_offset,
+                asked.log_start_offset,
+                broker_epoch=self._replica_epoch,
+                now_ms=self._now_ms,
+            )
+            member.isr_changes.on_follower_fetch(partition, follower)
+        throttle = broker.throttles.leader
+        if (
+            throttle.is_throttled(partition.topic, partition.index)
+            and follower not in partition.isr
+            and throttle.is_exceeded(broker.now_ms())
+        ):
+            return read._replace(records=b"", bytes_available=0, is_behind=False)
+        return read
+
     def _partition(self, target: FetchTarget) -> Partition:
         assert target.topic is not None
         partition = self._broker.partition(target.topic, target.asked.partition)
         if target.topic_id != ZERO_UUID and partition.topic_id not in (None, target.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if self._is_follower:
-            partition.refuse_follower(max(target.asked.current_leader_epoch, NO_LEADER_EPOCH))
+            current_leader_epoch = max(target.asked.current_leader_epoch, NO_LEADER_EPOCH)
+            if self._broker.member is None:
+                partition.refuse_follower(current_leader_epoch)
+            partition.check_follower(self._replica_id, current_leader_epoch)
         return partition
 
     def _failed_read(self, target: FetchTarget, code: ErrorCode) -> PartitionData:
@@ -219,6 +261,7 @@ class Reading:
 
     async def wait_and_read(self) -> FetchResponse:
         """Wait until there is enough, something ends the wait, or the time is over."""
+        self._notes_progress = False
         with trio.move_on_after(self._request.max_wait_ms / 1000), _Watch(self._readable) as watch:
             while not self.is_complete:
                 for index in await watch.changed():
@@ -248,10 +291,21 @@ class Reading:
                 last = FetchableTopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=[])
                 topics.append(last)
             last.partitions.append(data)
+        if self._is_follower:
+            self._count_throttled()
         response = FetchResponse(error_code=opened.error, session_id=opened.session_id, responses=topics)
         if self._version >= CURRENT_LEADER_SINCE and not self._is_follower:
             response.node_endpoints = self._node_endpoints()
         return response
+
+    def _count_throttled(self) -> None:
+        throttle = self._broker.throttles.leader
+        size = 0
+        for read in self._reads:
+            if read.size and throttle.is_throttled(read.target.topic or "", read.target.asked.partition):
+                size += read.size
+        if size:
+            throttle.record(size, self._broker.now_ms())
 
     def _down_converted(self, read: PartitionRead) -> PartitionRead:
         records: Any = read.data.records
