@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -61,33 +61,14 @@ if TYPE_CHECKING:
 
     from ottla.replication.controller import Controller
     from ottla.replication.coordination import Coordination, Node
+    from ottla.server.cluster.ports import Member
     from ottla.wire.messages.create_topics import CreateTopicsResponse
-    from ottla.wire.schema import Message
 
 logger = logging.getLogger("ottla.administration")
 
 CREATE_TOPICS_VERSION = 7
 CONFIG_CHANGE_PREFIX = f"{znodes.CONFIG_CHANGES}/config_change_"
 ENSURE_TIMEOUT_S = 5.0  # a client that waits for an internal topic asks again
-
-
-class ActiveEpoch(Protocol):
-    """What fences the writes of the active controller."""
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def epoch_version(self) -> int: ...
-
-
-class Member(Protocol):
-    """What the administration needs of a `ClusterMember`."""
-
-    @property
-    def controller(self) -> ActiveEpoch | None: ...
-
-    async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any: ...
 
 
 class ClusterAdministration(Administration):

@@ -1,0 +1,67 @@
+"""What handlers and the administration need of a member of a cluster, and of the active controller on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ottla.replication.cluster_state import PartitionState
+    from ottla.replication.control_batch import TopicPartition
+    from ottla.replication.coordination import Coordination
+    from ottla.replication.leader_election import ElectionType
+    from ottla.server.context import RequestContext
+    from ottla.wire.errors import KafkaError
+    from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+    from ottla.wire.schema import Message
+
+
+class ActiveController(Protocol):
+    """The controller while it is here. Every method raises KafkaError NOT_CONTROLLER if it resigns before it is done."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def epoch_version(self) -> int:
+        """The version of /controller_epoch that fences this controller's writes."""
+
+    async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse: ...
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
+        """Move leaderships away from a broker; answers what it still leads."""
+
+    async def elect_leaders(
+        self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
+    ) -> Mapping[TopicPartition, KafkaError | None]: ...
+
+    async def reassign(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> Mapping[TopicPartition, KafkaError | None]: ...
+
+    async def reassignments(self) -> Mapping[TopicPartition, PartitionState]: ...
+
+
+class Member(Protocol):
+    """This broker as a member of a cluster."""
+
+    @property
+    def controller(self) -> ActiveController | None:
+        """None while another broker is the controller, or nobody."""
+
+    @property
+    def session(self) -> Coordination: ...
+
+    async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
+        """Ask whoever is the controller, once. Raises PeerUnavailable."""
+
+
+def member_of(context: RequestContext) -> Member:
+    """For handlers that are `in_cluster_only`."""
+    member = context.broker.member
+    assert member is not None
+    return cast("Member", member)

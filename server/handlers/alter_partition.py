@@ -1,0 +1,27 @@
+"""AlterPartition: a leader asks the controller to change a partition's in-sync replicas (KIP-497).
+
+Behaviour: the table in `replication/alter_partition.py`. At a broker that is not the controller: NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from ottla.server.cluster.ports import member_of
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+
+@handles(AlterPartitionRequest, in_cluster_only=True)
+async def alter_partition(request: AlterPartitionRequest, context: RequestContext) -> AlterPartitionResponse:
+    controller = member_of(context).controller
+    if controller is None:
+        return _refused(ErrorCode.NOT_CONTROLLER)
+    try:
+        return await controller.alter_partition(request, context.api_version)
+    except KafkaError as error:
+        return _refused(error.code)
+
+
+def _refused(code: ErrorCode) -> AlterPartitionResponse:
+    return AlterPartitionResponse(throttle_time_ms=0, error_code=code, topics=[])

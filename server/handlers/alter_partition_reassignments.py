@@ -1,0 +1,81 @@
+"""AlterPartitionReassignments: start moving partitions to other replicas, or (no replicas named) stop it (KIP-455).
+
+Behaviour
+* One result per partition; theory and errors are in `replication/reassignment.py`. A partition that comes twice counts as
+  it was said last.
+* The answer goes out when the reassignment is begun. Moving the data goes on after that; ListPartitionReassignments tells
+  of it.
+* At a broker that is not the controller the whole request is NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ottla.server.cluster.ports import member_of
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.replication.control_batch import TopicPartition
+
+
+@handles(AlterPartitionReassignmentsRequest, in_cluster_only=True)
+async def alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    controller = member_of(context).controller
+    if controller is None:
+        return _refused(request, KafkaError(ErrorCode.NOT_CONTROLLER))
+    targets = {
+        (topic.name, partition.partition_index): partition.replicas
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    try:
+        results = await controller.reassign(
+            targets, allow_replication_factor_change=request.allow_replication_factor_change
+        )
+    except KafkaError as error:
+        return _refused(request, error)
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        responses=_by_topic(results),
+    )
+
+
+def _by_topic(results: Mapping[TopicPartition, KafkaError | None]) -> list[ReassignableTopicResponse]:
+    return [
+        ReassignableTopicResponse(name=topic, partitions=[_result(index, results[topic, index]) for _, index in group])
+        for topic, group in groupby(sorted(results), key=lambda partition: partition[0])
+    ]
+
+
+def _result(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    if error is None:
+        return ReassignablePartitionResponse(partition_index=index, error_code=ErrorCode.NONE, error_message=None)
+    message = error.message or error.code.message
+    return ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=message)
+
+
+def _refused(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=error.code,
+        error_message=error.message or error.code.message,
+        responses=[],
+    )

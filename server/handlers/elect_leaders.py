@@ -1,0 +1,114 @@
+"""ElectLeaders: let partitions be led by their preferred replica, or by any at all (KIP-183, KIP-460).
+
+Behaviour
+* One result per partition; errors are in `replication/leader_election.py`. A null list asks for all partitions: those for
+  which there is nothing to do are left out of the answer then.
+* A partition that was elected is answered when this broker's picture of the cluster shows the new leader, or after the
+  timeout with REQUEST_TIMED_OUT.
+* At a broker that is not the controller every partition is NOT_CONTROLLER.
+* Below v1 there are only preferred elections. An unknown type of election is UNKNOWN_SERVER_ERROR, as in Kafka, which
+  fails over it.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.cluster_state import NO_LEADER
+from ottla.replication.leader_election import ElectionType
+from ottla.server.cluster.ports import member_of
+from ottla.server.cluster.waiting import until_shown
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from ottla.replication.cluster_state import ClusterState
+    from ottla.replication.control_batch import TopicPartition
+
+Results = dict["TopicPartition", KafkaError | None]
+
+
+@handles(ElectLeadersRequest, in_cluster_only=True)
+async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    cluster = context.broker.cluster
+    if request.topic_partitions is not None:
+        asked = {(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions}
+    else:
+        asked = {(topic.name, index) for topic in cluster.topics.values() for index in range(len(topic.partitions))}
+    if request.election_type not in ElectionType._value2member_map_:
+        return _response(
+            dict.fromkeys(asked, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)), ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+    results = await _elect(asked, request, context)
+    if request.topic_partitions is None:
+        results = {
+            partition: error
+            for partition, error in results.items()
+            if error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
+        }
+    return _response(results)
+
+
+async def _elect(asked: Collection[TopicPartition], request: ElectLeadersRequest, context: RequestContext) -> Results:
+    cluster, controller = context.broker.cluster, member_of(context).controller
+    if controller is None:
+        return dict.fromkeys(asked, KafkaError(ErrorCode.NOT_CONTROLLER))
+    deadline = trio.current_time() + request.timeout_ms / 1000
+    epochs = _leader_epochs(cluster, asked)
+    try:
+        results: Results = dict(await controller.elect_leaders(ElectionType(request.election_type), asked))
+    except KafkaError as error:
+        return dict.fromkeys(asked, error)
+    awaited = {partition for partition, error in results.items() if error is None}
+
+    def are_shown() -> bool:
+        awaited.difference_update([each for each in awaited if _has_new_leader(cluster, each, epochs)])
+        return not awaited
+
+    if not await until_shown(cluster, are_shown, timeout_s=deadline - trio.current_time()):
+        results |= dict.fromkeys(awaited, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    return results
+
+
+def _leader_epochs(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    found = ((partition, cluster.partition(*partition)) for partition in partitions)
+    return {partition: state.leader_epoch for partition, state in found if state is not None}
+
+
+def _has_new_leader(cluster: ClusterState, partition: TopicPartition, epochs: Mapping[TopicPartition, int]) -> bool:
+    state = cluster.partition(*partition)
+    return state is not None and state.leader != NO_LEADER and state.leader_epoch > epochs.get(partition, -1)
+
+
+def _response(results: Results, code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        throttle_time_ms=0,
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic, partition_result=[_result(index, results[topic, index]) for _, index in group]
+            )
+            for topic, group in groupby(sorted(results), key=lambda partition: partition[0])
+        ],
+    )
+
+
+def _result(index: int, error: KafkaError | None) -> PartitionResult:
+    if error is None:
+        return PartitionResult(partition_id=index, error_code=ErrorCode.NONE, error_message=None)
+    message = error.message
+    if error.code is ErrorCode.ELECTION_NOT_NEEDED:
+        message = message or error.code.message
+    return PartitionResult(partition_id=index, error_code=error.code, error_message=message)

@@ -1,0 +1,65 @@
+"""ListPartitionReassignments: which partitions are being moved, and to where (KIP-455).
+
+Behaviour
+* Null topics ask for all that are being reassigned. Of those that are asked for, what is not being reassigned, or does not
+  exist, is left out.
+* At a broker that is not the controller: NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ottla.server.cluster.ports import member_of
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster_state import PartitionState
+
+
+@handles(ListPartitionReassignmentsRequest, in_cluster_only=True)
+async def list_partition_reassignments(
+    request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    controller = member_of(context).controller
+    if controller is None:
+        return _response(KafkaError(ErrorCode.NOT_CONTROLLER), [])
+    try:
+        ongoing = await controller.reassignments()
+    except KafkaError as error:
+        return _response(error, [])
+    if request.topics is not None:
+        asked = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}
+        ongoing = {partition: state for partition, state in ongoing.items() if partition in asked}
+    topics = [
+        OngoingTopicReassignment(name=name, partitions=[_ongoing(index, ongoing[name, index]) for _, index in group])
+        for name, group in groupby(sorted(ongoing), key=lambda partition: partition[0])
+    ]
+    return _response(None, topics)
+
+
+def _ongoing(index: int, state: PartitionState) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        partition_index=index,
+        replicas=list(state.replicas),
+        adding_replicas=list(state.adding_replicas),
+        removing_replicas=list(state.removing_replicas),
+    )
+
+
+def _response(error: KafkaError | None, topics: list[OngoingTopicReassignment]) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message or error.code.message,
+        topics=topics,
+    )
