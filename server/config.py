@@ -16,6 +16,8 @@ from typing import TypeVar
 
 from ottla.groupcoord.config import GroupConfig, TransactionConfig
 from ottla.replication.config import LogConfig, ReplicationConfig
+from ottla.server.cluster.member_config import MemberConfig
+from ottla.server.coordination.zookeeper_config import ZooKeeperConfig, parse_connect
 from ottla.server.inert_settings import FORMER_SETTINGS, inert_settings
 from ottla.wire.settings import (
     CLASS,
@@ -104,6 +106,9 @@ class ServerConfig:
     max_connection_creation_rate: int = setting(
         INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections accepted per second.", effective=False
     )
+    controller_socket_timeout_ms: int = setting(
+        30_000, doc="Longest wait of the controller for a broker before it sends a request again."
+    )
     request_timeout_ms: int = setting(30_000, doc="Longest wait for another broker.", effective=False)
     authorizer_class_name: str = setting("", doc="There is no authorizer; only an empty value is accepted.")
     create_topic_policy_class_name: str | None = setting(
@@ -145,6 +150,8 @@ class BrokerConfig:
     advertised: Mapping[str, Endpoint]
     inter_broker_listener_name: str
     log_dirs: tuple[Path, ...]
+    member: MemberConfig
+    zookeeper: ZooKeeperConfig | None
     static: Mapping[str, str]
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:
@@ -165,7 +172,7 @@ def broker_settings() -> Mapping[str, Setting]:
     for topic_setting in settings_of(LogConfig).values():
         for synonym in topic_setting.synonyms:
             known[synonym.name] = synonym_setting(topic_setting, synonym)
-    for config_class in (ServerConfig, ReplicationConfig, GroupConfig, TransactionConfig):
+    for config_class in (ServerConfig, ReplicationConfig, GroupConfig, TransactionConfig, MemberConfig):
         known.update(settings_of(config_class))
     return known
 
@@ -178,7 +185,7 @@ def settings_without_effect() -> list[str]:
 @cache
 def known_names() -> frozenset[str]:
     """Every name that a start-up file may hold."""
-    return frozenset(broker_settings()) | FORMER_SETTINGS | {"zookeeper.connect"}
+    return frozenset(broker_settings()) | frozenset(settings_of(ZooKeeperConfig)) | FORMER_SETTINGS
 
 
 def load_config(texts: Mapping[str, str]) -> BrokerConfig:
@@ -187,6 +194,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     server = _read(ServerConfig, static)
     replication = _read(ReplicationConfig, static)
     _refuse_unserved(server, static)
+    zookeeper = _zookeeper(static)
     try:
         log = log_config_from(static)
         log.check_consistency()
@@ -209,6 +217,8 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         advertised=_advertised(server, listeners, inter_broker),
         inter_broker_listener_name=inter_broker,
         log_dirs=_log_dirs(server),
+        member=_read(MemberConfig, static),
+        zookeeper=zookeeper,
         static=static,
     )
 
@@ -264,15 +274,10 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
 def _checked(texts: Mapping[str, str]) -> dict[str, str]:
     static = {}
     for name, text in texts.items():
-        if name == "zookeeper.connect":
-            raise ConfigError(
-                f"zookeeper.connect={text}: coordination through ZooKeeper is not served yet;"
-                " remove the setting to run as a single broker"
-            )
         if name not in known_names() and not _LISTENER_PREFIX.fullmatch(name):
             raise ConfigError(_unknown(name, text))
         static[name] = text.strip()
-        if (declared := broker_settings().get(name)) is not None:
+        if (declared := broker_settings().get(name) or settings_of(ZooKeeperConfig).get(name)) is not None:
             _check_value(declared, text)
     return static
 
@@ -331,6 +336,20 @@ def _node_id(server: ServerConfig, static: Mapping[str, str]) -> int:
     if "node.id" in static and server.node_id != server.broker_id:
         raise ConfigError(f"node.id={server.node_id} and broker.id={server.broker_id} must be the same")
     return server.broker_id
+
+
+def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
+    """How to reach ZooKeeper; None for a broker that is alone."""
+    if not static.get("zookeeper.connect"):
+        return None
+    if "node.id" not in static and "broker.id" not in static:
+        raise ConfigError(f"zookeeper.connect={static['zookeeper.connect']}: a member of a cluster needs a broker.id")
+    config = _read(ZooKeeperConfig, static)
+    try:
+        parse_connect(config.zookeeper_connect)
+    except InvalidSetting as error:
+        raise ConfigError(str(error)) from None
+    return config
 
 
 def _log_dirs(server: ServerConfig) -> tuple[Path, ...]:

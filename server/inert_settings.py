@@ -21,14 +21,12 @@ DOCUMENTATION = "Accepted for compatibility with Apache Kafka; has no effect her
 _TABLE = """
 add.partitions.to.txn.retry.backoff.max.ms int 100 0..
 add.partitions.to.txn.retry.backoff.ms int 20 1..
-auto.leader.rebalance.enable boolean true
 background.threads int 10 1.. cluster-wide
 broker.heartbeat.interval.ms int 2000
 broker.session.timeout.ms int 9000
 client.quota.callback.class class -
 connection.failed.authentication.delay.ms int 100 0..
 connections.max.reauth.ms long 0
-controlled.shutdown.enable boolean true
 controller.performance.always.log.threshold.ms long 2000 0.. internal
 controller.performance.sample.period.ms long 60000 100.. internal
 controller.quorum.append.linger.ms int 25 0..
@@ -44,7 +42,6 @@ controller.quorum.retry.backoff.ms int 20 0..
 controller.quorum.voters list ''
 controller.quota.window.num int 11 1..
 controller.quota.window.size.seconds int 1 1..
-controller.socket.timeout.ms int 30000
 cordoned.log.dirs list '' per-broker
 delegation.token.expiry.check.interval.ms long 3600000 1..
 delegation.token.expiry.time.ms long 86400000 1..
@@ -114,7 +111,6 @@ internal.metadata.log.segment.bytes int - internal
 internal.metadata.max.batch.size.in.bytes int 8388608 internal
 kafka.metrics.polling.interval.secs int 10 1..
 kafka.metrics.reporters list ''
-leader.imbalance.check.interval.seconds long 300 1..
 log.cleaner.io.buffer.load.factor double 0.9 cluster-wide
 log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308 cluster-wide
 log.dir.failure.timeout.ms long 30000 1..
@@ -274,18 +270,15 @@ unstable.feature.versions.enable boolean false internal
 
 _FORMER = """
 allow.everyone.if.no.acl.found auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
-controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms delegation.token.master.key
+delegation.token.master.key
 eligible.leader.replicas.enable group.coordinator.new.enable inter.broker.protocol.version
 log.message.downconversion.enable log.message.format.version log.message.timestamp.difference.max.ms
 offsets.commit.required.acks password.encoder.cipher.algorithm password.encoder.iterations
 password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
 password.encoder.secret reserved.broker.max.id super.users zookeeper.clientCnxnSocket
-zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
-zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable
-zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
-zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
-zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
-zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
+zookeeper.ssl.cipher.suites zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols zookeeper.ssl.ocsp.enable
+zookeeper.ssl.protocol
 """
 
 FORMER_SETTINGS = frozenset(_FORMER.split())

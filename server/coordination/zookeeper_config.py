@@ -5,13 +5,16 @@ TLS takes PEM files only: `zookeeper.ssl.keystore.location` holds the private ke
 authorities. Kafka takes the name and password of SASL from a JAAS file of the JVM; here they are two settings.
 """
 
-import importlib.util
-import ssl
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from ottla.wire.settings import INT, PASSWORD, InvalidSetting, setting
+
+if TYPE_CHECKING:
+    import ssl
 
 CONNECT = "zookeeper.connect"
 PORT = 2181
@@ -63,6 +66,8 @@ def parse_connect(text: str) -> tuple[list[str], str]:
 
 
 def _server(text: str, host: str) -> str:
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(f"//{host}")
         name, port = parts.hostname, parts.port or PORT
@@ -77,6 +82,8 @@ def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
     """The TLS settings, None for plain connections; raises InvalidSetting for files that cannot be used."""
     if not config.zookeeper_ssl_client_enable:
         return None
+    import ssl  # here, because most never need it
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = config.zookeeper_ssl_endpoint_identification_algorithm.lower() == "https"
     _load(
@@ -114,7 +121,9 @@ def sasl_options(config: ZooKeeperConfig) -> dict[str, str] | None:
         return None
     if password is None:
         raise InvalidSetting("zookeeper.sasl.password", None, "zookeeper.sasl.username needs it")
-    if importlib.util.find_spec("puresasl") is None:
+    from importlib.util import find_spec
+
+    if find_spec("puresasl") is None:
         reason = "SASL needs the package pure-sasl: pip install 'ottla[zookeeper-sasl]'"
         raise InvalidSetting("zookeeper.sasl.username", username, reason)
     return {"mechanism": "DIGEST-MD5", "username": username, "password": password}

@@ -111,7 +111,7 @@ def test_broker_wide_settings_are_the_defaults_of_topics() -> None:
         ({"num.io.threads": "x"}, ("Invalid value x", "num.io.threads", "allowed: int, at least 1")),
         ({"log.cleanup.policy": "x"}, ("log.cleanup.policy", "allowed: a list of compact, delete")),
         ({"ssl.key.password": ""}, ()),
-        ({"zookeeper.connect": "zk:2181"}, ("zookeeper.connect=zk:2181", "not served yet")),
+        ({"zookeeper.connect": "zk:2181"}, ("zookeeper.connect=zk:2181", "needs a broker.id")),
         ({"listeners": "SSL://:9093"}, ("listeners=SSL://:9093", "SSL is not served yet", "allowed: PLAINTEXT")),
         ({"listeners": "SASL_PLAINTEXT://:9093"}, ("SASL_PLAINTEXT is not served yet",)),
         ({"listeners": "localhost:9092"}, ("Unable to parse localhost:9092", "NAME://host:port")),

@@ -1,0 +1,18 @@
+"""Settings of a broker that is a member of a cluster."""
+
+from dataclasses import dataclass
+
+from ottla.wire.settings import LONG, setting
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemberConfig:
+    """How a member leaves its cluster."""
+
+    controlled_shutdown_enable: bool = setting(True, doc="Whether a broker hands over what it leads before it stops.")
+    controlled_shutdown_max_retries: int = setting(
+        3, internal=True, doc="Further attempts to hand over what a stopping broker leads."
+    )
+    controlled_shutdown_retry_backoff_ms: int = setting(
+        5_000, kind=LONG, internal=True, doc="Pause before the next attempt to hand over."
+    )

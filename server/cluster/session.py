@@ -1,0 +1,80 @@
+"""The coordination of a member: a `Coordination` that outlives the sessions behind it.
+
+Those who only read and write keep this object. Watches and ephemeral nodes belong to one session: who uses them runs within
+its life (`ClusterMember`) and starts anew with the next. Between two sessions every call raises SessionExpired.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import trio
+
+from ottla.replication.coordination import (
+    Coordination,
+    Node,
+    OnChange,
+    OnSessionChange,
+    Operation,
+    SessionExpired,
+)
+
+
+class Session(Coordination, Protocol):
+    """One session with the coordination service."""
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Begin the session, hold it until it ends, and end it if this is cancelled."""
+
+
+class ClusterSession:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._current: Session | None = None
+
+    def attach(self, session: Session | None) -> None:
+        """The session from now on; None when it has ended."""
+        self._current = session
+
+    def _session(self) -> Session:
+        if self._current is None:
+            raise SessionExpired
+        return self._current
+
+    @property
+    def session_id(self) -> int:
+        return 0 if self._current is None else self._current.session_id
+
+    @property
+    def session_sure_until(self) -> float:
+        return -math.inf if self._current is None else self._current.session_sure_until
+
+    async def get(self, path: str) -> Node:
+        return await self._session().get(path)
+
+    async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        return await self._session().get_all(paths)
+
+    async def children(self, path: str) -> list[str]:
+        return await self._session().children(path)
+
+    async def children_data(self, path: str) -> Mapping[str, Node]:
+        return await self._session().children_data(path)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        return await self._session().multi(operations)
+
+    def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        return self._session().watch_node(path, on_change)
+
+    def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        return self._session().watch_children(path, on_change)
+
+    def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
+        return self._session().watch_session(on_change)
+
+    async def until_available(self) -> None:
+        await self._session().until_available()
