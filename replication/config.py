@@ -288,6 +288,15 @@ class ReplicationConfig:
     default_replication_factor: int = setting(1, doc="Replicas of a topic created without saying how many.")
     auto_create_topics_enable: bool = setting(True, doc="Whether asking for an unknown topic creates it.")
     delete_topic_enable: bool = setting(True, doc="Whether topics can be deleted.")
+    auto_leader_rebalance_enable: bool = setting(
+        True, doc="Whether the controller gives leadership back to preferred leaders."
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        300, kind=LONG, minimum=1, doc="Time between two looks of the controller for leaders to give back."
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        10, internal=True, doc="Share of a broker's partitions that others may lead. Kafka 4 has it no more."
+    )
     producer_id_expiration_ms: int = setting(
         DAY_MS,
         minimum=1,

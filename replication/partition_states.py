@@ -190,12 +190,17 @@ class PartitionStates(PartitionTable):
         if broker not in self.brokers:
             return self.decision([])
         offline = self.offline.setdefault(broker, set())
-        lost = {each for each, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR} - offline
+        lost = {each for each, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
+        new = lost - offline
         offline.difference_update(each for each, code in errors.items() if code == ErrorCode.NONE)
         offline.update(lost)
-        if not lost:
-            return self.decision([])
-        return self._losses((partition, state) for partition, state in self.partitions() if partition in lost)
+        known = [(each, state) for each in sorted(lost) if (state := self.partition(each)) is not None]
+        affected = [
+            (partition, state)
+            for partition, state in known
+            if partition[0] not in self.deletions and (partition in new or self._elected(partition, state) is not None)
+        ]
+        return self._losses(affected) if affected else self.decision([])
 
     # ------------------------------------------------------------------ topics
 

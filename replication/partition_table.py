@@ -123,7 +123,7 @@ class PartitionTable:
             elif isinstance(change, TopicChange):
                 self._commit_topic(change)
             elif change.topic is not None:
-                self._forget(change.topic)
+                self.forget_topic(change.topic)
         return batch
 
     def _commit_state(self, change: StateChange, batch: ControlBatch) -> None:
@@ -152,11 +152,13 @@ class PartitionTable:
             self._note_reassignment((change.topic, index), state)
         self.unwritten.discard(change.topic)
 
-    def _forget(self, name: str) -> None:
+    def forget_topic(self, name: str) -> None:
+        """A topic whose nodes are gone."""
         topic = self.topics.pop(name)
         self.topic_names.pop(topic.topic_id, None)
         self.deletions.remove(name)
         self.unwritten.discard(name)
+        self.reassigned = {each for each in self.reassigned if each[0] != name}
         for index in topic.partitions:
             for offline in self.offline.values():
                 offline.discard((name, index))

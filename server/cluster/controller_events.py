@@ -1,0 +1,104 @@
+"""What the active controller has to do: one thing after the other, in the order in which it came up.
+
+A *look* is at something in the tree that may have changed; one that waits already is not asked for twice. A *request* has
+somebody who waits for its outcome, and who is told NOT_CONTROLLER when the controller resigns first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import trio
+
+from ottla.wire.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+Action = Callable[[], Awaitable[Any]]
+
+
+class _Request:
+    """An action, and whoever waits for what it comes to."""
+
+    __slots__ = ("_action", "_error", "_settled", "_value")
+
+    def __init__(self, action: Action) -> None:
+        self._action = action
+        self._settled = trio.Event()
+        self._error: KafkaError | None = None
+        self._value: Any = None
+
+    async def __call__(self) -> None:
+        """Carry it out. A KafkaError is for whoever asked, anything else for the controller."""
+        try:
+            self._value = await self._action()
+        except KafkaError as error:
+            self._error = error
+        self._settled.set()
+
+    def refuse(self) -> None:
+        self._error = KafkaError(ErrorCode.NOT_CONTROLLER)
+        self._settled.set()
+
+    async def outcome(self) -> Any:
+        await self._settled.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class ControllerEvents:
+    """See the module's docstring. Anybody puts in, one task takes out."""
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[str | None, Action]] = deque()
+        self._waiting: set[str] = set()
+        self._requests: set[_Request] = set()
+        self._arrived = trio.Event()
+        self._is_over = False
+
+    def look(self, key: str, action: Action) -> None:
+        """Look at what `key` stands for, some time from now."""
+        if key not in self._waiting:
+            self._waiting.add(key)
+            self._put(key, action)
+
+    def put(self, action: Action) -> None:
+        self._put(None, action)
+
+    async def ask(self, action: Callable[[], Awaitable[T]]) -> T:
+        """The outcome of an action when its turn has come. Raises KafkaError."""
+        if self._is_over:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        request = _Request(action)
+        self._requests.add(request)
+        self._put(None, request)
+        try:
+            outcome: T = await request.outcome()
+        finally:
+            self._requests.discard(request)
+        return outcome
+
+    def _put(self, key: str | None, action: Action) -> None:
+        if not self._is_over:
+            self._queue.append((key, action))
+            self._arrived.set()
+
+    async def next(self) -> Action:
+        """What is to be done next; others have a turn before it."""
+        await trio.lowlevel.checkpoint()
+        while not self._queue:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        key, action = self._queue.popleft()
+        if key is not None:
+            self._waiting.discard(key)
+        return action
+
+    def close(self) -> None:
+        """Nothing is done any more."""
+        self._is_over = True
+        self._queue.clear()
+        for request in self._requests:
+            request.refuse()
