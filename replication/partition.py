@@ -46,6 +46,7 @@ from ottla.replication.log.segment import TimestampedOffset
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.records import iter_batches
 from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
@@ -272,6 +273,8 @@ class Partition:
     def replace_log(self, log: PartitionLog) -> None:
         """The same records are kept in another directory from now on."""
         self.log = log
+        if log.is_flush_required and log.recovery_point < log.log_end_offset:
+            self._flush()
         self.notify_watchers()
 
     def _leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
@@ -346,7 +349,7 @@ class Partition:
 
     def on_flushed(self) -> None:
         """More of the log is on the disk than before."""
-        if self.is_leader and self._advance_high_watermark():
+        if not self.is_leader or self._advance_high_watermark():
             self.notify_watchers()
 
     def _local_offset(self) -> int:
@@ -429,20 +432,32 @@ class Partition:
     ) -> AppendInfo:
         """Write what the leader sent, and take over what it says is committed and deleted. KafkaError: nothing written."""
         log = self.log
-        info = log.append_as_follower(records, now_ms=now_ms)
+        if log.log_end_offset == log.log_start_offset:
+            self._begin_within_batch(records, now_ms)
+        info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if info.flush_due or info.rolled:
             self._flush()
-        self._follow_high_watermark(leader_high_watermark)
+        self.take_over(leader_high_watermark, leader_log_start_offset)
+        return info
+
+    def take_over(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
+        """What the leader says is committed and deleted, as far as this replica's log goes."""
+        log = self.log
+        high_watermark = min(leader_high_watermark, log.log_end_offset)
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            log.on_high_watermark(high_watermark)
         if leader_log_start_offset > log.log_start_offset:
             log.increase_log_start_offset(min(leader_log_start_offset, self.high_watermark))
         self.notify_watchers()
-        return info
 
-    def _follow_high_watermark(self, leader_high_watermark: int) -> None:
-        high_watermark = min(leader_high_watermark, self.log.log_end_offset)
-        if high_watermark > self.high_watermark:
-            self.high_watermark = high_watermark
-            self.log.on_high_watermark(high_watermark)
+    def _begin_within_batch(self, records: memoryview, now_ms: int) -> None:
+        """Make room for a first batch in the middle of which the log begins, after records were deleted."""
+        log = self.log
+        start = log.log_start_offset
+        first = next(iter_batches(records), None)
+        if first is not None and first[0].base_offset < start <= first[0].last_offset:
+            log.truncate_fully_and_start_at(first[0].base_offset, log_start_offset=start, now_ms=now_ms)
 
     def truncate_to_divergence(self, epoch: int, end_offset: int, *, now_ms: int) -> int:
         """The leader's log ends at `end_offset` in `epoch`, the largest it knows that is not above ours.
@@ -456,6 +471,17 @@ class Partition:
         offset = min(known_end, end_offset)
         self._truncate(max(offset, log.log_start_offset), now_ms)
         return log.log_end_offset
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Drop everything from `offset` on, which the leader does not have."""
+        self._truncate(offset, now_ms)
+
+    def restart_at(self, offset: int, *, now_ms: int) -> None:
+        """Drop everything: the leader's log begins at `offset`, beyond the end of this one."""
+        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        self.high_watermark = offset
+        self.log.on_high_watermark(offset)
+        self.notify_watchers()
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         if self.log.truncate_to(offset, now_ms=now_ms):

@@ -59,7 +59,7 @@ class Route:
     ) -> None:
         self.api_key = request_class.api_key
         self.request_class = request_class
-        self.response_class: type[Message] = _response_class(request_class)
+        self.response_class: type[Message] = response_class_of(request_class)
         self.versions = versions
         self.handler = handler
         self.abandonable = abandonable
@@ -77,7 +77,8 @@ class Route:
 ROUTES: dict[int, Route] = {}
 
 
-def _response_class(request_class: type[Message]) -> type[Message]:
+def response_class_of(request_class: type[Message]) -> type[Message]:
+    """The response that is declared beside a request."""
     name = request_class.__name__.removesuffix("Request") + "Response"
     response_class: type[Message] = getattr(sys.modules[request_class.__module__], name)
     return response_class

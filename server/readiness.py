@@ -94,7 +94,7 @@ class Readiness:
     async def serve(self, sock: socket.socket, step: Step) -> Any:
         """Call `step` whenever the socket is readable, or what it asked for, until it returns something else."""
         if self._epoll is None:
-            return await _serve_in_task(sock, step)
+            return await serve_in_task(sock, step)
         descriptor = sock.fileno()
         self._served[descriptor] = _Served(step, trio.lowlevel.current_task())
         self._watch(descriptor, WAIT_READABLE)
@@ -149,7 +149,8 @@ class Readiness:
             trio.lowlevel.reschedule(served.task, outcome.Value(result))
 
 
-async def _serve_in_task(sock: socket.socket, step: Step) -> Any:
+async def serve_in_task(sock: socket.socket, step: Step) -> Any:
+    """What `Readiness.serve` does, by waking the task each time."""
     result: Any = WAIT_READABLE
     while type(result) is Wait:
         await (trio.lowlevel.wait_readable if result is WAIT_READABLE else trio.lowlevel.wait_writable)(sock)

@@ -26,6 +26,11 @@ class ErrorCode(IntEnum):
         member.retriable = retriable
         return member
 
+    @classmethod
+    def of(cls, code: int) -> ErrorCode:
+        """The error of a number that a peer sent; one that this table lacks is UNKNOWN_SERVER_ERROR."""
+        return cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)  # type: ignore[return-value]
+
     UNKNOWN_SERVER_ERROR = -1, "The broker failed in an unexpected way."
     NONE = 0, ""
     OFFSET_OUT_OF_RANGE = 1, "The offset is not within the range of offsets this broker holds."

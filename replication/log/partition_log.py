@@ -43,7 +43,7 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of, producers_at
-from ottla.replication.log.replicated import check_replicated
+from ottla.replication.log.replicated import EPOCH_MAX, check_replicated
 from ottla.replication.log.retention import expired_count
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
@@ -278,10 +278,12 @@ class PartitionLog(LogReader):
         producers.map_end_offset = self.log_end_offset
         return rolled
 
-    def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendInfo:
-        """Write what the leader sent. KafkaError: nothing was appended."""
+    def append_as_follower(
+        self, records: memoryview, *, leader_epoch: int = EPOCH_MAX, now_ms: int
+    ) -> AppendInfo:
+        """Write what the leader of this epoch sent. KafkaError: nothing was appended."""
         self.log_directory.check_online()
-        size, batches, markers = check_replicated(records, self.log_end_offset, self.name)
+        size, batches, markers = check_replicated(records, self.log_end_offset, leader_epoch, self.name)
         if not batches:
             return AppendInfo(-1, self.log_end_offset - 1, -1, self.log_start_offset, False, False, False)
         max_timestamp = max(batch.max_timestamp for batch in batches)
@@ -438,14 +440,17 @@ class PartitionLog(LogReader):
         return True
 
     @guarded
-    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """Drop everything and go on as an empty log that begins at `offset`."""
+    def truncate_fully_and_start_at(
+        self, offset: int, *, log_start_offset: int | None = None, now_ms: int
+    ) -> None:
+        """Drop everything and go on as an empty log at `offset`; what is below `log_start_offset` is not to be read."""
         self._give_up(self._segments, now_ms)
         self._snapshots.remove_outside(1, 0)
         self._segments = [
             Segment.create(self.log_directory.files, self.directory, offset, created_ms=now_ms)
         ]
-        self.log_start_offset = self.log_end_offset = offset
+        self.log_end_offset = offset
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.recovery_point = min(self.recovery_point, offset)
         self._epochs.clear()
         self._producers = None

@@ -11,7 +11,7 @@ import trio
 from ottla.server.connection import Calls, Connection
 from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import ReceiveBuffers
-from ottla.server.readiness import Readiness, _serve_in_task
+from ottla.server.readiness import Readiness, serve_in_task
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -108,7 +108,7 @@ async def peer(request, scripted: Scripted, nursery: trio.Nursery) -> AsyncItera
     ours.setblocking(False)
     readiness = Readiness()
     if request.param == "waiting in the task":
-        readiness = SimpleNamespace(serve=_serve_in_task)
+        readiness = SimpleNamespace(serve=serve_in_task)
     else:
         assert readiness.is_inside_the_wait
     listener = SimpleNamespace(

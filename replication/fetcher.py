@@ -1,0 +1,478 @@
+"""What this broker follows: fetchers that copy partitions from their leaders, num.replica.fetchers for each leader.
+
+Theory
+    A fetcher is one task with its own way to its leader: it asks, appends what comes, and asks again at once. Which
+    partitions, in which session, is `replica_fetch.py`'s business; what an answer means for a partition is decided here:
+
+    records, or none             `Partition.append_as_follower`, `Partition.take_over`
+    a diverging epoch            `Partition.truncate_to_divergence`, which may take several rounds
+    OFFSET_OUT_OF_RANGE          the leader's ends are asked for: what it does not have is dropped; a log that ended before
+                                 the leader's begins starts anew there
+    any other error              the partition is left alone for replica.fetch.backoff.ms; a failed log directory for good
+
+    `follow` and `forget` may be called at any time, so an answer is used only for a partition that still has the leader
+    epoch and the log end that were asked with. A new partition does not wait for a leader that has nothing to send: an
+    idle fetch is given up soon after.
+
+    A record that a topic wants on disk before it counts (flush.messages, flush.ms) is claimed by the next request only
+    when it is there.
+
+The loop is given way to after every `TURN_BYTES`. Kafka: AbstractFetcherThread, ReplicaFetcherThread, AbstractFetcherManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import trio
+
+from ottla.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.replication.peers import Peer, PeerUnavailable
+from ottla.replication.replica_fetch import Following, ReplicaFetch, Throttle
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+if TYPE_CHECKING:
+    from ottla.replication.config import ReplicationConfig
+    from ottla.replication.partition import Partition
+    from ottla.wire.messages.fetch import EpochEndOffset, PartitionData
+
+logger = logging.getLogger("ottla.fetcher")
+
+LIST_OFFSETS_VERSION = 9
+TURN_BYTES = 256 * 1024  # what is appended before others get their turn: at worst some 4,000 batches
+PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
+GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
+BETWEEN_INTERRUPTIONS_S = 0.1
+SOCKET_TIMEOUT_S = 30.0
+
+_batch_length = Struct(">i").unpack_from
+_LENGTH_OFFSET = 8
+_LOG_OVERHEAD = 12
+_EMPTY = memoryview(b"")
+
+Connect = Callable[[int, int], Peer]
+
+
+class ReplicaFetchers:
+    """All fetchers of this broker; see the module's docstring."""
+
+    def __init__(
+        self,
+        node_id: int,
+        *,
+        connect: Connect,
+        config: Callable[[], ReplicationConfig],
+        clock_ms: Callable[[], int],
+        broker_epoch: Callable[[], int],
+        throttle: Throttle,
+    ) -> None:
+        """`connect(leader id, fetcher number)` is asked for a new way after each loss; it may raise PeerUnavailable."""
+        self.node_id = node_id
+        self.connect = connect
+        self.config = config
+        self.clock_ms = clock_ms
+        self.broker_epoch = broker_epoch
+        self.throttle = throttle
+        self._count = config().num_replica_fetchers
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._followed: dict[tuple[str, int], tuple[Fetcher, Following]] = {}
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are followed."""
+        return len(self._followed)
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch from the partition's leader in its present epoch, and no more as before."""
+        key = (partition.topic, partition.index)
+        if key in self._followed:
+            fetcher, following = self._followed[key]
+            if following.partition is partition and following.is_wanted and not fetcher.has_failed(following):
+                return
+            if following.leader_id != partition.leader_id:
+                fetcher.remove(following)
+        following = Following(partition)
+        fetcher = self._fetcher(partition.leader_id, self._number(partition))
+        self._followed[key] = (fetcher, following)
+        fetcher.add(following)
+
+    def forget(self, partition: Partition) -> None:
+        """Fetch it no more."""
+        key = (partition.topic, partition.index)
+        if key in self._followed and self._followed[key][1].partition is partition:
+            fetcher, following = self._followed.pop(key)
+            fetcher.remove(following)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fetch until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                for fetcher in self._fetchers.values():
+                    nursery.start_soon(fetcher.run)
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    def _number(self, partition: Partition) -> int:
+        return (crc32(partition.topic.encode()) + partition.index) % self._count
+
+    def _fetcher(self, leader_id: int, number: int) -> Fetcher:
+        fetcher = self._fetchers.get((leader_id, number))
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id, number] = Fetcher(self, leader_id, number)
+            if self._nursery is not None:
+                self._nursery.start_soon(fetcher.run)
+        return fetcher
+
+    def ended(self, fetcher: Fetcher) -> None:
+        """A fetcher has nothing more to do."""
+        del self._fetchers[fetcher.leader_id, fetcher.number]
+
+    def resize(self) -> None:
+        """Spread the partitions anew if num.replica.fetchers has changed."""
+        count = self.config().num_replica_fetchers
+        if count == self._count:
+            return
+        self._count = count
+        for key, (fetcher, following) in list(self._followed.items()):
+            wanted = self._fetcher(following.leader_id, self._number(following.partition))
+            if wanted is not fetcher:
+                fetcher.remove(following)
+                moved = Following(following.partition)
+                self._followed[key] = (wanted, moved)
+                wanted.add(moved)
+
+
+class Fetcher:
+    """One task that fetches from one leader."""
+
+    def __init__(self, fetchers: ReplicaFetchers, leader_id: int, number: int) -> None:
+        self.leader_id = leader_id
+        self.number = number
+        self._fetchers = fetchers
+        self._fetch = ReplicaFetch(fetchers.node_id, leader_id, fetchers.throttle)
+        self._peer: Peer | None = None
+        self._wake = trio.Event()
+        self._asking: trio.CancelScope | None = None
+        self._interrupted_s = -BETWEEN_INTERRUPTIONS_S
+        self._failures = 0  # in a row, of whole requests
+
+    # --- what may be called at any time
+
+    def add(self, following: Following) -> None:
+        """Fetch this partition, too."""
+        self._fetch.add(following)
+        self._interrupt()
+
+    def remove(self, following: Following) -> None:
+        """Fetch this partition no more."""
+        self._fetch.remove(following)
+        if not len(self._fetch):
+            self._interrupt()
+
+    def has_failed(self, following: Following) -> bool:
+        """Whether it is left alone for good."""
+        return self._fetch.has_failed(following)
+
+    def _interrupt(self) -> None:
+        """Look soon at what is to be fetched, even if the leader has nothing to answer."""
+        self._wake.set()
+        if self._asking is not None:
+            soon = trio.current_time() + GRACE_S
+            soon = max(soon, self._interrupted_s + BETWEEN_INTERRUPTIONS_S)
+            self._asking.deadline = min(self._asking.deadline, soon)
+
+    # --- the task
+
+    async def run(self) -> None:
+        """Fetch until there is nothing to fetch."""
+        try:
+            while True:
+                self._fetchers.resize()
+                if not len(self._fetch):
+                    self._fetchers.ended(self)
+                    return
+                await self._fetch_once()
+        finally:
+            await self._hang_up()
+
+    async def _fetch_once(self) -> None:
+        fetchers = self._fetchers
+        config = fetchers.config()
+        next_request = self._fetch.next_request(config, fetchers.broker_epoch(), fetchers.clock_ms())
+        if next_request is None:
+            await self._wait_for_work(config)
+            return
+        try:
+            response = await self._ask_interruptibly(*next_request)
+        except PeerUnavailable as error:
+            logger.debug("Fetching from broker %d: %s", self.leader_id, error)
+            await self._lose()
+            return
+        if response is None:
+            await self._hang_up()
+            return
+        answers = self._fetch.take(response)
+        if answers is not None:
+            self._failures = 0
+            await self._use(answers)
+        elif self._failures:
+            self._delay_all()
+        else:
+            self._failures += 1
+
+    async def _wait_for_work(self, config: ReplicationConfig) -> None:
+        now_ms = self._fetchers.clock_ms()
+        due_ms = self._fetch.due_ms(now_ms, config.replica_fetch_backoff_ms)
+        self._wake = trio.Event()
+        with trio.move_on_after(float("inf") if due_ms is None else max(due_ms - now_ms, 1) / 1000):
+            await self._wake.wait()
+
+    async def _ask_interruptibly(self, request: Any, version: int) -> Any:
+        """The response; None if there is something new to ask for."""
+        with trio.CancelScope() as self._asking:
+            try:
+                return await self._ask(request, version)
+            finally:
+                self._asking = None
+        self._interrupted_s = trio.current_time()
+        self._fetch.renew()
+        return None
+
+    async def _ask(self, request: Any, version: int) -> Any:
+        if self._peer is None:
+            self._peer = self._fetchers.connect(self.leader_id, self.number)
+        return await self._peer.ask(request, version, timeout_s=SOCKET_TIMEOUT_S)
+
+    async def _lose(self) -> None:
+        await self._hang_up()
+        self._fetch.renew()
+        self._delay_all()
+
+    def _delay_all(self) -> None:
+        config = self._fetchers.config()
+        self._fetch.delay_all(self._fetchers.clock_ms() + config.replica_fetch_backoff_ms)
+
+    async def _hang_up(self) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            with trio.CancelScope(shield=True):
+                await peer.aclose()
+
+    # --- answers
+
+    async def _use(self, answers: list[tuple[Following, PartitionData]]) -> None:
+        out_of_range: list[Following] = []
+        unsynced: list[Partition] = []
+        turn_bytes = 0
+        for following, data in answers:
+            if not following.awaits_answer:
+                self._fetch.note_unused(following)
+            elif data.error_code == ErrorCode.NONE:
+                turn_bytes = await self._use_data(following, data, turn_bytes)
+                if following.partition.log.is_flush_required:
+                    unsynced.append(following.partition)
+            elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                out_of_range.append(following)
+            else:
+                self._back_off(following, ErrorCode.of(data.error_code))
+        for partition in unsynced:
+            await _until_synced(partition)
+        if out_of_range:
+            await self._find_place(out_of_range)
+
+    async def _use_data(self, following: Following, data: PartitionData, turn_bytes: int) -> int:
+        """Bring the partition up to the answer; returns what of this turn is used up."""
+        records: Any = data.records
+        turn_bytes += len(records or b"") + PARTITION_BYTES
+        try:
+            if data.diverging_epoch.epoch >= 0:
+                self._truncate(following, data.diverging_epoch)
+            elif len(records or b"") <= TURN_BYTES:
+                self._append(following, records or _EMPTY, data)
+            else:
+                for piece in pieces(records, min(TURN_BYTES, following.partition.log.config.segment_bytes)):
+                    if not self._append(following, piece, data):
+                        break
+                    await trio.lowlevel.checkpoint()
+                    if not following.is_wanted:
+                        break
+                return 0
+        except KafkaError as error:
+            self._back_off(following, error.code, error)
+        except Exception:
+            logger.exception("%r cannot be fetched", following)
+            self._fetch.fail(following)
+        if turn_bytes < TURN_BYTES:
+            return turn_bytes
+        await trio.lowlevel.checkpoint()
+        return 0
+
+    def _append(self, following: Following, records: memoryview, data: PartitionData) -> bool:
+        """Append whole batches; returns whether there were any."""
+        fetchers = self._fetchers
+        partition = following.partition
+        now_ms = fetchers.clock_ms()
+        size = len(records)
+        if not size:
+            partition.take_over(data.high_watermark, data.log_start_offset)
+            following.is_in_sync = data.high_watermark <= partition.log.log_end_offset
+            return False
+        info = partition.append_as_follower(
+            records,
+            leader_high_watermark=data.high_watermark,
+            leader_log_start_offset=data.log_start_offset,
+            now_ms=now_ms,
+        )
+        if fetchers.throttle.is_throttled(partition.topic, partition.index):
+            fetchers.throttle.record(size, now_ms)
+        if info.first_offset < 0:
+            self._back_off(following, ErrorCode.CORRUPT_MESSAGE)
+            return False
+        self._fetch.note_fetched(following, is_in_sync=data.high_watermark <= info.last_offset + 1)
+        return True
+
+    def _truncate(self, following: Following, diverging: EpochEndOffset) -> None:
+        partition = following.partition
+        if diverging.end_offset < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"epoch {diverging.epoch} without an end")
+        before = partition.log_end_offset
+        after = partition.truncate_to_divergence(
+            diverging.epoch, diverging.end_offset, now_ms=self._fetchers.clock_ms()
+        )
+        logger.info(
+            "Truncated %s-%d from %d to %d: epoch %d ends at %d on leader %d",
+            partition.topic, partition.index, before, after, diverging.epoch, diverging.end_offset, self.leader_id,
+        )  # fmt: skip
+        self._fetch.note_fetched(following, is_in_sync=False)
+        self._fetch.note_unused(following)  # the high watermark that came along
+
+    def _back_off(self, following: Following, code: ErrorCode, reason: object = None) -> None:
+        if following.complaint != code:
+            following.complaint = code
+            level = logging.INFO if code in _PASSING else logging.WARNING
+            logger.log(level, "Cannot fetch %r: %s", following, reason or code.name)
+        if following.partition.log.log_directory.failure is not None:
+            self._fetch.fail(following)
+        else:
+            backoff_ms = self._fetchers.config().replica_fetch_backoff_ms
+            self._fetch.delay(following, self._fetchers.clock_ms() + backoff_ms)
+
+    # --- out of range
+
+    async def _find_place(self, out_of_range: list[Following]) -> None:
+        """Go on where the leader's log ends or begins, whichever it is that this replica is beyond."""
+        try:
+            latest = await self._list_offsets(out_of_range, LATEST_TIMESTAMP)
+            behind = [each for each in out_of_range if not self._cut_off(each, latest.get(each))]
+            if behind:
+                earliest = await self._list_offsets(behind, EARLIEST_TIMESTAMP)
+                for each in behind:
+                    self._start_at(each, earliest.get(each))
+        except PeerUnavailable:
+            await self._lose()
+
+    async def _list_offsets(self, wanted: list[Following], timestamp: int) -> dict[Following, int]:
+        """An end of the leader's log for each; those that it will not tell are left alone for a while."""
+        topics: dict[str, ListOffsetsTopic] = {}
+        for each in wanted:
+            topic = topics.setdefault(each.partition.topic, ListOffsetsTopic(name=each.partition.topic, partitions=[]))
+            topic.partitions.append(
+                ListOffsetsPartition(
+                    partition_index=each.partition.index, current_leader_epoch=each.leader_epoch, timestamp=timestamp
+                )
+            )
+        request = ListOffsetsRequest(replica_id=self._fetchers.node_id, topics=list(topics.values()))
+        response = await self._ask(request, LIST_OFFSETS_VERSION)
+        told = {(topic.name, each.partition_index): each for topic in response.topics for each in topic.partitions}
+        offsets: dict[Following, int] = {}
+        for each in wanted:
+            answer = told.get((each.partition.topic, each.partition.index))
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if answer is None else ErrorCode.of(answer.error_code)
+            if answer is not None and code == ErrorCode.NONE and answer.offset >= 0:
+                offsets[each] = answer.offset
+            else:
+                self._back_off(each, code)
+        return offsets
+
+    def _cut_off(self, following: Following, leader_end: int | None) -> bool:
+        """Drop what the leader does not have; returns whether that settles it."""
+        if leader_end is None or not following.awaits_answer:
+            return True
+        partition = following.partition
+        if leader_end >= partition.log_end_offset:
+            return False
+        logger.warning("Truncating %r from %d to its leader's end %d", following, partition.log_end_offset, leader_end)
+        self._change(following, lambda: partition.truncate_to(leader_end, now_ms=self._fetchers.clock_ms()))
+        return True
+
+    def _start_at(self, following: Following, leader_start: int | None) -> None:
+        """Begin anew where the leader's log begins, if this replica ends before that; else ask once more."""
+        if leader_start is None or not following.awaits_answer:
+            return
+        partition = following.partition
+        if leader_start > partition.log_end_offset:
+            logger.warning("Beginning %r anew at %d: it ends at %d", following, leader_start, partition.log_end_offset)
+            self._change(following, lambda: partition.restart_at(leader_start, now_ms=self._fetchers.clock_ms()))
+        else:
+            self._fetch.note_fetched(following, is_in_sync=False)
+            self._fetch.note_unused(following)
+
+    def _change(self, following: Following, change: Callable[[], object]) -> None:
+        try:
+            change()
+        except KafkaError as error:
+            self._back_off(following, error.code, error)
+        else:
+            self._fetch.note_fetched(following, is_in_sync=False)
+
+
+_PASSING = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""What two brokers tell each other while a controller's decision is on its way to them."""
+
+
+def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
+    """Cut records between batches, into pieces of at most `size_max` bytes where the batches allow it."""
+    start = end = 0
+    size = len(records)
+    while size - end > _LOG_OVERHEAD:
+        batch_end = end + _LOG_OVERHEAD + max(_batch_length(records, end + _LENGTH_OFFSET)[0], 0)
+        if batch_end > size:
+            break
+        if batch_end - start > size_max and end > start:
+            yield records[start:end]
+            start = end
+        end = batch_end
+    if start < size:
+        yield records[start:]
+
+
+async def _until_synced(partition: Partition) -> None:
+    """Wait until what the partition wants on disk is there, or never will be."""
+    log = partition.log
+    while log.recovery_point < log.log_end_offset and log.is_flush_required and not partition.is_deleted:
+        if log.log_directory.failure is not None:
+            return
+        changed = trio.Event()
+        partition.watchers.add(changed.set)
+        try:
+            await changed.wait()
+        finally:
+            partition.watchers.discard(changed.set)
