@@ -70,13 +70,15 @@ class Node(NamedTuple):
     """What a node holds: its data, how often that was changed, and the transaction that created the node.
 
     `owner` is the id of the session that an ephemeral node belongs to. After a creation whose outcome is unknown it
-    tells whether the node is ours. For other nodes it is 0.
+    tells whether the node is ours. For other nodes it is 0. `created_ms` is when the node was created by the clock of the
+    service, 0 where that is not kept.
     """
 
     data: bytes
     version: int
     creation_id: int
     owner: int = 0
+    created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

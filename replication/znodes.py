@@ -334,6 +334,15 @@ def encode_config_change(entity_path: str) -> bytes:
     return _encode({"version": 2, "entity_path": entity_path})
 
 
+def decode_config_change(data: bytes) -> str:
+    """The entity whose settings changed, as "topics/<name>"; version 1 named type and entity apart."""
+    node = _decode(data)
+    path = node.get("entity_path") if node.get("version") == 2 else f"{node.get('entity_type')}/{node.get('entity_name')}"
+    if not isinstance(path, str) or node.get("version") not in (1, 2):
+        raise MalformedNode("not a notice of changed settings")
+    return path
+
+
 def encode_cluster_id(cluster_id: str) -> bytes:
     return _encode({"version": "1", "id": cluster_id})
 

@@ -8,6 +8,7 @@ that come out of it.
 Sans-IO: the administration writes changes to the coordination tree and then puts them here.
 """
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,7 +23,9 @@ from ottla.server.config import (
     log_config_from,
     read_settings,
 )
-from ottla.wire.settings import Setting, format_value, parse_value, settings_of
+from ottla.wire.settings import InvalidSetting, Setting, format_value, parse_value, settings_of
+
+logger = logging.getLogger("ottla.configs")
 
 Texts = Mapping[str, str]
 
@@ -86,7 +89,20 @@ class ConfigRepository:
             return self.current.log
         config = self._log_configs.get(topic)
         if config is None:
-            config = self._log_configs[topic] = self.current.log.with_overrides(overrides.texts)
+            config = self._log_configs[topic] = self._with_overrides(topic, overrides.texts)
+        return config
+
+    def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
+        """A topic's settings without those that Ottla does not know or take, which other brokers may have written."""
+        config = self.current.log
+        try:
+            return config.with_overrides(texts)
+        except InvalidSetting:
+            for name, text in texts.items():
+                try:
+                    config = config.with_overrides({name: text})
+                except InvalidSetting as error:
+                    logger.warning("Left aside a setting of topic %s: %s", topic, error)
         return config
 
     def topic_overrides(self, topic: str) -> Overrides:
@@ -122,6 +138,21 @@ class ConfigRepository:
 
     def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
         self._listeners.append(listener)
+
+    def takeable(self, texts: Texts, *, for_all: bool) -> Texts:
+        """Broker settings without those that cannot be taken together with the others, which another broker may have written."""
+        taken: Texts = {}
+        for name, text in texts.items():
+            tried = {**taken, name: text}
+            try:
+                if for_all:
+                    self.configuration(tried, self.for_this_broker.texts)
+                else:
+                    self.configuration(self.for_all_brokers.texts, tried)
+                taken = tried
+            except InvalidSetting as error:
+                logger.error("Left aside a setting of %s: %s", "all brokers" if for_all else "this broker", error)
+        return taken
 
     def configuration(self, for_all_brokers: Texts, for_this_broker: Texts) -> BrokerConfig:
         """What the broker's configuration comes to with these changes; raises InvalidSetting."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -47,7 +48,7 @@ from ottla.server.administration import (
     random_topic_id,
 )
 from ottla.server.cluster.waiting import until_shown
-from ottla.server.configs import ConfigRepository, Overrides
+from ottla.server.configs import NO_OVERRIDES, ConfigRepository, Overrides
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -57,7 +58,7 @@ from ottla.wire.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ottla.replication.controller import Controller
     from ottla.replication.coordination import Coordination, Node
@@ -283,7 +284,7 @@ class ClusterAdministration(Administration):
     async def alter_topic(self, name: str, change: Change, *, validate_only: bool = False) -> None:
         while True:
             if name in self._cluster.topics:
-                await self.read_topics([name])
+                await self._up_to_date(partial(self.read_topics, [name]))
             try:
                 return await super().alter_topic(name, change, validate_only=validate_only)
             except OutdatedSettings:
@@ -291,31 +292,57 @@ class ClusterAdministration(Administration):
 
     async def alter_broker(self, change: Change, *, for_all: bool, validate_only: bool = False) -> None:
         while True:
-            await self.read_broker(for_all=for_all)
+            await self._up_to_date(partial(self.read_broker, for_all=for_all))
             try:
                 return await super().alter_broker(change, for_all=for_all, validate_only=validate_only)
             except OutdatedSettings:
                 continue
 
+    async def _up_to_date(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Begin from what is written, not from what this broker has heard of."""
+        try:
+            await read()
+        except CoordinationError as error:
+            raise self._refusal(error) from None
+
     def _notice_of_settings(self, path: str) -> list[Operation]:
         entity = path.removeprefix("/config/")
         return [Create(CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), sequential=True)]
 
+    async def read_settings(self) -> None:
+        """Read all settings anew and put them into force here. Raises CoordinationError, as all of these do."""
+        for for_all in (True, False):
+            await self.read_broker(for_all=for_all)
+        nodes = await self._coordination.children_data(znodes.TOPIC_CONFIGS)
+        found = {znodes.entity_name(element): node for element, node in nodes.items()}
+        for name in [name for name in self.configs.topics if name not in found]:
+            self._take_topic(name, None)
+        for number, (name, node) in enumerate(found.items(), 1):
+            self._take_topic(name, node)
+            if number % TOPICS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
     async def read_topics(self, names: Sequence[str]) -> None:
         """Read the settings of topics anew and put them into force here."""
-        found = await self._read([znodes.topic_config_path(name) for name in names])
+        found = await self._coordination.get_all([znodes.topic_config_path(name) for name in names])
         for name, node in zip(names, found, strict=True):
-            if node is None:
-                self.configs.remove_topic(name)
-            else:
-                self.apply_topic(name, Overrides(znodes.decode_config(node.data), node.version))
+            self._take_topic(name, node)
+
+    def _take_topic(self, name: str, node: Node | None) -> None:
+        if node is None:
+            self.configs.remove_topic(name)
+            self._config_taker.update_topic_config(name, self.configs.log_config(name))
+        else:
+            self.apply_topic(name, Overrides(_settings(node), node.version))
 
     async def read_broker(self, *, for_all: bool) -> None:
-        """Read the settings of this broker, or of all, anew and put them into force here; raises InvalidSetting."""
-        (node,) = await self._read([znodes.broker_config_path(None if for_all else self._node_id)])
-        overrides = Overrides({}, None) if node is None else Overrides(znodes.decode_config(node.data), node.version)
-        if overrides != self.configs.broker_overrides(for_all=for_all):
-            await self.apply_broker(overrides, for_all=for_all)
+        """Read the settings of this broker, or of all, anew and put them into force here."""
+        (node,) = await self._coordination.get_all([znodes.broker_config_path(None if for_all else self._node_id)])
+        found = NO_OVERRIDES
+        if node is not None:
+            found = Overrides(self.configs.takeable(_settings(node), for_all=for_all), node.version)
+        if found != self.configs.broker_overrides(for_all=for_all):
+            await self.apply_broker(found, for_all=for_all)
 
     # ------------------------------------------------------------------ topics that are created by asking for them
 
@@ -352,6 +379,14 @@ class ClusterAdministration(Administration):
 
 def _error_code(code: int) -> ErrorCode:
     return next((each for each in ErrorCode if each == code), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _settings(node: Node) -> dict[str, str]:
+    try:
+        return znodes.decode_config(node.data)
+    except znodes.MalformedNode as error:
+        logger.error("Left aside settings that cannot be read: %s", error)
+        return {}
 
 
 def _written_topic(name: str, node: Node) -> TopicState:

@@ -446,7 +446,7 @@ class ZooKeeperCoordination:
 
 def _node(found: tuple[bytes | None, Any]) -> Node:
     data, stat = found
-    return Node(data or b"", stat.version, stat.czxid, stat.ephemeralOwner)
+    return Node(data or b"", stat.version, stat.czxid, stat.ephemeralOwner, stat.ctime)
 
 
 def _subject(operation: Operation, error: Exception) -> str:

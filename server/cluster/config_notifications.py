@@ -1,0 +1,178 @@
+"""Hearing of settings that another broker has changed (Kafka's ZkConfigManager and ZkNodeChangeNotificationListener).
+
+Whoever changes settings leaves a notice below /config/changes that names what they belong to. It says only where to look:
+the settings are always read from /config. At the start of every session everything is read, so that notices before that
+count for nothing. Notices older than 15 minutes are removed by whichever broker comes across them.
+
+Topics are created and deleted without a notice. Their settings are read when the cluster begins to show them.
+
+Settings of users, clients and addresses (quotas) are not heeded.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from ottla.replication import znodes
+from ottla.replication.coordination import CoordinationUnavailable, Delete, NoNode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+
+    from ottla.replication.cluster_state import ClusterState
+    from ottla.replication.coordination import Coordination, Node
+    from ottla.server.cluster.administration import ClusterAdministration
+
+logger = logging.getLogger("ottla.cluster.config")
+
+PREFIX = "config_change_"
+EXPIRATION_MS = 15 * 60 * 1000
+TOPICS, BROKERS = "topics/", "brokers/"
+
+T = TypeVar("T")
+
+
+class ConfigNotifications:
+    """Keeps the settings in force in line with the coordination tree.
+
+    `on_unclean_allowed` is called with topics (None: any) whose offline partitions may elect a leader that was not in sync,
+    after their settings changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        coordination: Coordination,
+        cluster: ClusterState,
+        administration: ClusterAdministration,
+        on_unclean_allowed: Callable[[Iterable[str] | None], None],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._coordination = coordination
+        self._cluster = cluster
+        self._administration = administration
+        self._on_unclean_allowed = on_unclean_allowed
+        self._clock_ms = clock_ms
+        self._shown: dict[str, bytes] = {}  # topics whose settings were read, with their ids
+        self._unread: set[str] = set()
+        self._last_heard = -1
+        self._created_ms: dict[str, int] = {}  # of the notices that were read
+        self._changed = trio.Event()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen for the life of one session; started when all settings were read. Raises SessionExpired at its end."""
+        ends = [
+            self._coordination.watch_children(znodes.CONFIG_CHANGES, self._on_notice),
+            self._cluster.on_topic_change(self._on_topic_change),
+        ]
+        try:
+            await self._persistently(self._read_everything)
+            task_status.started()
+            while True:
+                await self._changed.wait()
+                self._changed = trio.Event()
+                await self._persistently(self._read_what_changed)
+        finally:
+            for end in ends:
+                end()
+
+    def _on_notice(self, _: str) -> None:
+        self._changed.set()
+
+    def _on_topic_change(self, name: str) -> None:
+        topic = self._cluster.topics.get(name)
+        if topic is None:
+            self._shown.pop(name, None)
+            self._unread.discard(name)
+            self._administration.configs.remove_topic(name)
+        elif self._shown.get(name) != topic.topic_id:
+            self._shown[name] = topic.topic_id
+            self._unread.add(name)
+            self._changed.set()
+
+    # ------------------------------------------------------------------ reading
+
+    async def _persistently(self, action: Callable[[], Awaitable[T]]) -> T:
+        """Do what only reads, as often as it takes. Raises SessionExpired."""
+        while True:
+            try:
+                return await action()
+            except CoordinationUnavailable:
+                await self._coordination.until_available()
+
+    async def _read_everything(self) -> None:
+        self._last_heard = max((await self._notices()).values(), default=-1)
+        self._shown = {name: topic.topic_id for name, topic in self._cluster.topics.items()}
+        self._unread.clear()
+        await self._administration.read_settings()
+        self._on_unclean_allowed(None)
+
+    async def _read_what_changed(self) -> None:
+        notices = await self._notices()
+        nodes = await self._read_notices(notices)
+        entities = {_entity(node) for name, node in nodes.items() if notices[name] > self._last_heard}
+        unread = list(self._unread)
+        topics = {znodes.entity_name(each.removeprefix(TOPICS)) for each in entities if each.startswith(TOPICS)}
+        await self._read_topics([*unread, *topics.difference(unread)])
+        await self._read_broker(entities)
+        self._unread.difference_update(unread)
+        self._last_heard = max(notices.values(), default=self._last_heard)
+        await self._purge(notices)
+
+    async def _notices(self) -> dict[str, int]:
+        """The notices there are, with their numbers."""
+        children = await self._coordination.children(znodes.CONFIG_CHANGES)
+        return {name: int(name[len(PREFIX) :]) for name in children if name[len(PREFIX) :].isdecimal()}
+
+    async def _read_notices(self, notices: Iterable[str]) -> Mapping[str, Node]:
+        """The notices that were not read before and are still there."""
+        self._created_ms = {name: self._created_ms[name] for name in notices if name in self._created_ms}
+        names = [name for name in notices if name not in self._created_ms]
+        nodes = await self._coordination.get_all([_path(name) for name in names])
+        found = {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
+        self._created_ms |= {name: node.created_ms for name, node in found.items()}
+        return found
+
+    async def _read_topics(self, names: Sequence[str]) -> None:
+        if not names:
+            return
+        await self._administration.read_topics(names)
+        configs = self._administration.configs
+        unclean = [name for name in names if configs.log_config(name).unclean_leader_election_enable]
+        if unclean:
+            self._on_unclean_allowed(unclean)
+
+    async def _read_broker(self, entities: Container[str]) -> None:
+        configs = self._administration.configs
+        was_unclean = configs.current.log.unclean_leader_election_enable
+        if BROKERS + znodes.DEFAULT_ENTITY in entities:
+            await self._administration.read_broker(for_all=True)
+        if f"{BROKERS}{configs.started_with.node_id}" in entities:
+            await self._administration.read_broker(for_all=False)
+        if configs.current.log.unclean_leader_election_enable and not was_unclean:
+            self._on_unclean_allowed(None)
+
+    async def _purge(self, notices: Iterable[str]) -> None:
+        """Remove old notices; those whose age is not known stay."""
+        oldest = self._clock_ms() - EXPIRATION_MS
+        for name in notices:
+            if 0 < self._created_ms.get(name, 0) < oldest:
+                try:
+                    await self._coordination.multi([Delete(_path(name))])
+                except NoNode:
+                    continue  # another broker was faster
+
+
+def _path(notice: str) -> str:
+    return f"{znodes.CONFIG_CHANGES}/{notice}"
+
+
+def _entity(node: Node) -> str:
+    try:
+        return znodes.decode_config_change(node.data)
+    except znodes.MalformedNode as error:
+        logger.error("Left aside a notice of changed settings: %s", error)
+        return ""
