@@ -28,21 +28,13 @@ from typing import Any
 import trio
 
 from ottla.replication.coordination import (
-    ANY_VERSION,
-    BadVersion,
-    Check,
     CoordinationUnavailable,
-    Create,
-    Delete,
     Node,
-    NodeExists,
-    NoNode,
-    NotEmpty,
     OnChange,
     OnSessionChange,
     Operation,
-    SetData,
 )
+from ottla.server.coordination.tree import Change, Kind, Tree, TreeNode, Watches, concerned_by
 from ottla.wire.checksum import crc32c
 
 JOURNAL_NAME = "coordination.journal"
@@ -54,23 +46,6 @@ _entry_header = struct.Struct(">II")
 RunInThread = Callable[..., Awaitable[Any]]
 
 
-class _TreeNode:
-    """One node of the tree in memory."""
-
-    __slots__ = ("children", "creation_id", "data", "ephemeral", "next_sequence", "version")
-
-    def __init__(self, data: bytes, creation_id: int, *, ephemeral: bool = False, version: int = 0) -> None:
-        self.data = data
-        self.version = version
-        self.creation_id = creation_id
-        self.ephemeral = ephemeral
-        self.next_sequence = 0
-        self.children: dict[str, None] | None = None  # most nodes are leaves
-
-    def seen(self) -> Node:
-        return Node(self.data, self.version, self.creation_id, SESSION_ID if self.ephemeral else 0)
-
-
 class EmbeddedCoordination:
     """The `Coordination` port for a single broker; see the module's docstring. Its session is that of the process."""
 
@@ -80,15 +55,14 @@ class EmbeddedCoordination:
     def __init__(self, directory: Path, *, run_in_thread: RunInThread = trio.to_thread.run_sync) -> None:
         self._path = directory / JOURNAL_NAME
         self._run_in_thread = run_in_thread
-        self._nodes: dict[str, _TreeNode] = {"": _TreeNode(b"", 0)}
-        self._last_id = 0
+        self._tree = Tree()
         self._journal: int | None = None
         self._pending: list[bytes] = []
         self._applied = self._durable = 0
         self._garbage = 0
         self._failed = False
         self._flushing = trio.Lock()
-        self._watches: dict[tuple[str, str], dict[object, OnChange]] = {}
+        self._watches = Watches()
 
     def open(self) -> None:
         """Read the journal and compact it. Blocks: call it before serving, or in a thread."""
@@ -109,34 +83,33 @@ class EmbeddedCoordination:
     # ------------------------------------------------------------------ the port
 
     async def get(self, path: str) -> Node:
-        return self._node(path).seen()
+        return self._tree.get(path)
 
     async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        found = (self._nodes.get(_key(path)) for path in paths)
-        return [None if each is None else each.seen() for each in found]
+        return self._tree.get_all(paths)
 
     async def children(self, path: str) -> list[str]:
-        return list(self._node(path).children or ())
+        return self._tree.children(path)
 
     async def children_data(self, path: str) -> Mapping[str, Node]:
-        nodes = self._nodes
-        return {name: nodes[f"{_key(path)}/{name}"].seen() for name in self._node(path).children or ()}
+        return self._tree.children_data(path)
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
         if self._failed or self._journal is None:
             raise CoordinationUnavailable(str(self._path))
-        results, changes = self._apply(operations)
-        if changes:
-            self._pending.append(_entry(changes))
+        results, changes = self._tree.apply(operations, SESSION_ID)
+        self._watches.call(concerned_by(changes))
+        if entry := [_journalled(change) for change in changes if not change.ephemeral]:
+            self._pending.append(_entry(entry))
             self._applied += 1
             await self._until_durable(self._applied)
         return results
 
     def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
-        return self._watch(("node", _key(path)), on_change)
+        return self._watches.watch("node", path, on_change)
 
     def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
-        return self._watch(("children", _key(path)), on_change)
+        return self._watches.watch("children", path, on_change)
 
     def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
         return lambda: None  # never called: nothing can end this session but the end of the process
@@ -145,133 +118,6 @@ class EmbeddedCoordination:
         await trio.lowlevel.checkpoint()
         if self._failed or self._journal is None:
             raise CoordinationUnavailable(str(self._path))
-
-    # ------------------------------------------------------------------ the tree
-
-    def _node(self, path: str) -> _TreeNode:
-        node = self._nodes.get(_key(path))
-        if node is None:
-            raise NoNode(path)
-        return node
-
-    def _apply(self, operations: Sequence[Operation]) -> tuple[list[str | int | None], list[list[Any]]]:
-        """Do all operations, or undo those done and raise; returns the results and what the journal must hold."""
-        undo: list[Callable[[], None]] = []
-        results: list[str | int | None] = []
-        changes: list[list[Any]] = []
-        touched: list[tuple[str, str]] = []
-        self._last_id += 1
-        try:
-            for operation in operations:
-                results.append(self._apply_one(operation, undo, changes, touched))
-        except Exception:
-            for step in reversed(undo):
-                step()
-            self._last_id -= 1
-            raise
-        self._notify(touched)
-        return results, changes
-
-    def _apply_one(
-        self,
-        operation: Operation,
-        undo: list[Callable[[], None]],
-        changes: list[list[Any]],
-        touched: list[tuple[str, str]],
-    ) -> str | int | None:
-        match operation:
-            case Create():
-                path = self._create(operation, undo)
-                if not operation.ephemeral:
-                    changes.append([0, path, operation.data.decode("latin-1")])
-                touched += (("node", path), ("children", path.rpartition("/")[0]))
-                return path
-            case SetData(path, data, version):
-                node = self._expect(path, version)
-                undo.append(_restorer(node))
-                node.data, node.version = data, node.version + 1
-                if not node.ephemeral:
-                    changes.append([1, path, data.decode("latin-1")])
-                touched.append(("node", path))
-                return node.version
-            case Delete(path, version):
-                node = self._expect(path, version)
-                undo.append(self._delete(path, node))
-                if not node.ephemeral:
-                    changes.append([2, path])
-                touched += (("node", path), ("children", path.rpartition("/")[0]))
-            case Check(path, version):
-                self._expect(path, version)
-        return None
-
-    def _expect(self, path: str, version: int) -> _TreeNode:
-        node = self._node(path)
-        if version not in (ANY_VERSION, node.version):
-            raise BadVersion(path)
-        return node
-
-    def _create(self, operation: Create, undo: list[Callable[[], None]]) -> str:
-        parent_path, _, name = operation.path.rpartition("/")
-        parent = self._node(parent_path)
-        if parent.ephemeral:
-            raise NotEmpty(parent_path)
-        if operation.sequential:
-            name = f"{name}{parent.next_sequence:010d}"
-        path = f"{parent_path}/{name}"
-        if path in self._nodes:
-            raise NodeExists(path)
-        self._insert(path, _TreeNode(operation.data, self._last_id, ephemeral=operation.ephemeral))
-        undo.append(lambda: self._uncreate(path))
-        return path
-
-    def _uncreate(self, path: str) -> None:
-        self._remove(path)
-        self._nodes[path.rpartition("/")[0]].next_sequence -= 1
-
-    def _insert(self, path: str, node: _TreeNode) -> None:
-        parent_path, _, name = path.rpartition("/")
-        parent = self._nodes[parent_path]
-        _add_child(parent, name)
-        parent.next_sequence += 1
-        self._nodes[path] = node  # after its parent, which keeps `_nodes` in an order that a journal can replay
-
-    def _delete(self, path: str, node: _TreeNode) -> Callable[[], None]:
-        if node.children:
-            raise NotEmpty(path)
-        self._remove(path)
-        parent_path, _, name = path.rpartition("/")
-
-        def restore() -> None:
-            self._nodes[path] = node
-            _add_child(self._nodes[parent_path], name)
-
-        return restore
-
-    def _remove(self, path: str) -> None:
-        parent_path, _, name = path.rpartition("/")
-        del self._nodes[path]
-        siblings = self._nodes[parent_path].children
-        assert siblings is not None
-        del siblings[name]
-
-    # ------------------------------------------------------------------ watches
-
-    def _watch(self, key: tuple[str, str], on_change: OnChange) -> Callable[[], None]:
-        token = object()
-        self._watches.setdefault(key, {})[token] = on_change
-
-        def cancel() -> None:
-            watching = self._watches.get(key, {})
-            watching.pop(token, None)
-            if not watching:
-                self._watches.pop(key, None)
-
-        return cancel
-
-    def _notify(self, touched: list[tuple[str, str]]) -> None:
-        for key in dict.fromkeys(touched) if self._watches else ():
-            for on_change in list(self._watches.get(key, {}).values()):
-                on_change(key[1])
 
     # ------------------------------------------------------------------ the journal
 
@@ -284,7 +130,7 @@ class EmbeddedCoordination:
                 raise CoordinationUnavailable(str(self._path))
             reached = self._applied
             try:
-                if self._garbage > max(GARBAGE_MIN, len(self._nodes)):
+                if self._garbage > max(GARBAGE_MIN, len(self._tree.nodes)):
                     self._pending.clear()
                     await self._run_in_thread(self._replace_journal, self._snapshot())
                 else:
@@ -326,8 +172,8 @@ class EmbeddedCoordination:
         """What a compacted journal holds of every node that outlives the process, parents first."""
         return [
             [path, node.data, node.version, node.creation_id, node.next_sequence]
-            for path, node in self._nodes.items()
-            if not node.ephemeral
+            for path, node in self._tree.nodes.items()
+            if not node.owner
         ]
 
     def _replay(self, content: bytes) -> None:
@@ -337,50 +183,31 @@ class EmbeddedCoordination:
             payload = content[end : end + length]
             if len(payload) < length or crc32c(payload) != checksum:
                 return
-            self._last_id += 1
+            self._tree.last_id += 1
             for change in json.loads(payload):
                 self._redo(*change)
             position = end + length
 
     def _redo(self, kind: int, path: str, data: str = "", *whole: int) -> None:
-        if kind == 0:
-            self._insert(path, _TreeNode(data.encode("latin-1"), self._last_id))
-        elif kind == 1:
-            node = self._nodes[path]
-            node.data, node.version = data.encode("latin-1"), node.version + 1
-        elif kind == 2:
-            self._remove(path)
+        content = data.encode("latin-1")
+        if kind == Kind.CREATED:
+            self._tree.insert(path, TreeNode(content, self._tree.last_id))
+        elif kind == Kind.SET:
+            node = self._tree.nodes[path]
+            node.data, node.version = content, node.version + 1
+        elif kind == Kind.DELETED:
+            self._tree.remove(path)
         else:
-            self._restore(path, data.encode("latin-1"), *whole)
-
-    def _restore(self, path: str, data: bytes, version: int, creation_id: int, next_sequence: int) -> None:
-        node = _TreeNode(data, creation_id, version=version)
-        node.next_sequence = next_sequence
-        self._nodes[path] = node
-        if path:
-            parent_path, _, name = path.rpartition("/")
-            _add_child(self._nodes[parent_path], name)
-        self._last_id = max(self._last_id, creation_id)
+            version, creation_id, next_sequence = whole
+            node = TreeNode(content, creation_id, version=version)
+            node.next_sequence = next_sequence
+            self._tree.restore(path, node)
 
 
-def _key(path: str) -> str:
-    """The root is called "/" or "", as in ZooKeeper, and kept as ""."""
-    return "" if path == "/" else path
-
-
-def _add_child(parent: _TreeNode, name: str) -> None:
-    if parent.children is None:
-        parent.children = {}
-    parent.children[name] = None
-
-
-def _restorer(node: _TreeNode) -> Callable[[], None]:
-    data, version = node.data, node.version
-
-    def restore() -> None:
-        node.data, node.version = data, version
-
-    return restore
+def _journalled(change: Change) -> list[Any]:
+    if change.kind is Kind.DELETED:
+        return [int(change.kind), change.path]
+    return [int(change.kind), change.path, change.data.decode("latin-1")]
 
 
 def _entry(changes: list[list[Any]]) -> bytes:

@@ -1,14 +1,18 @@
-"""The embedded adapter keeps the port's promises; ZooKeeper's half is compat_tests/coordination/."""
+"""The adapters in process keep the port's promises; ZooKeeper's half is compat_tests/coordination/."""
 
+import random
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from ottla.replication.coordination import Coordination, CoordinationUnavailable
 from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 from ottla.server.tests.coordination_promises import PROMISES
 
 
@@ -25,6 +29,24 @@ async def test_the_embedded_adapter_keeps(
     promise: Callable[[Coordination], Awaitable[None]], coordination: EmbeddedCoordination
 ) -> None:
     await promise(coordination)
+
+
+@pytest.fixture
+async def in_memory(autojump_clock: MockClock) -> AsyncIterator[MemoryCoordination]:
+    service = MemoryService(random.Random(1))
+    coordination = MemoryCoordination(service.link())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(service.run)
+        await nursery.start(coordination.run)
+        yield coordination
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+async def test_the_adapter_in_memory_keeps(
+    promise: Callable[[Coordination], Awaitable[None]], in_memory: MemoryCoordination, autojump_clock: MockClock
+) -> None:
+    await promise(in_memory)
 
 
 async def test_a_closed_adapter_never_becomes_available(coordination: EmbeddedCoordination) -> None:

@@ -31,7 +31,7 @@ def opened(directory: Path) -> EmbeddedCoordination:
 
 
 def tree(coordination: EmbeddedCoordination) -> dict[str, tuple[bytes, int, int, int]]:
-    nodes = coordination._nodes.items()
+    nodes = coordination._tree.nodes.items()
     return {path: (each.data, each.version, each.creation_id, each.next_sequence) for path, each in nodes}
 
 

@@ -1,0 +1,493 @@
+"""An ensemble in memory for several brokers in one process: for tests, and for a cluster on virtual time.
+
+    service = MemoryService(random.Random(seed))
+    await nursery.start(service.run)
+    link = service.link()                        # one broker's way to the service, which can be cut
+    coordination = MemoryCoordination(link)      # one session
+    await nursery.start(coordination.run)        # returns when the session is there; run() holds it
+
+A session is as `zookeeper.py` has it: connecting -> connected <-> cut off -> ended. Every request takes its way to the
+service and its answer the way back, each with a delay from the service's `random`; what goes one way keeps its order,
+as it does on a connection. Watch notices come the same way as answers. The service counts a session's timeout from the
+last request that reached it; the client probes, gives up a connection that does not answer, and connects again.
+
+Trouble, by call: `Link.cut` lets messages wait (one way or both) until the client gives the connection up, `Link.reset`
+breaks the connection at once, so that requests on their way are done or not done, `MemoryService.stop` takes the service
+away and stops its clock, `MemoryService.expire` ends a session, and `MemoryCoordination.abandon` is a process that
+dies: nothing is said to the service.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import trio
+
+from ottla.replication.coordination import (
+    CoordinationError,
+    CoordinationUnavailable,
+    Delete,
+    Node,
+    OnChange,
+    OnSessionChange,
+    Operation,
+    SessionExpired,
+)
+from ottla.server.coordination.pipes import Agenda, Pipe
+from ottla.server.coordination.tree import Change, Result, Tree, Watched, Watches, concerned_by
+
+SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session timeout, as in zookeeper.py
+ATTEMPT_SHARE = 1 / 6  # of the session timeout, to connect
+RETRY_S = 0.1
+DELAY_S = (0.0002, 0.002)
+
+Action = Callable[[], Any]
+
+
+class _Session:
+    """What the service knows of a session."""
+
+    def __init__(self, session_id: int, timeout_s: float) -> None:
+        self.session_id = session_id
+        self.timeout_s = timeout_s
+        self.heard = trio.current_time()
+        self.connection: _Connection | None = None
+        self.ended = False
+
+
+class MemoryService:
+    """The tree that all share, and the sessions; see the module's docstring."""
+
+    def __init__(self, random: random.Random, *, delay_s: tuple[float, float] = DELAY_S) -> None:
+        self.tree = Tree()
+        self.agenda = Agenda()
+        self.random = random
+        self.is_up = True
+        self._delay_s = delay_s
+        self._sessions: dict[int, _Session] = {}
+        self._links: list[Link] = []
+        self._last_session_id = 0
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        await self.agenda.run(task_status)
+
+    def link(self) -> Link:
+        link = Link(self)
+        self._links.append(link)
+        return link
+
+    def delay(self) -> float:
+        return self.random.uniform(*self._delay_s)
+
+    # ------------------------------------------------------------------ trouble
+
+    def stop(self) -> None:
+        """Break all connections and answer nobody; no session ends meanwhile."""
+        self.is_up = False
+        for link in self._links:
+            link.reset()
+
+    def start(self) -> None:
+        self.is_up = True
+        for session in self._sessions.values():
+            session.heard = trio.current_time()
+
+    def expire(self, session_id: int) -> None:
+        """End a session at once, as an operator could."""
+        if (session := self._sessions.get(session_id)) is not None:
+            self.end(session)
+
+    # ------------------------------------------------------------------ sessions
+
+    def greet(self, connection: _Connection, session_id: int, timeout_s: float) -> _Session | None:
+        """The session to go on with, a new one for 0; None if it has ended."""
+        session = self._sessions.get(session_id) if session_id else self._begin(timeout_s)
+        if session is not None:
+            if session.connection is not None:
+                session.connection.close()
+            session.connection = connection
+            session.heard = trio.current_time()
+        return session
+
+    def _begin(self, timeout_s: float) -> _Session:
+        self._last_session_id += 1
+        session = self._sessions[self._last_session_id] = _Session(self._last_session_id, timeout_s)
+        self._look_again(session, trio.current_time() + timeout_s)
+        return session
+
+    def _look_again(self, session: _Session, when: float) -> None:
+        self.agenda.at(when, partial(self._expire_if_silent, session))
+
+    def _expire_if_silent(self, session: _Session) -> None:
+        if session.ended:
+            return
+        now = trio.current_time()
+        due = session.heard + session.timeout_s if self.is_up else now + session.timeout_s
+        if due > now:
+            self._look_again(session, due)
+        else:
+            self.end(session)
+
+    def end(self, session: _Session) -> None:
+        if session.ended:
+            return
+        session.ended = True
+        del self._sessions[session.session_id]
+        owned = self.tree.owned_by(session.session_id)
+        self.write([Delete(path) for path in owned], session.session_id)
+        if session.connection is not None:
+            session.connection.tell_end()
+
+    # ------------------------------------------------------------------ the tree
+
+    def write(self, operations: Sequence[Operation], session_id: int) -> list[Result]:
+        results, changes = self.tree.apply(operations, session_id)
+        self._notify(changes)
+        return results
+
+    def _notify(self, changes: list[Change]) -> None:
+        concerned = list(concerned_by(changes))
+        for session in list(self._sessions.values()) if concerned else ():
+            if session.connection is not None:
+                session.connection.tell_changes(concerned)
+
+
+class Link:
+    """One broker's way to the service, for all its sessions, one after the other."""
+
+    def __init__(self, service: MemoryService) -> None:
+        self.service = service
+        self._connections: list[_Connection] = []
+        self.to_service_cut = self.from_service_cut = False
+
+    def connect(self, client: MemoryCoordination) -> _Connection:
+        connection = _Connection(self, client)
+        self._connections = [each for each in self._connections if not each.closed]
+        self._connections.append(connection)
+        return connection
+
+    def cut(self, *, to_service: bool = True, from_service: bool = True) -> None:
+        """Hold back what is sent from now on."""
+        self.to_service_cut |= to_service
+        self.from_service_cut |= from_service
+        for connection in self._connections:
+            if to_service:
+                connection.to_service.block()
+            if from_service:
+                connection.from_service.block()
+
+    def heal(self) -> None:
+        self.to_service_cut = self.from_service_cut = False
+        for connection in self._connections:
+            connection.to_service.unblock()
+            connection.from_service.unblock()
+
+    def reset(self) -> None:
+        """Break the connection: the broker sees it at once, and what it asked for is done or not."""
+        for connection in self._connections:
+            connection.give_up()
+            connection.client.lost(connection)
+
+
+class _Connection:
+    """One connection of a session: requests one way, answers and notices the other."""
+
+    def __init__(self, link: Link, client: MemoryCoordination) -> None:
+        service = self._service = link.service
+        self.client = client
+        self._link = link
+        self.to_service = Pipe(service.agenda, service.delay, blocked=link.to_service_cut)
+        self.from_service = Pipe(service.agenda, service.delay, blocked=link.from_service_cut)
+        self.closed = False
+        self._session: _Session | None = None
+
+    # ------------------------------------------------------------------ called by the client
+
+    def greet(self, session_id: int, timeout_s: float) -> None:
+        self.to_service.send(partial(self._greeted, session_id, timeout_s, trio.current_time()))
+
+    def ask(self, action: Action, answered: Callable[[Any], None]) -> None:
+        self.to_service.send(partial(self._serve, action, answered))
+
+    def end_session(self) -> None:
+        self.to_service.send(self._end)
+
+    def give_up(self) -> None:
+        """Hear no more; of what is on the way the service may still do the first part, before the next connection."""
+        self.closed = True
+        self.to_service.close(self._service.random.random())
+        self.from_service.close()
+
+    # ------------------------------------------------------------------ at the service
+
+    def _greeted(self, session_id: int, timeout_s: float, sent: float) -> None:
+        if not self._service.is_up or self._link.from_service_cut:  # TCP's handshake needs both ways
+            return
+        self._session = self._service.greet(self, session_id, timeout_s)
+        known = self._session.session_id if self._session is not None else 0
+        self.from_service.send(partial(self.client.greeted, self, known, sent))
+
+    def _serve(self, action: Action, answered: Callable[[Any], None]) -> None:
+        session = self._session
+        if session is None or session.ended or not self._service.is_up:
+            return
+        session.heard = trio.current_time()
+        outcome: Any
+        try:
+            outcome = action()
+        except CoordinationError as error:
+            outcome = error
+        self.from_service.send(partial(answered, outcome))
+
+    def _end(self) -> None:
+        if self._session is not None and self._service.is_up:
+            self._service.end(self._session)
+
+    def close(self) -> None:
+        """Let nothing more arrive either way."""
+        self.closed = True
+        self.to_service.close()
+        self.from_service.close()
+
+    def tell_end(self) -> None:
+        self.from_service.send(partial(self.client.end, "expired"))
+
+    def tell_changes(self, concerned: list[Watched]) -> None:
+        watches = self.client.watches
+        if seen := [watched for watched in concerned if watched in watches]:
+            self.from_service.send(partial(watches.call, seen))
+
+
+class _Flight:
+    """A request that a task waits for."""
+
+    __slots__ = ("landed", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome: Any = None
+        self.landed = trio.Event()
+
+    def land(self, outcome: Any) -> None:
+        self.outcome = outcome
+        self.landed.set()
+
+
+class MemoryCoordination:
+    """The `Coordination` port over a `MemoryService`; see the module's docstring."""
+
+    def __init__(self, link: Link, *, timeout_s: float = 18.0, connection_timeout_s: float = 18.0) -> None:
+        self.session_id = 0
+        self.session_sure_until = -math.inf
+        self.watches = Watches()
+        self._link = link
+        self._service = link.service
+        self._timeout_s = timeout_s
+        self._connection_timeout_s = connection_timeout_s
+        self._connection: _Connection | None = None  # None while cut off
+        self._attempt: _Connection | None = None
+        self._ended = self._was_sure = False
+        self._changed = trio.Event()  # of the session; replaced each time
+        self._probe_sent = -math.inf
+        self._probe_open = False
+        self._flights: dict[_Flight, None] = {}
+        self._session_listeners: dict[object, OnSessionChange] = {}
+
+    # ------------------------------------------------------------------ the port
+
+    async def get(self, path: str) -> Node:
+        node: Node = await self._ask(partial(self._service.tree.get, path))
+        return node
+
+    async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        nodes: list[Node | None] = await self._ask(partial(self._service.tree.get_all, list(paths)))
+        return nodes
+
+    async def children(self, path: str) -> list[str]:
+        names: list[str] = await self._ask(partial(self._service.tree.children, path))
+        return names
+
+    async def children_data(self, path: str) -> Mapping[str, Node]:
+        nodes: Mapping[str, Node] = await self._ask(partial(self._service.tree.children_data, path))
+        return nodes
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        results: list[Result] = await self._ask(partial(self._service.write, list(operations), self.session_id))
+        return results
+
+    def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        return self.watches.watch("node", path, on_change)
+
+    def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        return self.watches.watch("children", path, on_change)
+
+    def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
+        token = object()
+        self._session_listeners[token] = on_change
+        return lambda: (self._session_listeners.pop(token, None), None)[1]
+
+    async def until_available(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while self._connection is None:
+            if self._ended:
+                raise SessionExpired
+            await self._changed.wait()
+
+    async def _ask(self, action: Action) -> Any:
+        if self._ended:
+            raise SessionExpired
+        if self._connection is None:
+            raise CoordinationUnavailable
+        flight = _Flight()
+        self._flights[flight] = None
+        self._connection.ask(action, flight.land)
+        try:
+            await flight.landed.wait()
+        finally:
+            self._flights.pop(flight, None)
+        if isinstance(flight.outcome, CoordinationError):
+            raise flight.outcome
+        return flight.outcome
+
+    # ------------------------------------------------------------------ the life of the session
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Begin the session, hold it until it ends, and end it if this is cancelled.
+
+        Raises CoordinationUnavailable if it cannot begin.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_connected)
+                with trio.move_on_after(self._connection_timeout_s):
+                    while self.session_id == 0:
+                        await self._changed.wait()
+                if self.session_id != 0:
+                    task_status.started()
+                    await self._keep_sure()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._close()
+        if self.session_id == 0:
+            raise CoordinationUnavailable
+
+    def abandon(self) -> None:
+        """Be the session of a process that was killed: say no more, hear no more."""
+        if self._connection is not None:
+            self._connection.give_up()
+        if self._attempt is not None:
+            self._attempt.give_up()
+        self.end("abandoned")
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.end_session()
+        self.end("closed")
+
+    async def _keep_connected(self) -> None:
+        while not self._ended:
+            if self._connection is None:
+                await self._connect()
+            else:
+                await self._changed.wait()
+
+    async def _connect(self) -> None:
+        connection = self._attempt = self._link.connect(self)
+        connection.greet(self.session_id, self._timeout_s)
+        with trio.move_on_after(self._timeout_s * ATTEMPT_SHARE):
+            while not self._ended and self._attempt is connection:
+                await self._changed.wait()
+        if self._attempt is connection:
+            self._attempt = None
+            connection.close()
+            await trio.sleep(self._service.random.uniform(RETRY_S, 2 * RETRY_S))
+
+    def greeted(self, connection: _Connection, session_id: int, sent: float) -> None:
+        """The service has answered on a new connection; 0: the session has ended."""
+        if self._ended or self._attempt is not connection:
+            return
+        if session_id == 0:
+            self.end("expired")
+            return
+        self.session_id = session_id
+        self._connection, self._attempt = connection, None
+        self._probe_open, self._probe_sent = False, sent
+        self.watches.call(self.watches)
+        self._contact(sent)
+
+    def lost(self, connection: _Connection) -> None:
+        """A connection broke."""
+        if connection is self._connection:
+            self._connection = None
+            self._probe_open = False
+            for flight in list(self._flights):
+                flight.land(SessionExpired() if self._ended else CoordinationUnavailable())
+            self._session_changed()
+
+    def end(self, reason: str) -> None:
+        """The session has ended: "expired", "closed" or "abandoned"."""
+        if self._ended:
+            return
+        self._ended = True
+        self.session_sure_until, self._was_sure = -math.inf, False
+        if self._connection is not None:
+            self.lost(self._connection)
+        self._session_changed()
+        if reason != "abandoned":
+            self._call_session_listeners()
+
+    def _session_changed(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _call_session_listeners(self) -> None:
+        for token, listener in list(self._session_listeners.items()):
+            if token in self._session_listeners:
+                listener()
+
+    # ------------------------------------------------------------------ being sure of the session
+
+    async def _keep_sure(self) -> None:
+        while not self._ended:
+            now = trio.current_time()
+            if self._connection is not None and now >= self._probe_due():
+                self._probe_or_give_up(self._connection)
+            if self._was_sure and now >= self.session_sure_until:
+                self._was_sure = False
+                self._call_session_listeners()
+            wake = min(
+                self._probe_due() if self._connection is not None else math.inf,
+                self.session_sure_until if self._was_sure else math.inf,
+            )
+            with trio.move_on_at(wake):
+                await self._changed.wait()
+
+    def _probe_or_give_up(self, connection: _Connection) -> None:
+        if self._probe_open:
+            connection.give_up()
+            self.lost(connection)
+        else:
+            self._probe_open, self._probe_sent = True, trio.current_time()
+            connection.ask(lambda: None, partial(self._probed, self._probe_sent))
+
+    def _probe_due(self) -> float:
+        """When to probe again, or to give up the connection."""
+        return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
+
+    def _probed(self, sent: float, _: Any) -> None:
+        if self._ended:
+            return
+        if sent == self._probe_sent:
+            self._probe_open = False
+        self._contact(sent)
+
+    def _contact(self, sent: float) -> None:
+        """Something that was sent at that time has been answered."""
+        self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
+        self._session_changed()
+        if not self._was_sure:
+            self._was_sure = True
+            self._call_session_listeners()

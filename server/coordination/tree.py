@@ -1,0 +1,253 @@
+"""A tree of versioned nodes in memory, and who watches it: what the adapters in process are made of.
+
+Paths are as in ZooKeeper; the root is called "/" or "" and kept as "". A multi either happens whole, and then the tree
+tells what changed, or raises and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.replication.coordination import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    OnChange,
+    Operation,
+    SetData,
+)
+
+Result = str | int | None
+Watched = tuple[str, str]  # "node" or "children", and the path
+
+
+class Kind(IntEnum):
+    CREATED = 0
+    SET = 1
+    DELETED = 2
+
+
+class Change(NamedTuple):
+    """One operation that happened; `Check` changes nothing."""
+
+    kind: Kind
+    path: str
+    data: bytes
+    ephemeral: bool
+
+
+class TreeNode:
+    """One node of the tree; `owner` is the session of an ephemeral one, else 0."""
+
+    __slots__ = ("children", "creation_id", "data", "next_sequence", "owner", "version")
+
+    def __init__(self, data: bytes, creation_id: int, *, owner: int = 0, version: int = 0) -> None:
+        self.data = data
+        self.version = version
+        self.creation_id = creation_id
+        self.owner = owner
+        self.next_sequence = 0
+        self.children: dict[str, None] | None = None  # most nodes are leaves
+
+    def seen(self) -> Node:
+        return Node(self.data, self.version, self.creation_id, self.owner)
+
+    def add_child(self, name: str) -> None:
+        if self.children is None:
+            self.children = {}
+        self.children[name] = None
+
+
+class Tree:
+    """The nodes by path, each after its parent, and the number of the last transaction."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, TreeNode] = {"": TreeNode(b"", 0)}
+        self.last_id = 0
+
+    # ------------------------------------------------------------------ reads
+
+    def node(self, path: str) -> TreeNode:
+        node = self.nodes.get(key_of(path))
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    def get(self, path: str) -> Node:
+        return self.node(path).seen()
+
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        found = (self.nodes.get(key_of(path)) for path in paths)
+        return [None if each is None else each.seen() for each in found]
+
+    def children(self, path: str) -> list[str]:
+        return list(self.node(path).children or ())
+
+    def children_data(self, path: str) -> Mapping[str, Node]:
+        parent = key_of(path)
+        return {name: self.nodes[f"{parent}/{name}"].seen() for name in self.node(path).children or ()}
+
+    def owned_by(self, session_id: int) -> list[str]:
+        """The paths of a session's ephemeral nodes."""
+        return [path for path, node in self.nodes.items() if node.owner == session_id]
+
+    # ------------------------------------------------------------------ writes
+
+    def apply(self, operations: Sequence[Operation], session_id: int) -> tuple[list[Result], list[Change]]:
+        """Do all operations for a session, or undo those done and raise; returns the results and what changed."""
+        undo: list[Callable[[], None]] = []
+        changes: list[Change] = []
+        self.last_id += 1
+        try:
+            results = [self._apply_one(operation, session_id, undo, changes) for operation in operations]
+        except Exception:
+            for step in reversed(undo):
+                step()
+            self.last_id -= 1
+            raise
+        return results, changes
+
+    def _apply_one(
+        self, operation: Operation, session_id: int, undo: list[Callable[[], None]], changes: list[Change]
+    ) -> Result:
+        match operation:
+            case Create():
+                path = self._create(operation, session_id, undo)
+                changes.append(Change(Kind.CREATED, path, operation.data, operation.ephemeral))
+                return path
+            case SetData(path, data, version):
+                node = self._expect(path, version)
+                undo.append(_restorer(node))
+                node.data, node.version = data, node.version + 1
+                changes.append(Change(Kind.SET, path, data, node.owner != 0))
+                return node.version
+            case Delete(path, version):
+                node = self._expect(path, version)
+                undo.append(self._delete(path, node))
+                changes.append(Change(Kind.DELETED, path, b"", node.owner != 0))
+            case Check(path, version):
+                self._expect(path, version)
+        return None
+
+    def _expect(self, path: str, version: int) -> TreeNode:
+        node = self.node(path)
+        if version not in (ANY_VERSION, node.version):
+            raise BadVersion(path)
+        return node
+
+    def _create(self, operation: Create, session_id: int, undo: list[Callable[[], None]]) -> str:
+        parent_path, _, name = operation.path.rpartition("/")
+        parent = self.node(parent_path)
+        if parent.owner:
+            raise NotEmpty(parent_path)
+        if operation.sequential:
+            name = f"{name}{parent.next_sequence:010d}"
+        path = f"{parent_path}/{name}"
+        if path in self.nodes:
+            raise NodeExists(path)
+        self.insert(path, TreeNode(operation.data, self.last_id, owner=session_id if operation.ephemeral else 0))
+        undo.append(lambda: self._uncreate(path))
+        return path
+
+    def _uncreate(self, path: str) -> None:
+        self.remove(path)
+        self.nodes[path.rpartition("/")[0]].next_sequence -= 1
+
+    def insert(self, path: str, node: TreeNode) -> None:
+        parent_path, _, name = path.rpartition("/")
+        parent = self.nodes[parent_path]
+        parent.add_child(name)
+        parent.next_sequence += 1
+        self.nodes[path] = node  # after its parent, which keeps `nodes` in an order that a journal can replay
+
+    def restore(self, path: str, node: TreeNode) -> None:
+        """Put a whole node in, as a compacted journal holds it."""
+        self.nodes[path] = node
+        if path:
+            parent_path, _, name = path.rpartition("/")
+            self.nodes[parent_path].add_child(name)
+        self.last_id = max(self.last_id, node.creation_id)
+
+    def _delete(self, path: str, node: TreeNode) -> Callable[[], None]:
+        if node.children:
+            raise NotEmpty(path)
+        self.remove(path)
+        parent_path, _, name = path.rpartition("/")
+
+        def undo() -> None:
+            self.nodes[path] = node
+            self.nodes[parent_path].add_child(name)
+
+        return undo
+
+    def remove(self, path: str) -> None:
+        parent_path, _, name = path.rpartition("/")
+        del self.nodes[path]
+        siblings = self.nodes[parent_path].children
+        assert siblings is not None
+        del siblings[name]
+
+
+class Watches:
+    """Listeners by what they watch."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[Watched, dict[object, OnChange]] = {}
+
+    def __contains__(self, watched: Watched) -> bool:
+        return watched in self._listeners
+
+    def __iter__(self) -> Iterator[Watched]:
+        return iter(list(self._listeners))
+
+    def watch(self, kind: str, path: str, on_change: OnChange) -> Callable[[], None]:
+        """Returns the function that cancels."""
+        watched = (kind, key_of(path))
+        token = object()
+        self._listeners.setdefault(watched, {})[token] = on_change
+
+        def cancel() -> None:
+            listeners = self._listeners.get(watched, {})
+            listeners.pop(token, None)
+            if not listeners:
+                self._listeners.pop(watched, None)
+
+        return cancel
+
+    def call(self, concerned: Iterable[Watched]) -> None:
+        for watched in concerned if self._listeners else ():
+            listeners = self._listeners.get(watched, {})
+            for token, on_change in list(listeners.items()):
+                if token in listeners:  # not if another listener has just cancelled it
+                    on_change(watched[1])
+
+
+def concerned_by(changes: Iterable[Change]) -> Iterable[Watched]:
+    """What to watch to hear of these changes, each once."""
+    found: dict[Watched, None] = {}
+    for change in changes:
+        found["node", change.path] = None
+        if change.kind is not Kind.SET:
+            found["children", change.path.rpartition("/")[0]] = None
+    return found
+
+
+def key_of(path: str) -> str:
+    return "" if path == "/" else path
+
+
+def _restorer(node: TreeNode) -> Callable[[], None]:
+    data, version = node.data, node.version
+
+    def restore() -> None:
+        node.data, node.version = data, version
+
+    return restore
