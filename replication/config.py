@@ -345,24 +345,18 @@ class ReplicationConfig:
     replica_lag_time_max_ms: int = setting(
         30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR."
     )
-    replica_fetch_max_bytes: int = setting(
-        MIB, minimum=0, doc="Bytes a follower asks for per partition.", effective=False
-    )
+    replica_fetch_max_bytes: int = setting(MIB, minimum=0, doc="Bytes a follower asks for per partition.")
     replica_fetch_response_max_bytes: int = setting(
-        10 * MIB, minimum=0, doc="Bytes a follower asks for per request.", effective=False
+        10 * MIB, minimum=0, doc="Bytes a follower asks for per request."
     )
-    replica_fetch_min_bytes: int = setting(
-        1, doc="Bytes a leader gathers before it answers a follower.", effective=False
+    replica_fetch_min_bytes: int = setting(1, doc="Bytes a leader gathers before it answers a follower.")
+    replica_fetch_wait_max_ms: int = setting(500, doc="Longest wait of a leader for replica.fetch.min.bytes.")
+    replica_fetch_backoff_ms: int = setting(1000, minimum=0, doc="Pause of a follower after a failed fetch.")
+    replica_socket_timeout_ms: int = setting(30_000, doc="Longest wait of a follower for its leader's answer.")
+    replica_socket_receive_buffer_bytes: int = setting(
+        65_536, doc="Receive buffer that a follower's socket has at least; the system may make it larger."
     )
-    replica_fetch_wait_max_ms: int = setting(
-        500, doc="Longest wait of a leader for replica.fetch.min.bytes.", effective=False
-    )
-    replica_fetch_backoff_ms: int = setting(
-        1000, minimum=0, doc="Pause of a follower after a failed fetch.", effective=False
-    )
-    num_replica_fetchers: int = setting(
-        1, minimum=1, dynamic="cluster-wide", doc="Fetchers per source broker.", effective=False
-    )
+    num_replica_fetchers: int = setting(1, minimum=1, dynamic="cluster-wide", doc="Fetchers per source broker.")
     leader_replication_throttled_rate: int = setting(
         LONG_MAX,
         kind=LONG,

@@ -48,7 +48,6 @@ TURN_BYTES = 256 * 1024  # what is appended before others get their turn: at wor
 PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
 GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
 BETWEEN_INTERRUPTIONS_S = 0.1
-SOCKET_TIMEOUT_S = 30.0
 
 _batch_length = Struct(">i").unpack_from
 _LENGTH_OFFSET = 8
@@ -250,7 +249,8 @@ class Fetcher:
     async def _ask(self, request: Any, version: int) -> Any:
         if self._peer is None:
             self._peer = self._fetchers.connect(self.leader_id, self.number)
-        return await self._peer.ask(request, version, timeout_s=SOCKET_TIMEOUT_S)
+        timeout_s = self._fetchers.config().replica_socket_timeout_ms / 1000
+        return await self._peer.ask(request, version, timeout_s=timeout_s)
 
     async def _lose(self) -> None:
         await self._hang_up()

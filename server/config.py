@@ -250,6 +250,19 @@ def check_together(server: ServerConfig, replication: ReplicationConfig) -> None
         name = "max.connections.per.ip"
         message = f"{name} can be set to zero only if {name}.overrides property is set."
         raise InvalidSetting(name, 0, BROKEN_RULE, message=message)
+    _check_follower_wait(replication)
+
+
+def _check_follower_wait(replication: ReplicationConfig) -> None:
+    name, wait_ms = "replica.fetch.wait.max.ms", replication.replica_fetch_wait_max_ms
+    if wait_ms > replication.replica_socket_timeout_ms:
+        message = f"replica.socket.timeout.ms should always be at least {name} to prevent unnecessary socket timeouts"
+        raise InvalidSetting(name, wait_ms, BROKEN_RULE, message=message)
+    if wait_ms > replication.replica_lag_time_max_ms:
+        message = (
+            f"{name} should always be less than or equal to replica.lag.time.max.ms to prevent frequent changes in ISR"
+        )
+        raise InvalidSetting(name, wait_ms, BROKEN_RULE, message=message)
 
 
 def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:

@@ -167,8 +167,6 @@ remote.log.storage.manager.class.name string -
 remote.log.storage.manager.class.path string -
 remote.log.storage.manager.impl.prefix string rsm.config.
 replica.selector.class string -
-replica.socket.receive.buffer.bytes int 65536
-replica.socket.timeout.ms int 30000
 sasl.client.callback.handler.class class -
 sasl.enabled.mechanisms list GSSAPI per-broker
 sasl.jaas.config password - per-broker

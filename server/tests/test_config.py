@@ -129,6 +129,8 @@ def test_broker_wide_settings_are_the_defaults_of_topics() -> None:
         ({"process.roles": "controller"}, ("process.roles=controller",)),
         ({"log.retention.ms": "0"}, ("log.retention.ms must be unlimited (-1)",)),
         ({"max.connections.per.ip.overrides": "a"}, ("max.connections.per.ip.overrides", "address:count")),
+        ({"replica.socket.timeout.ms": "499"}, ("replica.socket.timeout.ms", "replica.fetch.wait.max.ms")),
+        ({"replica.lag.time.max.ms": "499"}, ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms")),
         ({"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}, ("lag.ms (9)",)),
     ],
 )
