@@ -24,10 +24,11 @@ RunInThread = Callable[..., Awaitable[Any]]
 
 
 class NotedLog(NamedTuple):
-    """A log to be noted in the checkpoints of its directory."""
+    """A log to be noted in the checkpoints of its directory. A thread may be writing to a future one."""
 
     log: PartitionLog
     high_watermark: int
+    is_future: bool = False
 
 
 class CheckpointWriter:
@@ -63,8 +64,8 @@ class CheckpointWriter:
         """Leader epochs that are only in memory, and what active indexes have not written yet."""
         files: list[tuple[str, bytes]] = []
         slices = Slices()
-        for log, _ in self._logs_in(held):
-            if held.log_directory.is_online:
+        for log, _, is_future in self._logs_in(held):
+            if held.log_directory.is_online and not is_future:
                 if log.epochs_are_dirty:
                     files.append(log.epochs_to_write())
                 log.save_indexes()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.replication.directories import FoundPartition, HeldDirectory, LogDirectoryProblem, OffsetCheckpoints
-from ottla.replication.log.names import DELETE_MARK, STRAY_MARK, marked_directory_name
+from ottla.replication.log.names import DELETE_MARK, FUTURE_MARK, STRAY_MARK, marked_directory_name
 from ottla.replication.log.recovery import LoadOptions
 
 if TYPE_CHECKING:
@@ -44,9 +44,10 @@ class Load(NamedTuple):
 
 
 class LoadPlan(NamedTuple):
-    """What there is to load, and what the checkpoints say of it."""
+    """What there is to load, and what the checkpoints say of it. `futures` were on their way into this directory."""
 
     loads: list[Load]
+    futures: list[Load]
     checkpoints: OffsetCheckpoints
 
 
@@ -62,14 +63,16 @@ def plan_loads(
     """Look through a directory. Partitions nobody hosts are put aside, deleted ones are to be removed."""
     checkpoints = held.read_checkpoints()
     had_clean_shutdown = held.take_clean_shutdown_mark()
-    loads = []
+    loads: list[Load] = []
+    futures: list[Load] = []
     for found in held.found_partitions():
         key = (found.parsed.topic, found.parsed.partition)
         hosted = wanted.get(key)
         if not _is_to_be_loaded(held, found, hosted, now_ms, new_uuid):
             continue
         assert hosted is not None
-        if is_loaded(*key):
+        is_future = found.parsed.mark == FUTURE_MARK
+        if not is_future and is_loaded(*key):
             raise LogDirectoryProblem(f"{found.name} is in more than one log directory, the second is {held.path}")
         options = LoadOptions(
             log_start_offset=checkpoints.log_start_offsets.get(key, 0),
@@ -78,8 +81,8 @@ def plan_loads(
             now_ms=now_ms,
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
-        loads.append(Load(found.name, hosted.config, options))
-    return LoadPlan(loads, checkpoints)
+        (futures if is_future else loads).append(Load(found.name, hosted.config, options))
+    return LoadPlan(loads, futures, checkpoints)
 
 
 def _is_to_be_loaded(
@@ -93,7 +96,7 @@ def _is_to_be_loaded(
     if found.parsed.mark == DELETE_MARK:
         held.log_directory.remove_later(path, now_ms)
         return False
-    if found.parsed.mark:
+    if found.parsed.mark == STRAY_MARK:
         return False
     if hosted is not None and found.topic_id in (None, hosted.topic_id):
         return True

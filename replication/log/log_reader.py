@@ -6,7 +6,6 @@ cuts and deletes is `PartitionLog`.
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -19,9 +18,6 @@ from ottla.replication.log.storage import FileRegion, LogDirectory
 from ottla.wire.errors import ErrorCode, KafkaError
 
 EMPTY = b""
-
-# The disk is full, not broken: what was written is undone and the log stays in service.
-_SURVIVABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EMFILE, errno.ENFILE))
 
 
 class LogRead(NamedTuple):
@@ -87,9 +83,7 @@ class LogReader:
 
     def storage_error(self, error: OSError) -> KafkaError:
         """What to raise for `error`; takes the directory offline unless the disk is merely full."""
-        if error.errno in _SURVIVABLE:
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
-        return self.log_directory.fail(error)
+        return self.log_directory.judge(error, self.name)
 
     def read(
         self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False

@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
@@ -133,10 +132,11 @@ class PartitionLog(LogReader):
         topic_id: bytes | None,
         now_ms: int,
         log_start_offset: int = 0,
+        name: str | None = None,
     ) -> PartitionLog:
-        """Make the directory of a new, empty log. OSError if the disk will not have it."""
+        """Make the directory of a new, empty log, called `name` if given. OSError if the disk will not have it."""
         storage = log_directory.storage
-        directory = f"{log_directory.path}/{partition_directory_name(topic, partition)}"
+        directory = f"{log_directory.path}/{name or partition_directory_name(topic, partition)}"
         storage.make_directory(directory)
         try:
             segment = Segment.create(log_directory.files, directory, log_start_offset, created_ms=now_ms)
@@ -239,10 +239,10 @@ class PartitionLog(LogReader):
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
         """What batches are checked against."""
         if origin is not AppendOrigin.CLIENT:
-            return _validation_rules(self._config, origin)
+            return ValidationRules.from_config(self._config, origin)
         rules = self._client_rules
         if rules is None:
-            rules = self._client_rules = _validation_rules(self._config, origin)
+            rules = self._client_rules = ValidationRules.from_config(self._config, origin)
         return rules
 
     def check_produced(
@@ -573,19 +573,25 @@ class PartitionLog(LogReader):
         self.log_directory.storage.rename(self.directory, directory)
         self.directory = directory
         self._snapshots.directory = directory
+        self._epochs.is_dirty = True  # a flush under way misses the directory
         for segment in self._segments:
             segment.move_to(directory)
+
+    def take_over_from(self, log: PartitionLog) -> None:
+        """Go on as `log`, which is not used any more: this one has its records, and now all else it knows."""
+        self.config = log.config
+        self.log_end_offset = log.log_end_offset  # there may be nothing between the last batch and the end
+        self.increase_log_start_offset(log.log_start_offset)
+        self._epochs, self._producers = log._epochs, log._producers
+        self._epochs.is_dirty = True
+        if self._producers is not None:  # the records of some may be gone
+            with contextlib.suppress(OSError):
+                self._snapshots.take(self.log_end_offset, self._producers)
 
     @guarded
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Write the topic's id down, where it is not known yet."""
         self.log_directory.storage.write(f"{self.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
         self.topic_id = topic_id
-
-
-@lru_cache(maxsize=256)
-def _validation_rules(config: LogConfig, origin: AppendOrigin) -> ValidationRules:
-    # One object for all the logs that share a configuration.
-    return ValidationRules.from_config(config, origin)
 
 

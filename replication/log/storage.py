@@ -33,6 +33,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 Buffer = bytes | bytearray | memoryview
 
 TEMPORARY_SUFFIX = ".tmp"
+# The disk is full, not broken: what was written is undone and the log stays in service.
+SURVIVABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EMFILE, errno.ENFILE))
 SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole file system takes less time
 
 
@@ -395,6 +397,12 @@ class LogDirectory:
                 self.on_failure(self, error)
         return self.error()
 
+    def judge(self, error: OSError, name: str) -> KafkaError:
+        """What to raise for `error`, met by the log called `name`; goes offline unless the disk is merely full."""
+        if error.errno in SURVIVABLE:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}")
+        return self.fail(error)
+
     def error(self) -> KafkaError:
         """What a request to a log in an offline directory is answered."""
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline")
@@ -414,6 +422,20 @@ class LogDirectory:
         while self._removals and self._removals[0][0] <= now_ms:
             due.append(heappop(self._removals)[1])
         return due
+
+    def apart(self) -> LogDirectory:
+        """The same place for a log that a thread works on: what fails and what is to go there is noted apart."""
+        apart = LogDirectory(self.path, self.storage)
+        apart.files = self.files
+        return apart
+
+    def reunite(self, apart: LogDirectory) -> None:
+        """Take over what was noted apart."""
+        for due_ms, path in apart._removals:
+            self.remove_later(path, due_ms)
+        apart._removals.clear()
+        if apart.failure is not None:
+            self.fail(apart.failure)
 
     @property
     def next_removal_ms(self) -> int | None:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import struct
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.wire.checksum import crc32c
@@ -116,7 +117,9 @@ class ValidationRules(NamedTuple):
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 
     @classmethod
+    @lru_cache(maxsize=256)
     def from_config(cls, config: LogConfig, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
+        """One object for all the logs that share a configuration."""
         name = config.compression_type
         codec = {"producer": None, "uncompressed": Compression.NONE}.get(
             name, Compression.__members__.get(name.upper())
