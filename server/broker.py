@@ -40,6 +40,7 @@ from ottla.server.configs import ConfigRepository
 from ottla.server.connection import Calls
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordinator_log import OffsetsTopic
+from ottla.server.deadlines import Deadlines
 from ottla.server.dispatch import served_routes
 from ottla.server.hosting import PartitionHosting
 from ottla.server.inbox import ReceiveBuffers
@@ -73,6 +74,7 @@ class Broker:
         self.cluster = ClusterState(controller_id=config.node_id)
         self.listeners: list[Listener] = []
         self.long_answers = LongAnswers()
+        self.deadlines = Deadlines()
         self.replicas = ReplicaManager(
             [str(path) for path in config.log_dirs],
             node_id=config.node_id,
@@ -185,6 +187,7 @@ class Broker:
             await nursery.start(self.replicas.run)
             await nursery.start(self.groups.run)
             nursery.start_soon(self.administration.run)
+            nursery.start_soon(self.deadlines.run)
             yield nursery
             nursery.cancel_scope.cancel()
 

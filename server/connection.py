@@ -5,6 +5,10 @@ The way of a request: read into the inbox -> cut complete frames -> find the `Ca
 is `_step`, which the event loop calls when the socket is ready (`readiness.py`), while the connection's task sleeps. Only
 what cannot be answered at once wakes the task and is awaited, and before that everything already answered is sent.
 
+Some answers come later without a task that waits for them (`pending.py`): produce requests wait for their commits. Then the
+connection goes on with requests of the kind that may be pipelined, up to `PENDING_MAX`, and whatever becomes ready is
+sent in the order of the requests; every other kind of request waits until all before it are answered.
+
 Limits: a read's frames are handled for `TURN_SECONDS` before other connections get their turn; while answers cannot be
 sent nothing more is read, so a peer that never reads holds one read's worth of answers. Large requests without records
 are decoded in a thread, one at a time, and very large ones are refused: nobody needs them, and they could hold millions
@@ -20,6 +24,7 @@ import logging
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +35,7 @@ from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import Inbox
 from ottla.server.long_answers import EncodedAnswer
 from ottla.server.outbox import Outbox, Progress
+from ottla.server.pending import PendingAnswer
 from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
@@ -44,6 +50,7 @@ TURN_SECONDS = 0.010
 LARGE_FRAME_BYTES = 64 * 1024
 REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
 API_VERSIONS_KEY = 18
+PENDING_MAX = 100
 
 _large_codecs = trio.CapacityLimiter(1)
 _header = struct.Struct(">hhih").unpack_from  # api key, api version, correlation id, length of the client id
@@ -103,8 +110,24 @@ END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
 """In place of a request: other connections are due."""
 FLUSH = Waiting(None, 1, None)  # type: ignore[arg-type]
 """In place of a request: what is to be sent has to come from the disk first."""
+DRAIN = Waiting(None, 3, None)  # type: ignore[arg-type]
+"""In place of a request: the answers to those before it are due first."""
+ROOM = Waiting(None, 4, None)  # type: ignore[arg-type]
+"""In place of a request: too many answers are pending."""
 END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
 """In place of a request: the peer will send no more."""
+
+
+class Pending(NamedTuple):
+    """A request whose turn to be answered has not come: its response, or what will have it."""
+
+    call: Call
+    correlation_id: int
+    answer: Any
+
+    @property
+    def is_ready(self) -> bool:
+        return not isinstance(self.answer, PendingAnswer) or self.answer.is_ready
 
 
 class Calls:
@@ -153,7 +176,9 @@ class Connection:
         "_inbox",
         "_outbox",
         "_peer",
+        "_pending",
         "_readiness",
+        "_ready",
         "_socket",
         "_turn_end",
         "cancel_scope",
@@ -170,6 +195,8 @@ class Connection:
         self._client_id_raw = b""
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
+        self._pending: deque[Pending] = deque()
+        self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
         self.is_parked = False
         self._note_time()
@@ -207,22 +234,32 @@ class Connection:
                 while waiting is not None:
                     await self._finish(waiting)
                     waiting = self._answer_frames()
+                self._answer_pending()
                 await self._flush()
                 self._inbox.detach()
+                self._note_ready()  # while nobody looked
+            await self._drain(0, is_end=True)
+        except (ProtocolViolation, CloseConnection):
+            await self._drain(0, is_end=True)
+            raise
         finally:
+            self._abandon_pending()
             if self._outbox.parts:
                 await self._flush()  # what was answered before a bad frame
 
     def _step(self) -> Wait | Waiting:
-        """Called when the socket is ready: send what is left, else receive and answer. Never waits."""
-        if self._outbox.parts:
+        """Called when the socket is ready, or answers are: send what is left, else receive and answer. Never waits."""
+        is_blocked = bool(self._outbox.parts)
+        if self._pending:
+            self._answer_pending()
+        if is_blocked:
             self.last_active = time.monotonic()
             return self._send()
         try:
             if self._inbox.receive(self._socket) == 0:
                 return END_OF_STREAM
         except BlockingIOError:
-            return WAIT_READABLE
+            return self._send() if self._outbox.parts else WAIT_READABLE
         self._note_time()
         waiting = self._answer_frames()
         if waiting is None and self._outbox.parts:
@@ -252,7 +289,7 @@ class Connection:
                 return waiting
             if time.monotonic() > self._turn_end:
                 return END_OF_TURN
-        return None
+        return DRAIN if self._pending and not self._readiness.is_inside_the_wait else None
 
     # ------------------------------------------------------------------ one request
 
@@ -262,6 +299,9 @@ class Connection:
             raise ProtocolViolation(f"a frame of {end - start} bytes is too short for a request header")
         api_key, version, correlation_id, client_id_length = _header(buffer, start)
         call = self._calls.get((api_key << 16) + version) or self._calls.resolve(api_key, version)
+        if self._pending and (not call.route.pipelined or len(self._pending) >= PENDING_MAX):
+            self._inbox.put_back(start)
+            return ROOM if call.route.pipelined else DRAIN
         position = self._read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
         if call.flexible:
             has_tags = position >= end or buffer[position]
@@ -278,10 +318,12 @@ class Connection:
             result = call.handler(request, context)
         except KafkaError as error:
             result = self._error_answer(call, error)
-        if type(result) is call.response_class:
+        if type(result) is call.response_class and not self._pending:
             self._answer(call, correlation_id, result)
         elif type(result) is EncodedAnswer:
             self._hand_over(call, correlation_id, [result.body])
+        elif isinstance(result, (PendingAnswer, call.response_class)):
+            self._keep(call, correlation_id, result)
         elif result is not None:
             return Waiting(call, correlation_id, result)
         return None
@@ -332,6 +374,10 @@ class Connection:
         await self._flush()
         if waiting is END_OF_TURN:
             await trio.lowlevel.checkpoint()
+        elif waiting is DRAIN:
+            await self._drain(0)
+        elif waiting is ROOM:
+            await self._drain(PENDING_MAX // 2)
         elif waiting is not FLUSH:
             await self._finish_request(waiting)
         self._note_time()
@@ -347,11 +393,63 @@ class Connection:
             self.is_parked = False
         if type(response) is EncodedAnswer:
             self._hand_over(call, waiting.correlation_id, [response.body])
+        elif isinstance(response, PendingAnswer) or (self._pending and response is not None):
+            self._keep(call, waiting.correlation_id, response)
         elif response is not None and (waiting.is_large or call.route.answers_at_length):
             parts = await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
             self._hand_over(call, waiting.correlation_id, parts)
         elif response is not None:
             self._answer(call, waiting.correlation_id, response)
+
+    # ------------------------------------------------------------------ answers that come later
+
+    def _keep(self, call: Call, correlation_id: int, answer: Any) -> None:
+        """Answer when it is ready, and after all that are kept already."""
+        self._pending.append(Pending(call, correlation_id, answer))
+        if isinstance(answer, PendingAnswer):
+            answer.on_ready = self._note_ready
+
+    def _note_ready(self) -> None:
+        """A pending answer has become ready: send it soon if it is its turn."""
+        if self._pending and self._pending[0].is_ready:
+            if self._ready is not None:
+                self._ready.set()
+            elif self._readiness.is_inside_the_wait:
+                self._readiness.poke(self._socket)
+
+    def _answer_pending(self) -> None:
+        """Encode the pending answers whose turn it is."""
+        pending = self._pending
+        while pending and pending[0].is_ready:
+            call, correlation_id, answer = pending.popleft()
+            response = answer.response() if isinstance(answer, PendingAnswer) else answer
+            if response is not None:
+                self._answer(call, correlation_id, response)
+
+    async def _drain(self, count: int, *, is_end: bool = False) -> None:
+        """Wait until no more than `count` answers are pending; at the end not for those that only a living peer needs."""
+        while True:
+            self._answer_pending()
+            await self._flush()
+            pending = self._pending
+            if len(pending) <= count:
+                return
+            if not pending[0].is_ready:
+                self.is_parked = pending[0].answer.is_abandonable
+                if is_end and self.is_parked:
+                    return
+                self._ready = trio.Event()
+                try:
+                    await self._ready.wait()
+                finally:
+                    self._ready = None
+                    self.is_parked = False
+
+    def _abandon_pending(self) -> None:
+        for each in self._pending:
+            if isinstance(each.answer, PendingAnswer):
+                each.answer.abandon()
+        self._pending.clear()
 
     async def _flush(self) -> None:
         """Send everything that was answered, waiting for a slow peer and for cold pages of the log."""

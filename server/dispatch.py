@@ -3,7 +3,8 @@
 A handler is a function `(request, context) -> response`, declared with `@handles(HeartbeatRequest)` in
 `server/handlers/<api>.py`. It may be a plain function (preferred where nothing has to be waited for), a plain function
 that sometimes returns an awaitable, or an async function. `None` means that no response is sent (Produce with acks=0),
-an `EncodedAnswer` that the handler has kept the bytes of a response.
+an `EncodedAnswer` that the handler has kept the bytes of a response, and a `PendingAnswer`, which an awaitable may come
+to as well, that the response comes later.
 
 Buffers inside a request (record batches) are views of the connection's receive buffer. They are valid until the handler
 function returns, so an `async def`, whose body starts later, never sees them valid, and a plain function that returns an
@@ -41,6 +42,7 @@ class Route:
         "error_count",
         "handler",
         "in_cluster_only",
+        "pipelined",
         "request_class",
         "request_count",
         "response_class",
@@ -56,6 +58,7 @@ class Route:
         abandonable: bool = False,
         answers_at_length: bool = False,
         in_cluster_only: bool = False,
+        pipelined: bool = False,
     ) -> None:
         self.api_key = request_class.api_key
         self.request_class = request_class
@@ -65,6 +68,7 @@ class Route:
         self.abandonable = abandonable
         self.answers_at_length = answers_at_length
         self.in_cluster_only = in_cluster_only
+        self.pipelined = pipelined
         self.request_count = 0
         self.error_count = 0
 
@@ -91,13 +95,14 @@ def handles(
     abandonable: bool = False,
     answers_at_length: bool = False,
     in_cluster_only: bool = False,
+    pipelined: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`.
 
     `versions` narrows what is advertised and served. An `abandonable` handler may be cancelled while it waits when its
     peer has closed the connection; give this to handlers that wait long and change nothing on the way. The answer of one
     that `answers_at_length` is encoded in a thread when it had to be awaited. What is `in_cluster_only` is neither served nor
-    advertised by a broker that is alone.
+    advertised by a broker that is alone. A `pipelined` one is called while the answers to requests before it are pending.
     """
 
     def register(handler: HandlerT) -> HandlerT:
@@ -110,6 +115,7 @@ def handles(
             abandonable=abandonable,
             answers_at_length=answers_at_length,
             in_cluster_only=in_cluster_only,
+            pipelined=pipelined,
         )
         return handler
 

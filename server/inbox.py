@@ -86,6 +86,10 @@ class Inbox:
         self.start = frame_end
         return start + 4, frame_end
 
+    def put_back(self, start: int) -> None:
+        """Let `next_frame` cut the frame that began at `start` once more; nothing was cut since."""
+        self.start = start - 4
+
     def detach(self) -> None:
         """Let go of the shared buffer, and of the own one when nothing is left in it. Call before every suspension."""
         rest = self.end - self.start

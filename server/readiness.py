@@ -9,6 +9,8 @@ Theory
     WAIT_READABLE, WAIT_WRITABLE    call again when the socket is readable, or takes more
     anything else                   the task wakes up with it
 
+    `poke` has the function called soon, too, although nothing happened at the socket: what it has to say came from inside.
+
     An exception wakes the task and is raised there. The function must not block for long, must not await and is not in
     any task; it may call whatever wakes tasks up. After each call that woke one, and when trio's time is up, trio goes on.
 
@@ -56,6 +58,7 @@ class Readiness:
 
     def __init__(self) -> None:
         self._served: dict[int, _Served] = {}
+        self._poked: dict[int, None] = {}
         self._epoll: Any = None
         self._runnable: Any = ()
         self._take_over_wait()
@@ -105,6 +108,10 @@ class Readiness:
 
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
+    def poke(self, sock: socket.socket) -> None:
+        """Call the step of a served socket before the loop waits again; of one that is not served, nothing."""
+        self._poked[sock.fileno()] = None
+
     def _watch(self, descriptor: int, waits_for: Wait) -> None:
         try:
             self._epoll.modify(descriptor, waits_for.value)
@@ -122,6 +129,10 @@ class Readiness:
         served, runnable, poll = self._served, self._runnable, self._epoll.poll
         until = time.monotonic() + timeout if timeout > 0 else 0.0
         while True:
+            if self._poked:
+                self._serve_poked()
+                if self._poked or runnable:
+                    timeout = 0
             others = []
             for event in poll(timeout):
                 if event[0] in served:
@@ -130,6 +141,12 @@ class Readiness:
                     others.append(event)
             if others or runnable or timeout <= 0 or (timeout := until - time.monotonic()) <= 0:
                 return others
+
+    def _serve_poked(self) -> None:
+        poked, self._poked = self._poked, {}
+        for descriptor in poked:
+            if descriptor in self._served:
+                self._serve_once(descriptor)
 
     def _serve_once(self, descriptor: int) -> None:
         served = self._served[descriptor]

@@ -10,13 +10,15 @@ Behaviour
 * A request before v3 may hold no batch for a partition: nothing is appended, and the answer is NONE without an offset.
 * acks=0 gets no answer; an error then closes the connection, which is how its client learns that something is wrong.
 * acks=1 is answered when the leader holds the records as safely as the topic asks, acks=-1 when all in-sync replicas do.
-  Without flush settings both are true at once and nothing is awaited. After `timeout_ms` the answer is
-  REQUEST_TIMED_OUT; the records stay.
+  Without flush settings and followers both are true at once. After `timeout_ms` the answer is REQUEST_TIMED_OUT; the
+  records stay.
+* Requests of one connection are appended one after the other, so a producer's order is kept, but while they wait for
+  their commits the next ones are appended: a `PendingAnswer`.
 * Transactions are not served yet: a transactional batch is INVALID_TXN_STATE, as no transaction is ever open.
 
 Work: checking compressed or very many records takes time, so large ones are checked in a thread first
-(`is_expensive`), from a copy, since the receive buffer serves other connections meanwhile. Requests of one connection
-are served one after the other, so a producer's order is kept.
+(`is_expensive`), from a copy, since the receive buffer serves other connections meanwhile. The next request of the
+connection is not looked at before these are appended.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ottla.replication.log.ordinary import check_ordinary, ordinary_header
 from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, handles
+from ottla.server.pending import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.validator import CheckedRecords
     from ottla.replication.partition import Partition
 
+Answered = ProduceResponse | PendingAnswer | None
 ADMIN_CLIENT_ID = "__admin_client"
 ONE_BATCH_SINCE = 3
 TOPIC_IDS_SINCE = 13
@@ -80,23 +84,36 @@ _checks_in_threads = trio.CapacityLimiter(2)
 """Few, because each may hold a hundred megabytes of decompressed records, and one for every core helps nobody."""
 
 
-@handles(ProduceRequest)
+@handles(ProduceRequest, pipelined=True)
 def produce(
     request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
+) -> Answered | Coroutine[Any, Any, Answered]:
     appending = Appending(request, context)
     if sum([len(topic.partition_data) for topic in request.topic_data]) > PARTITIONS_PER_TURN:
         return appending.append_in_turns()
     appending.append_all()
-    return appending.rest() if appending.is_unfinished else appending.response()
+    return appending.append_deferred() if appending.has_deferred else appending.answer()
 
 
-class Appending:
-    """The appends of one produce request, and what has to be waited for after them."""
+class Appending(PendingAnswer):
+    """The appends of one produce request, and the wait for their commits."""
 
-    __slots__ = ("_broker", "_context", "_deferred", "_has_moved", "_request", "_topics", "_uncommitted", "_version")
+    __slots__ = (
+        "_broker",
+        "_context",
+        "_deadline",
+        "_deferred",
+        "_has_moved",
+        "_request",
+        "_topics",
+        "_uncommitted",
+        "_undecided",
+        "_version",
+        "_waits",
+    )
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+        super().__init__()
         self._request = request
         self._context = context
         self._broker = context.broker
@@ -107,8 +124,9 @@ class Appending:
         self._uncommitted: list[tuple[Partition, PartitionProduceResponse, int]] = []
 
     @property
-    def is_unfinished(self) -> bool:
-        return bool(self._deferred or self._uncommitted)
+    def has_deferred(self) -> bool:
+        """Whether some of the records have to be checked in a thread."""
+        return bool(self._deferred)
 
     def append_all(self) -> None:
         """Append what can be appended at once; copy what must be checked in a thread."""
@@ -116,14 +134,14 @@ class Appending:
         for topic in _without_repetitions(self._request.topic_data):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
 
-    def append_in_turns(self) -> Coroutine[Any, Any, ProduceResponse | None]:
+    def append_in_turns(self) -> Coroutine[Any, Any, Answered]:
         """The same for a great many partitions, giving way between pieces; copies all records first."""
         for topic in self._request.topic_data:
             for data in topic.partition_data:
                 data.records = None if data.records is None else memoryview(bytearray(data.records))
         return self._append_in_turns()
 
-    async def _append_in_turns(self) -> ProduceResponse | None:
+    async def _append_in_turns(self) -> Answered:
         append = self._append_or_refuse()
         for topic in _without_repetitions(self._request.topic_data):
             answers: list[PartitionProduceResponse] = []
@@ -132,7 +150,7 @@ class Appending:
                 piece = topic.partition_data[start : start + PARTITIONS_PER_TURN]
                 answers += [append(topic, data) for data in piece]
                 await trio.lowlevel.checkpoint()
-        return await self.rest() if self.is_unfinished else self.response()
+        return await self.append_deferred()
 
     def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
         request = self._request
@@ -174,9 +192,6 @@ class Appending:
             info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
         except KafkaError as error:
             self._fail(answer, error, partition)
-            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= CURRENT_LEADER_SINCE:
-                answer.current_leader = self._current_leader(topic, data.index)
-                self._has_moved = True
             return answer
         self._accept(answer, partition, info)
         return answer
@@ -217,17 +232,19 @@ class Appending:
         if code is None:
             self._uncommitted.append((partition, answer, next_offset))
         elif code:
-            _set_error(answer, code)
+            self._refuse_late(answer, code)
 
     # ------------------------------------------------------------------ what is waited for
 
-    async def rest(self) -> ProduceResponse | None:
-        """Finish what could not be finished at once."""
+    async def append_deferred(self) -> Answered:
+        """Append what had to be checked in threads."""
         for partition, answer, records in self._deferred:
             await self._append_deferred(partition, answer, records)
-        if self._uncommitted:
-            await self._wait_for_commits()
-        return self.response()
+        self._deferred.clear()
+        appended, self._uncommitted = self._uncommitted, []
+        for partition, answer, next_offset in appended:
+            self._settle(partition, answer, next_offset)  # may be committed by now
+        return self.answer()
 
     async def _append_deferred(
         self, partition: Partition, answer: PartitionProduceResponse, records: bytearray
@@ -246,18 +263,51 @@ class Appending:
         else:
             self._accept(answer, partition, info)
 
-    async def _wait_for_commits(self) -> None:
-        """Until every append is acknowledged or refused, or the client's time is over."""
-        deadline = trio.current_time() + max(self._request.timeout_ms, 0) / 1000
-        for partition, answer, next_offset in self._uncommitted:
-            code = await self._broker.replicas.wait_committed(
-                partition,
-                next_offset,
-                timeout_s=max(0, deadline - trio.current_time()),
-                required_acks=self._request.acks,
-            )
-            if code:
-                _set_error(answer, code)
+    def answer(self) -> Answered:
+        """The response if nothing has to be committed first, else this, which will have it."""
+        if not self._uncommitted:
+            return self.response()
+        if self._request.timeout_ms <= 0:
+            for _, answer, _ in self._uncommitted:
+                self._refuse_late(answer, ErrorCode.REQUEST_TIMED_OUT)
+            return self.response()
+        waits = self._broker.replicas.commit_waits
+        acks = self._request.acks
+        self._undecided = len(self._uncommitted)
+        self._waits = [
+            waits.add(partition, next_offset, acks, partial(self._decide, answer))
+            for partition, answer, next_offset in self._uncommitted
+        ]
+        self._deadline = self._broker.deadlines.add(self._request.timeout_ms / 1000, self._time_out)
+        return self
+
+    def _decide(self, answer: PartitionProduceResponse, code: ErrorCode) -> None:
+        if code:
+            self._refuse_late(answer, code)
+        self._undecided -= 1
+        if not self._undecided:
+            self._broker.deadlines.cancel(self._deadline)
+            self.become_ready()
+
+    def _time_out(self) -> None:
+        for wait, (_, answer, _) in zip(self._waits, self._uncommitted, strict=True):
+            if wait.settle is not None:
+                wait.give_up()
+                self._refuse_late(answer, ErrorCode.REQUEST_TIMED_OUT)
+        self.become_ready()
+
+    def _refuse_late(self, answer: PartitionProduceResponse, code: ErrorCode) -> None:
+        """What was appended is not acknowledged."""
+        answer.error_code = code
+        answer.base_offset = NO_OFFSET
+        answer.log_append_time_ms = answer.log_start_offset = -1
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._has_moved = True
+
+    def abandon(self) -> None:
+        self._broker.deadlines.cancel(self._deadline)
+        for wait in self._waits:
+            wait.give_up()
 
     # ------------------------------------------------------------------ answers
 
@@ -266,8 +316,8 @@ class Appending:
             self._close_on_error()
             return None
         response = ProduceResponse(responses=self._topics)
-        if self._has_moved:
-            response.node_endpoints = self._node_endpoints()
+        if self._has_moved and self._version >= CURRENT_LEADER_SINCE:
+            self._tell_leaders(response)
         return response
 
     def _close_on_error(self) -> None:
@@ -278,6 +328,8 @@ class Appending:
 
     def _fail(self, answer: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
         answer.error_code = error.code
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._has_moved = True
         if partition is not None and error.code not in _WITHOUT_LOG_START:
             answer.log_start_offset = partition.log_start_offset
         if isinstance(error, InvalidRecords):
@@ -287,7 +339,7 @@ class Appending:
                 for batch_index, message in error.record_errors
             ]
 
-    def _current_leader(self, topic: TopicProduceData, index: int) -> LeaderIdAndEpoch:
+    def _current_leader(self, topic: TopicProduceResponse, index: int) -> LeaderIdAndEpoch:
         cluster = self._broker.cluster
         known = cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else cluster.topic(topic.name)
         if known is None or index >= len(known.partitions):
@@ -295,17 +347,17 @@ class Appending:
         state = known.partitions[index]
         return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 
-    def _node_endpoints(self) -> list[NodeEndpoint]:
-        """Where the leaders are that the answer names (KIP-951)."""
-        leaders = {
-            answer.current_leader.leader_id
-            for topic in self._topics
-            for answer in topic.partition_responses
-            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        }
+    def _tell_leaders(self, response: ProduceResponse) -> None:
+        """Who leads what was refused, and where they are (KIP-951)."""
+        leaders = set()
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    answer.current_leader = self._current_leader(topic, answer.index)
+                    leaders.add(answer.current_leader.leader_id)
         listener = self._context.listener_name
         found = [self._broker.cluster.endpoint(node_id, listener) for node_id in sorted(leaders)]
-        return [
+        response.node_endpoints = [
             NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in found
             if each is not None
@@ -343,12 +395,6 @@ def _is_transactional(records: memoryview | None) -> bool:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The size of the batch is beyond 31 bits")
         return False
     return records[_MAGIC_AT] == 2 and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_FLAG)
-
-
-def _set_error(answer: PartitionProduceResponse, code: ErrorCode) -> None:
-    answer.error_code = code
-    answer.base_offset = NO_OFFSET
-    answer.log_append_time_ms = answer.log_start_offset = -1
 
 
 def _outcome(check: Callable[[], CheckedRecords]) -> CheckedRecords | KafkaError:

@@ -108,7 +108,7 @@ async def peer(request, scripted: Scripted, nursery: trio.Nursery) -> AsyncItera
     ours.setblocking(False)
     readiness = Readiness()
     if request.param == "waiting in the task":
-        readiness = SimpleNamespace(serve=serve_in_task)
+        readiness = SimpleNamespace(serve=serve_in_task, is_inside_the_wait=False)
     else:
         assert readiness.is_inside_the_wait
     listener = SimpleNamespace(

@@ -1,0 +1,73 @@
+"""Many deadlines, one task: what is to be called when the time of a waiting request is over.
+
+Deadlines are rounded up to `TICK_S` and share a set per tick, so that thousands of requests that are answered in time
+cost neither a task nor a search. Kafka's timing wheel does the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+
+import trio
+
+TICK_S = 0.01
+
+
+class Deadline:
+    """A call to come; what `Deadlines.add` returns."""
+
+    __slots__ = ("call", "tick")
+
+    def __init__(self, tick: int, call: Callable[[], None]) -> None:
+        self.tick = tick
+        self.call = call
+
+
+class Deadlines:
+    """See the module's docstring. `run` has to run for anything to be called."""
+
+    def __init__(self) -> None:
+        self._by_tick: dict[int, set[Deadline]] = {}
+        self._ticks: list[int] = []  # a heap of the keys above; some may be gone there already
+        self._is_earlier = trio.Event()
+
+    def add(self, seconds: float, call: Callable[[], None]) -> Deadline:
+        """Call after so many seconds, up to a tick later, unless it is cancelled before."""
+        tick = math.ceil((trio.current_time() + seconds) / TICK_S)
+        deadline = Deadline(tick, call)
+        same_tick = self._by_tick.get(tick)
+        if same_tick is None:
+            self._by_tick[tick] = {deadline}
+            if not self._ticks or tick < self._ticks[0]:
+                self._is_earlier.set()
+            heapq.heappush(self._ticks, tick)
+        else:
+            same_tick.add(deadline)
+        return deadline
+
+    def cancel(self, deadline: Deadline) -> None:
+        """Do not call; nothing happens if it was called."""
+        same_tick = self._by_tick.get(deadline.tick)
+        if same_tick is not None:
+            same_tick.discard(deadline)
+            if not same_tick:
+                del self._by_tick[deadline.tick]
+
+    async def run(self) -> None:
+        """Call what is due; until cancelled."""
+        while True:
+            self._is_earlier = trio.Event()
+            while self._ticks and self._ticks[0] not in self._by_tick:
+                heapq.heappop(self._ticks)
+            wakes_at = self._ticks[0] * TICK_S if self._ticks else math.inf
+            with trio.move_on_at(wakes_at):
+                await self._is_earlier.wait()
+            if trio.current_time() >= wakes_at:
+                self._call_due()
+
+    def _call_due(self) -> None:
+        tick = heapq.heappop(self._ticks)
+        for deadline in self._by_tick.pop(tick, ()):
+            deadline.call()
