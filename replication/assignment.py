@@ -1,11 +1,12 @@
 """Which brokers hold the replicas of new partitions.
 
 Brokers are put in a row in which neighbours come from different racks as far as possible. Each partition takes the next
-`replication_factor` brokers of the row, and its first replica, the preferred leader, moves on by one from partition to
-partition. After a whole round the followers are shifted by one more, so that the partitions of one leader do not all
-share the same followers.
+`replication_factor` brokers of the row, passing over those in whose rack it has more replicas than in another, and its first
+replica, the preferred leader, moves on by one from partition to partition. After a whole round the followers are shifted by
+one more, so that the partitions of one leader do not all share the same followers.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -25,14 +26,21 @@ def place_replicas(
             "broker(s) are registered or some brokers have all their log directories cordoned."
         )
     row = _alternating(racks)
-    return [_replicas(row, start + number, replication_factor) for number in range(partition_count)]
+    return [_replicas(row, racks, start + number, replication_factor) for number in range(partition_count)]
 
 
-def _replicas(row: list[int], number: int, count: int) -> tuple[int, ...]:
+def _replicas(row: list[int], racks: Mapping[int, str | None], number: int, count: int) -> tuple[int, ...]:
     size = len(row)
     shift = number // size % (size - 1) if size > 1 else 0
-    others = [(number + 1 + (shift + step) % (size - 1)) % size for step in range(count - 1)]
-    return (row[number % size], *(row[position] for position in others))
+    chosen = [row[number % size]]
+    left = [row[(number + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
+    held = Counter([racks[chosen[0]]])
+    while len(chosen) < count:
+        broker = min(left, key=lambda each: held[racks[each]])
+        left.remove(broker)
+        chosen.append(broker)
+        held[racks[broker]] += 1
+    return tuple(chosen)
 
 
 def _alternating(racks: Mapping[int, str | None]) -> list[int]:
