@@ -55,8 +55,10 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
+from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.replication.partition import Partition
 from ottla.replication.slices import Slices
+from ottla.replication.throttle import ReplicationThrottle
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class ReplicaManager:
         run_in_thread: RunInThread = trio.to_thread.run_sync,
         new_uuid: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
         open_files_max: int = 512,
+        log_dirs_throttle: ReplicationThrottle | None = None,
     ) -> None:
         self.config = config
         self.node_id = node_id
@@ -116,6 +119,15 @@ class ReplicaManager:
         self._flusher = Flusher(run_in_thread)
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
         self._cleaner = LogCleaner(run_in_thread, clock_ms, _let_others_run)
+        self.on_directory_failure: Callable[[LogDirectory], None] | None = None
+        self.moves = LogDirMoves(
+            directories=lambda: self.log_directories,
+            note_offsets=self._note_offsets,
+            clock_ms=clock_ms,
+            run_in_thread=run_in_thread,
+            new_uuid=new_uuid,
+            throttle=log_dirs_throttle,
+        )
 
     # --- start --------------------------------------------------------------------------------------------------------
 
@@ -139,19 +151,23 @@ class ReplicaManager:
     async def load(self, hosted: Iterable[HostedPartition], *, cluster_id: str) -> None:
         """Bring back every log and lead or follow as `hosted` says. Partitions nobody hosts are put aside."""
         wanted = {(each.topic, each.index): each for each in hosted}
+        futures: list[PartitionLog] = []
         for held in self._held:
             started = time.perf_counter()
             try:
-                logs = await self._load_directory(held, wanted, cluster_id)
+                logs, future_logs = await self._load_directory(held, wanted, cluster_id)
             except OSError as error:
                 held.log_directory.fail(error)
                 continue
+            futures += future_logs
             slices = Slices()
             for log in logs:
                 self._take_up(log, wanted[log.topic, log.partition])
                 await slices.give_way()
             logger.info("Loaded %d logs in %s in %.3f s", len(logs), held.path, time.perf_counter() - started)
         self.cluster_id = cluster_id
+        for log in sorted(futures, key=lambda log: -log.log_end_offset):
+            await self._take_up_future(log, wanted[log.topic, log.partition])
         self._checkpoints.clear()
         missing = [each for key, each in wanted.items() if self.partition(*key) is None]
         if all(directory.is_online for directory in self.log_directories):
@@ -162,17 +178,20 @@ class ReplicaManager:
 
     async def _load_directory(
         self, held: HeldDirectory, wanted: Mapping[tuple[str, int], HostedPartition], cluster_id: str
-    ) -> list[PartitionLog]:
+    ) -> tuple[list[PartitionLog], list[PartitionLog]]:
         plan = await self._run_in_thread(self._plan_loads, held, wanted, cluster_id)
         self._checkpoints[held.path] = plan.checkpoints
-        threads = min(self.config.num_recovery_threads_per_data_dir, len(plan.loads))
         logs: list[PartitionLog] = []
+        futures: list[PartitionLog] = []
+        loads = [*((each, logs) for each in plan.loads), *((each, futures) for each in plan.futures)]
+        threads = min(self.config.num_recovery_threads_per_data_dir, len(loads))
         errors: list[OSError] = []
 
         def load(start: int) -> None:
             try:
-                for each in plan.loads[start::threads]:
-                    logs.append(PartitionLog.load(held.log_directory, *each))
+                for each, loaded in loads[start::threads]:
+                    directory = held.log_directory if loaded is logs else held.log_directory.apart()
+                    loaded.append(PartitionLog.load(directory, *each))
             except OSError as error:
                 errors.append(error)
 
@@ -181,7 +200,7 @@ class ReplicaManager:
                 nursery.start_soon(self._run_in_thread, load, start)
         if errors:
             raise errors[0]
-        return logs
+        return logs, futures
 
     def _plan_loads(
         self, held: HeldDirectory, wanted: Mapping[tuple[str, int], HostedPartition], cluster_id: str
@@ -216,6 +235,20 @@ class ReplicaManager:
             log.first_dirty_offset = checkpoints.first_dirty_offsets.get(key, -1)
         self._apply_state(partition, hosted.state)
         self._topics.setdefault(log.topic, {})[log.partition] = partition
+
+    async def _take_up_future(self, log: PartitionLog, hosted: HostedPartition) -> None:
+        """A log that was on its way into its directory: it goes on, or is the current one if the old one has gone."""
+        (directory,) = (each for each in self.log_directories if each.path == log.log_directory.path)
+        partition = self.partition(log.topic, log.partition)
+        if partition is not None:
+            self.moves.resume(partition, directory, log)
+        elif all(each.is_online for each in self.log_directories):
+            try:
+                await self._run_in_thread(self.moves.promote, log, directory)
+            except (OSError, KafkaError) as error:
+                directory.fail(error if isinstance(error, OSError) else OSError(str(error)))
+            else:
+                self._take_up(log, hosted)
 
     def _apply_state(self, partition: Partition, state: PartitionState) -> None:
         if state.leader == self.node_id:
@@ -265,6 +298,8 @@ class ReplicaManager:
         for partition in self.partitions_in(held.log_directory):
             if not partition.is_deleted:
                 yield NotedLog(partition.log, partition.high_watermark)
+        for move in self.moves.moves_to(held.log_directory):
+            yield NotedLog(move.log, min(move.partition.high_watermark, move.log.log_end_offset), is_future=True)
 
     @property
     def log_directories(self) -> list[LogDirectory]:
@@ -284,8 +319,14 @@ class ReplicaManager:
         for partition in self.partitions():
             if partition.log.log_directory.path in counts:
                 counts[partition.log.log_directory.path] += 1
+        for directory in self.log_directories:
+            if directory.path in counts:
+                counts[directory.path] += len(self.moves.moves_to(directory))
         for start in range(0, len(missing), CREATIONS_PER_THREAD_CALL):
-            batch = [(each, self._emptiest(counts)) for each in missing[start : start + CREATIONS_PER_THREAD_CALL]]
+            batch = [
+                (each, self.moves.take_preferred(each.topic, each.index) or self._emptiest(counts))
+                for each in missing[start : start + CREATIONS_PER_THREAD_CALL]
+            ]
             made: list[PartitionLog] = []
             try:
                 await self._run_in_thread(self._create_logs, batch, made)
@@ -327,6 +368,9 @@ class ReplicaManager:
                 self._topics.pop(topic, None)
             if partition is not None:
                 touched.add(partition.log.log_directory)
+                if (move := self.moves.move_of(partition)) is not None:
+                    touched.add(move.target)
+                    self.moves.cancel(partition)
                 self._give_up(partition)
                 await slices.give_way()
         # What the checkpoints say of these names must not be believed of a new topic that is called the same.
@@ -379,8 +423,11 @@ class ReplicaManager:
 
     def _on_directory_failure(self, directory: LogDirectory, error: OSError) -> None:
         logger.error("Log directory %s is offline: %s", directory.path, error)
+        self.moves.on_directory_failure(directory)
         for partition in self.partitions_in(directory):
             partition.notify_watchers()
+        if self.on_directory_failure is not None:
+            self.on_directory_failure(directory)
         if not any(each.is_online for each in self.log_directories):
             self.all_directories_failed.set()
 
@@ -391,6 +438,7 @@ class ReplicaManager:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher.run)
             nursery.start_soon(self._remove_forever)
+            nursery.start_soon(self.moves.run)
             nursery.start_soon(self._repeat, self._apply_retention, self._retention_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_all, self._checkpoint_interval_s)
@@ -457,7 +505,8 @@ class ReplicaManager:
             slices = Slices()
             found: list[Cleanable] = []
             for partition in self.partitions():
-                each = None if partition.is_deleted else self._cleaner.look_at(partition.log, partition.last_stable_offset)
+                is_at_rest = not partition.is_deleted and self.moves.move_of(partition) is None
+                each = None if not is_at_rest else self._cleaner.look_at(partition.log, partition.last_stable_offset)
                 if each is not None:
                     found.append(each)
                 await slices.give_way()
@@ -481,15 +530,21 @@ class ReplicaManager:
             await self._checkpoint_writer.write(held, HIGH_WATERMARK_CHECKPOINT)
 
     async def _checkpoint_all(self) -> None:
+        await self._note_offsets(self.log_directories)
+
+    async def _note_offsets(self, directories: Iterable[LogDirectory]) -> None:
+        wanted = set(directories)
         for held in self._held:
-            await self._checkpoint_writer.write_epochs(held)
-            await self._checkpoint_writer.write_all(held)
+            if held.log_directory in wanted:
+                await self._checkpoint_writer.write_epochs(held)
+                await self._checkpoint_writer.write_all(held)
 
     # --- end ----------------------------------------------------------------------------------------------------------
 
     async def shutdown(self, broker_epoch: int = -1) -> None:
         """Everything to disk and closed; directories where all of that worked get the mark of an orderly shutdown."""
         await self._flusher.flush(list(self.partitions()), include_active=True)
+        await self.moves.close()
         for held in self._held:
             await self._checkpoint_writer.write_epochs(held)
         slices = Slices()
