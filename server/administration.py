@@ -286,17 +286,18 @@ class Administration(ABC):
         try:
             for start in range(0, len(names), TOPICS_PER_TURN):
                 some = names[start : start + TOPICS_PER_TURN]
-                outcomes = await self._created_somewhere([self._to_create(name) for name in some])
+                timeout_s = self.configs.current.server.request_timeout_ms / 1000
+                outcomes = await self._created_somewhere([self._to_create(name) for name in some], timeout_s)
                 for name, outcome in zip(some, outcomes, strict=True):
                     if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                         logger.warning("topic %s cannot be created by asking for it: %s", name, outcome)
         finally:
             self._in_creation.difference_update(names)
 
-    async def _created_somewhere(self, topics: Sequence[NewTopic]) -> Sequence[Outcome | None]:
+    async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[Outcome | None]:
         """Have topics created, here or elsewhere, by the rules for internal topics."""
         try:
-            return await self.create_topics(topics, is_internal=True)
+            return await self.create_topics(topics, is_internal=True, timeout_s=timeout_s)
         except KafkaError as error:
             return [error] * len(topics)
 

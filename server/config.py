@@ -109,7 +109,7 @@ class ServerConfig:
     controller_socket_timeout_ms: int = setting(
         30_000, doc="Longest wait of the controller for a broker before it sends a request again."
     )
-    request_timeout_ms: int = setting(30_000, doc="Longest wait for another broker.", effective=False)
+    request_timeout_ms: int = setting(30_000, doc="Longest wait for another broker.")
     authorizer_class_name: str = setting("", doc="There is no authorizer; only an empty value is accepted.")
     create_topic_policy_class_name: str | None = setting(
         None, kind=CLASS, doc="There are no policies; no value is accepted."

@@ -346,14 +346,15 @@ class ClusterAdministration(Administration):
 
     # ------------------------------------------------------------------ topics that are created by asking for them
 
-    async def _created_somewhere(self, topics: Sequence[NewTopic]) -> Sequence[Outcome | None]:
+    async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[Outcome | None]:
         if self.is_controller:
-            return await super()._created_somewhere(topics)
-        timeout_ms = self.configs.current.server.request_timeout_ms
-        request = CreateTopicsRequest(topics=[_creatable(topic) for topic in topics], timeout_ms=timeout_ms)
+            return await super()._created_somewhere(topics, timeout_s)
+        request = CreateTopicsRequest(
+            topics=[_creatable(topic) for topic in topics], timeout_ms=max(int(timeout_s * 1000), 1)
+        )
         try:
             response: CreateTopicsResponse = await self._member.ask_controller(
-                request, CREATE_TOPICS_VERSION, timeout_s=timeout_ms / 1000
+                request, CREATE_TOPICS_VERSION, timeout_s=timeout_s
             )
         except PeerUnavailable:
             return [KafkaError(ErrorCode.NOT_CONTROLLER, "The controller cannot be reached.") for _ in topics]
@@ -370,10 +371,12 @@ class ClusterAdministration(Administration):
         async with self._turn_of([f"ensure/{name}"]):  # not the topic's own turn, which its creation here takes
             if name in self._cluster.topics:
                 return
-            (outcome,) = await self._created_somewhere([self._to_create(name)])
+            deadline = trio.current_time() + ENSURE_TIMEOUT_S
+            (outcome,) = await self._created_somewhere([self._to_create(name)], ENSURE_TIMEOUT_S)
             if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise outcome
-            if not await until_shown(self._cluster, lambda: name in self._cluster.topics, timeout_s=ENSURE_TIMEOUT_S):
+            left_s = deadline - trio.current_time()
+            if not await until_shown(self._cluster, lambda: name in self._cluster.topics, timeout_s=left_s):
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 

@@ -13,7 +13,6 @@ from ottla.replication.coordination import (
     CoordinationError,
     Create,
     Delete,
-    Node,
     NodeExists,
     NoNode,
     NotEmpty,

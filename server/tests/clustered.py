@@ -1,0 +1,214 @@
+"""Members of a cluster without network and logs: they share a tree, and a scripted controller plays what watches do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import trio
+
+from ottla.replication import znodes
+from ottla.replication.cluster_state import (
+    NO_LEADER,
+    BrokerEndpoint,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    TopicState,
+)
+from ottla.replication.controller import Controller
+from ottla.replication.coordination import Coordination, Create, Delete, SetData
+from ottla.replication.leader_election import ElectionType
+from ottla.replication.peers import PeerUnavailable
+from ottla.server.cluster.administration import ClusterAdministration
+from ottla.server.config import BrokerConfig, load_config
+from ottla.server.configs import ConfigRepository
+from ottla.server.context import RequestContext
+from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.dispatch import load_handlers
+from ottla.server.takeover import settle_cluster_id
+from ottla.server.tests.administered import LISTENER, MemoryPartitions, at_once
+from ottla.wire.errors import KafkaError
+from ottla.wire.schema import Message
+
+Partition = tuple[str, int]
+
+
+class ScriptedController:
+    """Elects the first live replica of whatever is wanted in the tree, and shows it to all members.
+
+    What is asked of it is noted in `asked`; `answers` says what to answer, an exception is raised.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.epoch, self.epoch_version = 7, 1
+        self.is_lazy = False
+        self.asked: list[Any] = []
+        self.answers: dict[str, Any] = {}
+        self._cluster = cluster
+        self._changed = trio.Event()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        tree = self._cluster.tree
+        tree.watch_children(znodes.TOPICS, self._on_change)
+        tree.watch_children(znodes.DELETED_TOPICS, self._on_change)
+        task_status.started()
+        watched: set[str] = set()
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            if self.is_lazy:
+                continue
+            for name in await tree.children(znodes.TOPICS):
+                if name not in watched:
+                    watched.add(name)
+                    tree.watch_node(znodes.topic_path(name), self._on_change)
+                await self._elect(name)
+            for name in await tree.children(znodes.DELETED_TOPICS):
+                paths = (znodes.topic_path(name), znodes.topic_config_path(name), znodes.deleted_topic_path(name))
+                await tree.multi([Delete(path) for path in paths])
+                self._cluster.show(name, None)
+
+    def _on_change(self, _: str) -> None:
+        self._changed.set()
+
+    async def _elect(self, name: str) -> None:
+        (node,) = await self._cluster.tree.get_all([znodes.topic_path(name)])
+        if node is None:
+            return
+        assignment = znodes.decode_topic(node.data)
+        partitions = []
+        for replicas in assignment.partitions.values():
+            isr = tuple(broker for broker in replicas if broker in self._cluster.live)
+            partitions.append(PartitionState(isr[0] if isr else NO_LEADER, 0, tuple(replicas), isr))
+        assert assignment.topic_id is not None
+        self._cluster.show(name, TopicState(name, assignment.topic_id, tuple(partitions)))
+
+    # ------------------------------------------------------------------ what handlers ask
+
+    def _answer(self, name: str, *asked: Any) -> Any:
+        self.asked.append((name, *asked))
+        answer = self.answers[name]
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    async def alter_partition(self, request: Message, version: int) -> Any:
+        return self._answer("alter_partition", request, version)
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Any:
+        return self._answer("controlled_shutdown", broker_id, broker_epoch)
+
+    async def elect_leaders(self, election_type: ElectionType, partitions: Iterable[Partition] | None) -> Any:
+        return self._answer("elect_leaders", election_type, sorted(partitions or ()))
+
+    async def reassign(
+        self, targets: Mapping[Partition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
+    ) -> Any:
+        return self._answer("reassign", dict(targets), allow_replication_factor_change)
+
+    async def reassignments(self) -> Any:
+        return self._answer("reassignments")
+
+
+class MemberBroker:
+    """What handlers need of a broker that is a member; its own member, too."""
+
+    def __init__(self, cluster: Cluster, node_id: int, settings: Mapping[str, str] | None = None) -> None:
+        self.configs = ConfigRepository(load_config({"node.id": str(node_id), **(settings or {})}))
+        self.cluster = ClusterState(cluster_id="cluster", controller_id=1)
+        self.controller: ScriptedController | None = None
+        self.session: Coordination = cluster.tree
+        self.member = self
+        self.partitions = MemoryPartitions()
+        self.sent: list[Any] = []
+        self._all = cluster
+        self._ids = itertools.count(2)
+        self._planner = Controller(self.cluster, replication_factor=1)
+        self.administration = ClusterAdministration(
+            member=cast(Any, self),
+            coordination=cluster.tree,
+            controller=self._planner,
+            configs=self.configs,
+            partitions=self.partitions,
+            make_topic_id=lambda: next(self._ids).to_bytes(16),
+        )
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.configs.current
+
+    @property
+    def is_in_cluster(self) -> bool:
+        return True
+
+    async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
+        self.sent.append(request)
+        for other in self._all.members.values():
+            if other.controller is not None:
+                return await other.answer(request, version)
+        raise PeerUnavailable("nobody")
+
+    async def answer(self, request: Message, version: int) -> Any:
+        """Have a handler answer a request."""
+        answer = load_handlers()[type(request).api_key].handler(request, self.context(version))
+        return await answer if hasattr(answer, "__await__") else answer
+
+    def context(self, version: int) -> RequestContext:
+        return RequestContext(cast(Any, self), api_version=version, listener_name=LISTENER)
+
+    async def ensure_internal_topic(self, name: str) -> None:
+        await self.administration.ensure_topic(name)
+
+
+class Cluster:
+    """The tree and the members; the first of them is the controller."""
+
+    def __init__(self, directory: Path, racks: Mapping[int, str | None], settings: Mapping[str, str] | None) -> None:
+        self.tree = EmbeddedCoordination(directory, run_in_thread=at_once)
+        self.live = set(racks)
+        self.members = {node_id: MemberBroker(self, node_id, settings) for node_id in racks}
+        for member in self.members.values():
+            for node_id, rack in racks.items():
+                endpoint = BrokerEndpoint(node_id, f"host-{node_id}", 9092, rack)
+                member.cluster.put_broker(BrokerRegistration(node_id, {LISTENER: endpoint}, rack))
+        self.controller = ScriptedController(self)
+        self.members[min(racks)].controller = self.controller
+
+    def __getitem__(self, node_id: int) -> MemberBroker:
+        return self.members[node_id]
+
+    def show(self, name: str, topic: TopicState | None) -> None:
+        """Let every member see a topic as it is now, None: that it is gone."""
+        for member in self.members.values():
+            if topic is not None:
+                member.cluster.put_topic(topic)
+            elif name in member.cluster.topics:
+                member.cluster.remove_topic(name)
+
+
+@asynccontextmanager
+async def clustered(
+    directory: Path,
+    *,
+    racks: Mapping[int, str | None] | None = None,
+    settings: Mapping[str, str] | None = None,
+    also: Callable[[Cluster], Iterable[Callable[..., Any]]] = lambda _: (),
+) -> AsyncIterator[Cluster]:
+    """Three brokers, 1, 2 and 3, unless `racks` says otherwise; 1 is the controller. `also` runs beside them."""
+    cluster = Cluster(directory, racks or {1: None, 2: None, 3: None}, settings)
+    cluster.tree.open()
+    await settle_cluster_id(cluster.tree, lambda: "cluster")
+    await cluster.tree.multi([Create(znodes.CONTROLLER_EPOCH, b"0"), SetData(znodes.CONTROLLER_EPOCH, b"7")])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cluster.controller.run)
+        for run in also(cluster):
+            await nursery.start(run)
+        for member in cluster.members.values():
+            nursery.start_soon(member.administration.run)
+        yield cluster
+        nursery.cancel_scope.cancel()
+    cluster.tree.close()
