@@ -81,6 +81,7 @@ class ApacheKafka(BrokerProcess):
 
     clean_exit_status = 143
     start_timeout_s = 120.0  # two seconds on a machine that has nothing else to do
+    stop_timeout_s = 90.0
     release: str
 
     def __init__(self, directory: Path, settings: dict[str, str], *, heap: tuple[str, ...] = HEAP) -> None:
@@ -163,6 +164,16 @@ class ApacheKafka3(ApacheKafka):
             answer = peer.call("Metadata", 9, topics=[])
             return found if answer.brokers and answer.controller_id >= 0 else None
         return None
+
+    def wait_until_serving(self) -> BrokerProcess:
+        """After SIGKILL the registration of the process before is there until its session ends: until then Kafka gives up."""
+        while True:
+            try:
+                return super().wait_until_serving()
+            except AssertionError:
+                if not (self.died() and "NodeExists" in self.log[self._already_logged :]):
+                    raise
+                self.launch()
 
     def stop(self) -> None:
         try:

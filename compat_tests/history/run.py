@@ -1,7 +1,10 @@
 """Runs a broker under load and faults, writes down what happens and has it checked.
 
     make chaos MINUTES=10                                    SIGKILLs of one broker at random instants
-    python -m compat_tests.history.run --minutes 1 --seed 7
+    make chaos MINUTES=10 BROKERS=3                          three brokers, and whatever can happen to them
+    python -m compat_tests.history.run --brokers 3 --faults SIGKILL --count 200
+    python -m compat_tests.history.run --brokers 3 --faults partition --count 100
+    python -m compat_tests.history.run --brokers 3 --apache-kafka 3       the proof of this harness: all are Apache Kafka
 
 A `Cluster` says what can be done to the brokers (`faults`) and where their logs are in the end (`replicas`); `run` needs to
 know nothing else of them, so that it is the same for one broker and for three.
@@ -19,8 +22,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
+from compat_tests.apache.brokers import ApacheKafka3
 from compat_tests.history.checker import check
 from compat_tests.history.clients import (
     Client,
@@ -30,10 +34,13 @@ from compat_tests.history.clients import (
     RecordedViewer,
     read_to_end,
 )
+from compat_tests.history.faults import Fault
 from compat_tests.history.history import FaultBegan, FaultEnded, HistoryFile, Recorder, TopicBegan
 from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.history.rules import Proof
+from compat_tests.history.three_brokers import ThreeBrokers
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
+from compat_tests.support.network import enter_namespaces, has_namespaces
 from confluent_kafka.admin import AdminClient, NewTopic
 
 TOPIC = "chaos"
@@ -41,25 +48,19 @@ CONFIGS = {"retention.ms": "-1", "segment.bytes": str(2 << 20)}  # so small that
 RECOVERY_S = 60.0
 
 
-class Fault(NamedTuple):
-    """`begin` breaks something, `end` mends it; both return when it is done."""
-
-    name: str
-    target: str
-    begin: Callable[[], None]
-    end: Callable[[], None]
-
-
 class Cluster(Protocol):
     replication_factor: int
+    configs: dict[str, str]
+    """Of the topic, beside those of every run."""
 
     @property
     def bootstrap(self) -> str: ...
 
-    def faults(self, chance: random.Random) -> Iterator[Fault]:
+    def faults(self, topic: str, chance: random.Random) -> Iterator[Fault]:
         """Faults without end, one after the other."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """When nothing is written any more and all has been read."""
 
     def replicas(self, topic: str, partition: int) -> Replicas:
         """Read from the disks of the stopped brokers."""
@@ -69,6 +70,7 @@ class OneBroker:
     """A single broker, which is killed with SIGKILL and started again."""
 
     replication_factor = 1
+    configs: ClassVar[dict[str, str]] = {}
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -77,12 +79,29 @@ class OneBroker:
     def bootstrap(self) -> str:
         return self._broker.bootstrap
 
-    def faults(self, chance: random.Random) -> Iterator[Fault]:
+    def faults(self, topic: str, chance: random.Random) -> Iterator[Fault]:
         while True:
-            yield Fault("SIGKILL", "the broker", self._broker.kill, self._broker.restart)
+            yield Fault("SIGKILL", self._kill, self._broker.restart)
+
+    def _kill(self) -> str:
+        self._broker.kill()
+        return "the broker"
+
+    def start(self) -> None:
+        self._broker.start()
 
     def stop(self) -> None:
         self._broker.stop()
+
+    def kill(self) -> None:
+        if self._broker.process is not None:
+            self._broker.kill()
+
+    def keep(self) -> None:
+        """All of it lies in its directory anyway."""
+
+    def state(self) -> str:
+        return self._broker.log[-4000:]
 
     def replicas(self, topic: str, partition: int) -> Replicas:
         log = read_log(self._broker.data_dir, topic, partition)
@@ -142,6 +161,12 @@ class Load:
         wanted = self.acknowledged + count
         wait_until(lambda: self._counts() >= wanted, f"{count} more acknowledgements", RECOVERY_S)
 
+    def watch(self, seconds: float) -> None:
+        """For so long, but not on after a client has failed."""
+        end = time.monotonic() + seconds
+        while self._counts() >= 0 and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
+
     def _counts(self) -> int:
         for client in self._all:
             if client.failure is not None:
@@ -155,16 +180,22 @@ class Load:
             client.finish()
 
 
-def run(cluster: Cluster, plan: Plan, history: HistoryFile, is_enough: Callable[[int], bool]) -> Outcome:
-    """`is_enough(faults)` is asked after every fault."""
+def run(
+    cluster: Cluster,
+    plan: Plan,
+    history: HistoryFile,
+    is_enough: Callable[[int], bool],
+    tell: Callable[[str], None] = lambda words: None,
+) -> Outcome:
+    """`is_enough(faults)` is asked after every fault, and each fault is told in a line."""
     record = Recorder(history.append)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    new = NewTopic(TOPIC, plan.partitions, cluster.replication_factor, config=CONFIGS)
+    new = NewTopic(TOPIC, plan.partitions, cluster.replication_factor, config=CONFIGS | cluster.configs)
     admin.create_topics([new])[TOPIC].result(30)
     record.add(TopicBegan, TOPIC, plan.partitions)
     load = Load(plan, cluster.bootstrap, record)
     load.start()
-    count = _do_harm(cluster, plan, load, record, is_enough)
+    count = _do_harm(cluster, plan, load, record, is_enough, tell)
     load.wait_for_more(100)
     load.finish()
     for reader, committed_only in (("final reader", False), ("final committed reader", True)):
@@ -183,22 +214,69 @@ def run(cluster: Cluster, plan: Plan, history: HistoryFile, is_enough: Callable[
     )
 
 
-def _do_harm(cluster: Cluster, plan: Plan, load: Load, record: Recorder, is_enough: Callable[[int], bool]) -> int:
+def _do_harm(
+    cluster: Cluster,
+    plan: Plan,
+    load: Load,
+    record: Recorder,
+    is_enough: Callable[[int], bool],
+    tell: Callable[[str], None],
+) -> int:
     chance = random.Random(plan.seed)
-    for count, fault in enumerate(cluster.faults(chance)):
-        if is_enough(count):
-            return count
+    count, faults = 0, cluster.faults(TOPIC, chance)
+    while not is_enough(count):
         load.wait_for_more(chance.randint(0, chance.choice(plan.between_faults)))
-        record.add(FaultBegan, fault.name, fault.target)
-        fault.begin()
+        fault = next(faults)
+        began = time.monotonic()
+        target = fault.begin()
+        record.add(FaultBegan, fault.name, target)
+        load.watch(fault.hold_s)
         fault.end()
-        record.add(FaultEnded, fault.name, fault.target)
+        record.add(FaultEnded, fault.name, target)
+        count += 1
+        tell(f"{count}: {fault.name} ({target}), {time.monotonic() - began:.1f} s")
     return count
 
 
 def main(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    chosen = _parser().parse_args(given)
+    if chosen.brokers > 1:
+        enter_namespaces("compat_tests.history.run", given)
+    seed = random.randrange(1 << 31) if chosen.seed is None else chosen.seed
+    directory = chosen.directory or Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    print(f"seed {seed}, in {directory}", flush=True)
+    cluster = _cluster(chosen, directory)
+    try:
+        cluster.start()
+        plan, history = Plan(seed, rate=chosen.rate), HistoryFile(directory / "history.jsonl")
+        outcome = run(cluster, plan, history, _limit(chosen), tell=lambda words: print(words, flush=True))
+    except BaseException:
+        print(cluster.state(), flush=True)
+        cluster.keep()
+        raise
+    finally:
+        cluster.kill()
+    print(outcome)
+    if outcome.proofs:
+        cluster.keep()
+    elif chosen.directory is None:
+        shutil.rmtree(directory)
+    return 1 if outcome.proofs else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.history.run", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--count", type=int, default=None, help="end after so many faults, and not by the clock")
+    parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
+    parser.add_argument(
+        "--apache-kafka", type=int, default=0, choices=range(4), help="how many of three brokers are Apache Kafka 3.9"
+    )
+    parser.add_argument(
+        "--faults", nargs="+", default=(), help="of three brokers: only those whose names begin so, such as SIGKILL"
+    )
     parser.add_argument(
         "--seed", type=int, default=None, help="of the choices made here; the processes keep their own time"
     )
@@ -206,24 +284,22 @@ def main(arguments: list[str] | None = None) -> int:
         "--rate", type=float, default=Plan._field_defaults["rate"], help="records a second of each producer"
     )
     parser.add_argument("--directory", type=Path, help="where data and history are left (default: only if needed)")
-    chosen = parser.parse_args(arguments)
-    seed = random.randrange(1 << 31) if chosen.seed is None else chosen.seed
-    directory = chosen.directory or Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
-    directory.mkdir(parents=True, exist_ok=True)
-    print(f"seed {seed}, in {directory}", flush=True)
-    broker = OttlaProcess(directory, {})
-    broker.start()
+    return parser
+
+
+def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | ThreeBrokers:
+    if chosen.brokers == 1:
+        return OneBroker(OttlaProcess(directory, {}))
+    if not has_namespaces():
+        print("this machine allows no namespaces: networks stay whole, and disks are not filled", flush=True)
+    ours = chosen.brokers - chosen.apache_kafka
+    return ThreeBrokers(directory, [OttlaProcess] * ours + [ApacheKafka3] * chosen.apache_kafka, chosen.faults)
+
+
+def _limit(chosen: argparse.Namespace) -> Callable[[int], bool]:
+    """Whether so many faults are enough."""
     end = time.monotonic() + chosen.minutes * 60
-    try:
-        plan, history = Plan(seed, rate=chosen.rate), HistoryFile(directory / "history.jsonl")
-        outcome = run(OneBroker(broker), plan, history, lambda faults: time.monotonic() > end)
-    finally:
-        if not broker.died():
-            broker.kill()
-    print(outcome)
-    if not outcome.proofs and chosen.directory is None:
-        shutil.rmtree(directory)
-    return 1 if outcome.proofs else 0
+    return lambda faults: faults >= chosen.count if chosen.count is not None else time.monotonic() > end
 
 
 if __name__ == "__main__":

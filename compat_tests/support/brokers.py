@@ -29,6 +29,7 @@ class BrokerProcess:
 
     clean_exit_status = 0
     start_timeout_s = 30.0
+    stop_timeout_s = 20.0
 
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self.directory = directory
@@ -106,10 +107,10 @@ class BrokerProcess:
 
     def wait_for_clean_end(self) -> None:
         try:
-            status = self.process.wait(timeout=20)
+            status = self.process.wait(timeout=self.stop_timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"the broker did not stop within 20 s of SIGTERM:\n{self.log[-4000:]}") from None
+            raise AssertionError(f"the broker did not stop within {self.stop_timeout_s} s of SIGTERM:\n{self.log[-4000:]}") from None
         assert status == self.clean_exit_status, f"exit status {status} after SIGTERM:\n{self.log[-4000:]}"
         assert "Traceback" not in self.log, f"the broker logged a traceback:\n{self.log[-8000:]}"
 

@@ -10,12 +10,13 @@ A broker's number in `brokers` is its id. Every broker keeps its address and its
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from compat_tests.apache.brokers import ApacheKafka3
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, free_port, wait_until
+from compat_tests.support.network import Network
 from compat_tests.support.raw import Peer, message_class
 from compat_tests.support.zookeepers import Ensemble
 
@@ -49,11 +50,16 @@ class Cluster:
         zookeepers: int = 1,
         chroot: str = "",
         each: Sequence[dict[str, str]] = (),
+        network: Network | None = None,
     ) -> None:
-        """`settings` are for all brokers, `each` for one each, by Apache Kafka's names."""
+        """`settings` are for all brokers, `each` for one each, by Apache Kafka's names.
+
+        In a `network` the ZooKeepers have the place "zookeeper", and each broker has its own, "broker-0" and so on.
+        """
         directory.mkdir(exist_ok=True)
         self.directory = directory
-        self.zookeeper = Ensemble(directory / "zookeeper", zookeepers)
+        self._network = network
+        self.zookeeper = Ensemble(directory / "zookeeper", zookeepers, place=network and network.add("zookeeper"))
         self.settings = settings_of(len(kinds)) | (settings or {})
         self.settings["zookeeper.connect"] = self.zookeeper.address + chroot
         self.brokers = [self._broker(kind, number, each[number] if each else {}) for number, kind in enumerate(kinds)]
@@ -64,6 +70,8 @@ class Cluster:
         options: dict[str, Any] = {"heap": SMALL_HEAP} if issubclass(kind, ApacheKafka3) else {}
         broker = kind(directory, self.settings | {"node.id": str(number)} | more, **options)
         broker.port = free_port()
+        if self._network is not None:
+            broker.host, broker.inside = self._network.add(f"broker-{number}")
         return broker
 
     def __enter__(self) -> Self:
@@ -179,3 +187,37 @@ class Cluster:
     def _leader_id(self, topic: str, partition: int) -> int:
         found = self.partitions(topic).get(partition)
         return -1 if found is None else found.leader_id
+
+    # --- what they are asked for --------------------------------------------------------------------------------------
+
+    def reassign(self, topic: str, targets: Mapping[int, list[int]]) -> None:
+        """Asks the controller, whoever that is, until it agrees; it goes on moving replicas afterwards."""
+        named = message_class("AlterPartitionReassignmentsRequest").ReassignableTopic
+        partitions = [
+            named.ReassignablePartition(version=0, partition_index=index, replicas=replicas)
+            for index, replicas in targets.items()
+        ]
+        asked = [named(version=0, name=topic, partitions=partitions)]
+
+        def is_agreed(answer: Any) -> bool:
+            errors = [each.error_code for found in answer.responses for each in found.partitions]
+            return answer.error_code == 0 and len(errors) == len(targets) and not any(errors)
+
+        self._ask_controller("AlterPartitionReassignments", 0, is_agreed, timeout_ms=5000, topics=asked)
+
+    def elect_preferred(self, topic: str, partitions: Sequence[int]) -> None:
+        """Moves leaders to the first of their replicas, where that is in sync; it need not be."""
+        named = message_class("ElectLeadersRequest").TopicPartitions
+        asked = [named(version=1, topic=topic, partitions=list(partitions))]
+        self._ask_controller(
+            "ElectLeaders", 1, lambda answer: True, election_type=0, topic_partitions=asked, timeout_ms=5000
+        )
+
+    def _ask_controller(self, name: str, version: int, is_done: Callable[[Any], bool], **fields: Any) -> None:
+        def ask() -> bool:
+            broker = self.controller()
+            with contextlib.suppress(AssertionError, OSError), Peer((broker.host, broker.port), timeout_s=10) as peer:
+                return is_done(peer.call(name, version, **fields))
+            return False
+
+        wait_until(ask, f"the controller agrees to {name}", 60)

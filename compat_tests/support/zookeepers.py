@@ -7,6 +7,7 @@ from pathlib import Path
 
 from compat_tests.apache.brokers import ZooKeeper, jars, small_java
 from compat_tests.support.brokers import free_port, wait_until
+from compat_tests.support.network import Place
 
 # Milliseconds of a tick and numbers of ticks: a leader that is dead or stopped is missed after two seconds. Sessions
 # may be as short as 1 s.
@@ -18,9 +19,9 @@ class Ensemble:
     """Every server's data outlives any number of stops."""
 
     def __init__(
-        self, directory: Path, size: int = 1, settings: dict[str, str] | None = None, host: str = "127.0.0.1"
+        self, directory: Path, size: int = 1, settings: dict[str, str] | None = None, place: Place | None = None
     ) -> None:
-        """`host` is where clients come to; among themselves the servers talk on 127.0.0.1."""
+        """`place` is where they are and clients come to; among themselves they talk on 127.0.0.1."""
         jars("kafka_3")
         directory.mkdir(exist_ok=True)
         quorum = {f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}" for number in range(size)}
@@ -29,7 +30,9 @@ class Ensemble:
         for number, server in enumerate(self.servers):
             (server.directory / "data").mkdir()
             (server.directory / "data" / "myid").write_text(str(number))
-            server.host, server.port = host, free_port()
+            server.port = free_port()
+            if place is not None:
+                server.host, server.inside = place
 
     @property
     def address(self) -> str:

@@ -1,0 +1,274 @@
+"""What can be done to a cluster at work.
+
+Processes are killed and stopped, packets lost, disks filled, tails of logs torn, brokers restarted in turns, replicas moved.
+Who is hit is found out when the fault begins: the leader of some partition, one of its followers, the controller, all.
+
+One rule is kept throughout, because Kafka promises nothing beyond it: what a broker had written when it was killed is still
+there when it comes back, or else another broker that was in sync has it. So a tail is torn only from a log whose replica
+has been taken out of sync.
+"""
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from compat_tests.support.brokers import BrokerProcess, wait_until
+from compat_tests.support.cluster import Cluster
+from compat_tests.support.network import Network, SmallDisk
+
+HOLD_S = (0.0, 0.3, 1.0, 2.5, 4.0, 7.0)  # the session timeout is 3 s, as is replica.lag.time.max.ms
+ROLES = ("leader", "follower", "controller", "all")
+SIMPLE = ("SIGKILL", "SIGSTOP", "partition")  # what can happen while something else is broken
+TORN_MAX = 5000
+
+
+class Fault(NamedTuple):
+    """`begin` breaks something and tells what it hit, `end` mends it; both return when it is done."""
+
+    name: str
+    begin: Callable[[], str]
+    end: Callable[[], None]
+    hold_s: float = 0.0
+    """How long it is to last."""
+
+
+Maker = Callable[[str, random.Random], Fault]
+"""Of a topic and the choices that are left to chance."""
+
+
+class FaultMaker:
+    def __init__(
+        self, cluster: Cluster, network: Network | None, disk: SmallDisk | None, settle: Callable[[], None]
+    ) -> None:
+        """`disk` is where broker 0 has its data. `settle` waits until all is well."""
+        self._cluster = cluster
+        self._network = network
+        self._disk = disk
+        self._settle = settle
+
+    def makers(self, wanted: Sequence[str] = ()) -> list[Maker]:
+        """Those whose names begin with what is wanted."""
+        made = {f"SIGKILL {role}": self._killer(role) for role in ROLES}
+        made |= {f"SIGSTOP {role}": self._stopper(role) for role in ROLES}
+        made |= {"ZooKeeper leader killed": self.kill_zookeepers_leader, "ZooKeeper restarted": self.restart_zookeepers}
+        made |= {"torn tail": self.tear, "rolling restart": self.roll}
+        made |= {"reassignment": self.reassign, "leaders moved": self.move_leaders}
+        if self._network is not None:
+            cuts = itertools.product(("peers", "ZooKeeper", "both"), ("", " outwards", " inwards"))
+            made |= {f"partition from {side}{way}": self._cutter(side, way) for side, way in cuts}
+        if self._disk is not None:
+            made["disk full"] = self.fill
+        single = [maker for name, maker in made.items() if name.split()[0] in SIMPLE and not name.endswith("all")]
+        made["two at once"] = _pair(single)
+        found = [maker for name, maker in made.items() if name.startswith(tuple(wanted) or "")]
+        assert found, f"there is no fault {wanted}; there are {', '.join(made)}"
+        return found
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def _hit(self, role: str, topic: str, chance: random.Random) -> list[BrokerProcess]:
+        if role == "all":
+            return list(self._cluster.brokers)
+        if role == "controller":
+            return [self._cluster.controller()]
+        partition = chance.choice(sorted(self._cluster.partitions(topic)))
+        leader = self._cluster.leader(topic, partition)
+        others = [broker for broker in self._cluster.brokers if broker is not leader]
+        return [leader if role == "leader" else chance.choice(others)]
+
+    def _killer(self, role: str) -> Maker:
+        def make(topic: str, chance: random.Random) -> Fault:
+            hit: list[BrokerProcess] = []
+
+            def begin() -> str:
+                hit.extend(self._hit(role, topic, chance))
+                for broker in hit:
+                    broker.kill()
+                return _names(hit)
+
+            return Fault(f"SIGKILL {role}", begin, lambda: _start(hit), chance.choice(HOLD_S))
+
+        return make
+
+    def _stopper(self, role: str) -> Maker:
+        def make(topic: str, chance: random.Random) -> Fault:
+            hit: list[BrokerProcess] = []
+
+            def begin() -> str:
+                hit.extend(self._hit(role, topic, chance))
+                for broker in hit:
+                    broker.pause()
+                return _names(hit)
+
+            def end() -> None:
+                for broker in hit:
+                    broker.resume()
+
+            return Fault(f"SIGSTOP {role}", begin, end, chance.choice(HOLD_S))
+
+        return make
+
+    def roll(self, topic: str, chance: random.Random) -> Fault:
+        """Controlled shutdowns, one broker after the other, each when the one before is in sync again."""
+
+        def begin() -> str:
+            for broker in chance.sample(self._cluster.brokers, len(self._cluster.brokers)):
+                self._settle()
+                broker.stop()
+                _start([broker])
+            return "all in turns"
+
+        return Fault("rolling restart", begin, lambda: None)
+
+    def kill_zookeepers_leader(self, topic: str, chance: random.Random) -> Fault:
+        ensemble = self._cluster.zookeeper
+
+        def begin() -> str:
+            leader = ensemble.leader()
+            leader.stop()
+            return leader.address
+
+        return Fault("ZooKeeper leader killed", begin, ensemble.start, chance.choice(HOLD_S))
+
+    def restart_zookeepers(self, topic: str, chance: random.Random) -> Fault:
+        ensemble = self._cluster.zookeeper
+
+        def begin() -> str:
+            ensemble.stop()
+            return "all ZooKeepers"
+
+        return Fault("ZooKeeper restarted", begin, ensemble.start, chance.choice(HOLD_S))
+
+    # --- network ------------------------------------------------------------------------------------------------------
+
+    def _cutter(self, side: str, way: str) -> Maker:
+        def make(topic: str, chance: random.Random) -> Fault:
+            role = chance.choice(ROLES[:3])
+
+            def begin() -> str:
+                [hit] = self._hit(role, topic, chance)
+                own = hit.directory.name
+                peers = [each.directory.name for each in self._cluster.brokers if each is not hit]
+                for other in {"peers": peers, "ZooKeeper": ["zookeeper"], "both": [*peers, "zookeeper"]}[side]:
+                    if way != " inwards":
+                        self._network.lose(own, other)
+                    if way != " outwards":
+                        self._network.lose(other, own)
+                return f"{own}, {role}"
+
+            return Fault(f"partition from {side}{way}", begin, self._network.mend, chance.choice(HOLD_S))
+
+        return make
+
+    # --- disks --------------------------------------------------------------------------------------------------------
+
+    def fill(self, topic: str, chance: random.Random) -> Fault:
+        """A broker ends by itself when it has no disk to write to, and has to be started again."""
+        broker = self._cluster.brokers[0]
+
+        def begin() -> str:
+            self._disk.fill()
+            return _names([broker])
+
+        def end() -> None:
+            self._disk.free()
+            if broker.died():
+                _start([broker])
+
+        return Fault("disk full", begin, end, chance.choice(HOLD_S[2:]))
+
+    def tear(self, topic: str, chance: random.Random) -> Fault:
+        """As after a loss of power: the last pages of some active segments are not there, or are somebody else's."""
+        hit: list[BrokerProcess] = []
+
+        def begin() -> str:
+            self._settle()
+            hit.extend(self._hit(chance.choice(("leader", "follower")), topic, chance))
+            hit[0].kill()
+            number = self._cluster.brokers.index(hit[0])
+            wait_until(lambda: self._is_out_of_sync(topic, number), "the others go on without it", 60)
+            torn = [tear(log, chance) for log in _active_segments(hit[0].data_dir, topic)]
+            return f"{_names(hit)}: {', '.join(torn)}"
+
+        return Fault("torn tail", begin, lambda: _start(hit))
+
+    def _is_out_of_sync(self, topic: str, number: int) -> bool:
+        found = self._cluster.partitions(topic).values()
+        return all(number not in each.isr_nodes and each.leader_id not in (-1, number) for each in found)
+
+    # --- replicas -----------------------------------------------------------------------------------------------------
+
+    def reassign(self, topic: str, chance: random.Random) -> Fault:
+        """Takes some partitions' replicas from a broker, and later gives it new ones."""
+        everybody = list(range(len(self._cluster.brokers)))
+
+        def begin() -> str:
+            partitions = sorted(self._cluster.partitions(topic))
+            chosen = chance.sample(partitions, chance.randint(1, len(partitions)))
+            targets = {index: chance.sample(everybody, len(everybody) - 1) for index in chosen}
+            self._cluster.reassign(topic, targets)
+            return ", ".join(f"{index} to {replicas}" for index, replicas in targets.items())
+
+        def end() -> None:
+            partitions = self._cluster.partitions(topic)
+            self._cluster.reassign(topic, {index: chance.sample(everybody, len(everybody)) for index in partitions})
+
+        return Fault("reassignment", begin, end, chance.choice(HOLD_S))
+
+    def move_leaders(self, topic: str, chance: random.Random) -> Fault:
+        everybody = list(range(len(self._cluster.brokers)))
+
+        def begin() -> str:
+            targets = {
+                index: chance.sample(everybody, len(everybody)) for index in sorted(self._cluster.partitions(topic))
+            }
+            self._cluster.reassign(topic, targets)
+            self._cluster.elect_preferred(topic, list(targets))
+            return ", ".join(f"{index} to {replicas[0]}" for index, replicas in targets.items())
+
+        return Fault("leaders moved", begin, lambda: None)
+
+
+def _names(brokers: Sequence[BrokerProcess]) -> str:
+    return ", ".join(broker.directory.name for broker in brokers)
+
+
+def _pair(makers: Sequence[Maker]) -> Maker:
+    def make(topic: str, chance: random.Random) -> Fault:
+        one, other = (maker(topic, chance) for maker in chance.sample(makers, 2))
+
+        def begin() -> str:
+            return f"{one.begin()}; {other.begin()}"
+
+        def end() -> None:
+            for fault in chance.sample((one, other), 2):
+                fault.end()
+
+        return Fault(f"{one.name} and {other.name}", begin, end, one.hold_s)
+
+    return make
+
+
+def _start(brokers: Sequence[BrokerProcess]) -> None:
+    """Those of them that do not run."""
+    dead = [broker for broker in brokers if broker.died()]
+    for broker in dead:
+        broker.launch()
+    for broker in dead:
+        broker.wait_until_serving()
+
+
+def _active_segments(data_dir: Path, topic: str) -> list[Path]:
+    return [max(folder.glob("*.log")) for folder in data_dir.glob(f"{topic}-*") if any(folder.glob("*.log"))]
+
+
+def tear(log: Path, chance: random.Random) -> str:
+    """Cuts off the end, puts something behind it, or turns it into zeros; tells what it did."""
+    data = log.read_bytes()
+    count = min(chance.randint(1, TORN_MAX), len(data))
+    kind = chance.choice(("cut", "rubbish", "zeros"))
+    rest = data if kind == "rubbish" else data[: len(data) - count]
+    log.write_bytes(rest + {"cut": b"", "rubbish": chance.randbytes(count), "zeros": bytes(count)}[kind])
+    return f"{log.parent.name} {kind} {count}"
