@@ -11,7 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Every pom.xml names jars that a test needs; each gets its own folder of jars: .cache/jars/<folder of the pom>/.
 POMS := $(wildcard compat_tests/apache/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml)
 JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(POMS))
-BENCH_JARS := $(CACHE)/jars/compat_tests/apache/kafka_4/.ready $(CACHE)/jars/spark_examples/flights/.ready
+BENCH_JARS := $(foreach release,kafka_4 kafka_3,$(CACHE)/jars/compat_tests/apache/$(release)/.ready) \
+    $(CACHE)/jars/spark_examples/flights/.ready
 NODE_MODULES := $(CACHE)/node/node_modules/.ready
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 

@@ -40,6 +40,7 @@ class Broker:
     """One broker: `start()` and `stop()` as often as needed, always on the same folder and port."""
 
     name = ""
+    replication_factor = 1
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
@@ -65,6 +66,16 @@ class Broker:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def pids(self) -> list[int]:
+        """Of all processes whose work is counted as the broker's."""
+        return [self.pid]
+
+    @property
+    def admin_port(self) -> int:
+        """Where topics are created and deleted."""
+        return self.port
 
     @property
     def bootstrap(self) -> str:

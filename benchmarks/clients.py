@@ -105,14 +105,14 @@ def new_topic(broker: Broker, partitions: int = 1) -> Iterator[str]:
     try:
         yield topic
     finally:
-        with contextlib.suppress(OSError, RuntimeError), Client(broker.port) as client:
+        with contextlib.suppress(OSError, RuntimeError), Client(broker.admin_port) as client:
             client.delete_topic(topic)
 
 
 def create_topic(broker: Broker, topic: str, partitions: int = 1) -> None:
     """Returns when all partitions have a leader."""
-    with Client(broker.port) as client:
-        client.create_topics([topic], partitions)
+    with Client(broker.admin_port) as client:
+        client.create_topics([topic], partitions, broker.replication_factor)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             found = next((one for one in client.metadata([topic]).topics if not one.error_code), None)

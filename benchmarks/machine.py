@@ -43,13 +43,13 @@ def on_cpu(index: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def wait_until_quiet(pid: int, seconds: float = 0.2, patience_s: float = 20.0) -> None:
-    """Returns when the process has used less than a tenth of a processor for a while."""
+def wait_until_quiet(*pids: int, seconds: float = 0.2, patience_s: float = 20.0) -> None:
+    """Returns when the processes have used less than a tenth of a processor each for a while."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        before = cpu_seconds(pid)
+        before = sum(map(cpu_seconds, pids))
         time.sleep(seconds)
-        if cpu_seconds(pid) - before < seconds / 10:
+        if sum(map(cpu_seconds, pids)) - before < len(pids) * seconds / 10:
             return
 
 

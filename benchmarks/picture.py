@@ -50,7 +50,7 @@ class Scale:
 
 def target_of(line: Line) -> float | None:
     target = line.metric.target
-    if target is None:
+    if target is None or target.unit:
         return None
     return target.bound if line.metric.more_is_better else 1 / target.bound
 

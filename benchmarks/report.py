@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks import table
 from benchmarks.brokers import MAIN, PEERS, librdkafka_version
+from benchmarks.clusters import KafkaCluster
 from benchmarks.machine import about_this_machine
 from benchmarks.picture import draw
 from benchmarks.rows import Line
@@ -29,7 +30,8 @@ can leave out, with a client that costs next to nothing.
 def about() -> dict[str, str]:
     """The machine, the date and the versions."""
     versions = {kind.name: kind.missing() or kind.version() for kind in (*MAIN, *PEERS)}
-    return {**about_this_machine(), **versions, "librdkafka": librdkafka_version()}
+    cluster = {f"{KafkaCluster.name} of three brokers": KafkaCluster.missing() or KafkaCluster.version()}
+    return {**about_this_machine(), **versions, **cluster, "librdkafka": librdkafka_version()}
 
 
 def write(lines: Sequence[Line], about: Mapping[str, str], whole: bool) -> None:

@@ -17,6 +17,7 @@ from ottla.wire.headers import (
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.messages.produce import (
@@ -30,7 +31,7 @@ from ottla.wire.schema import ZERO_UUID, Message
 
 # What Java clients of the 3.9 line send, and with them Spark.
 PRODUCE_VERSION, FETCH_VERSION, METADATA_VERSION = 11, 17, 12
-CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION, API_VERSIONS_VERSION = 7, 6, 3
+CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION, API_VERSIONS_VERSION, ELECT_LEADERS_VERSION = 7, 6, 3, 2
 
 CLIENT_ID = "bench"
 RECORD_BYTES = 1024
@@ -82,11 +83,9 @@ class Client:
         request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
         return self.ask(request, API_VERSIONS_VERSION, ApiVersionsResponse)
 
-    def create_topics(self, names: list[str], partitions: int = 1) -> None:
-        topics = [
-            CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
-            for name in names
-        ]
+    def create_topics(self, names: list[str], partitions: int = 1, replicas: int = 1) -> None:
+        sizes = {"num_partitions": partitions, "replication_factor": replicas}
+        topics = [CreatableTopic(name=name, assignments=[], configs=[], **sizes) for name in names]
         request = CreateTopicsRequest(topics=topics, timeout_ms=60000)
         answer = self.ask(request, CREATE_TOPICS_VERSION, CreateTopicsResponse)
         _must_be_zero(topic.error_code for topic in answer.topics)
@@ -95,6 +94,11 @@ class Client:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID)], timeout_ms=60000)
         answer = self.ask(request, DELETE_TOPICS_VERSION, DeleteTopicsResponse)
         _must_be_zero(topic.error_code for topic in answer.responses)
+
+    def elect_preferred_leaders(self) -> None:
+        """Of all partitions, where there is another."""
+        request = ElectLeadersRequest(topic_partitions=None)
+        self.ask(request, ELECT_LEADERS_VERSION, ElectLeadersResponse)
 
     def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
         """Of these topics, or of everything."""

@@ -53,7 +53,7 @@ def idle_connections(broker: Broker, work: Path, rounds: int) -> Figure:
     count = min(CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] - OTHER_FILES)
     crowd = [Client(broker.port) for _ in range(count)]
     try:
-        wait_until_quiet(broker.pid, 0.5)
+        wait_until_quiet(broker.pid, seconds=0.5)
         resident_mb = resident_mb_of(broker.pid)
         crowded = bystander(broker, request, rounds)
         for client in crowd[:: max(1, count // 100)]:
@@ -61,7 +61,7 @@ def idle_connections(broker: Broker, work: Path, rounds: int) -> Figure:
     finally:
         for client in crowd:
             client.socket.close()
-    wait_until_quiet(broker.pid, 0.5)
+    wait_until_quiet(broker.pid, seconds=0.5)
     alone += bystander(broker, request, rounds)
     return beside_the_crowd(count, resident_mb, alone, crowded)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks.rows import Line, Metric, Row, Spread, at_least, at_most, measure
+from benchmarks.rows import Line, Metric, Row, Spread, at_least, at_most, measure, within
 
 OTTLA, KAFKA, PEER = (SimpleNamespace(name=name) for name in ("Ottla", "Apache Kafka", "tansu"))
 FAR = math.inf
@@ -38,6 +38,13 @@ def test_a_round_that_only_one_of_them_finished_does_not_count():
 )
 def test_a_target_is_a_bound_of_the_median_ratio(target, ratio, verdict):
     assert line([ratio], [1.0], target=target).verdict == verdict
+
+
+def test_a_target_with_a_unit_is_a_bound_of_ottlas_own_number():
+    assert line([4, 9], [1.0], target=within(10, "s")).verdict == "ok"
+    assert line([4, 19], [100.0], target=within(10, "s")).verdict == "BEHIND"
+    assert line([], [1.0], target=within(10, "s")).verdict == "BEHIND"
+    assert str(within(10, "s")) == "<= 10 s"
 
 
 def test_without_a_ratio_a_target_is_not_met():

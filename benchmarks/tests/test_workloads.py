@@ -4,7 +4,7 @@ import itertools
 
 from benchmarks.clients import dotted, payload_file
 from benchmarks.picture import target_of
-from benchmarks.rows import Line, Metric, at_least, at_most
+from benchmarks.rows import Line, Metric, at_least, at_most, within
 from benchmarks.workloads import stored
 from benchmarks.workloads.throughput import CONSUME, DEFAULTS, OTHERS, QUICK, TUNED, size_name
 
@@ -55,6 +55,7 @@ def test_a_targets_tick_is_where_better_is_right():
     more = Metric("a", "MB/s", at_least(1.3), more_is_better=True)
     less = Metric("b", "s", at_most(0.5))
     assert [target_of(Line("g", "r", metric, "", {})) for metric in (more, less, Metric("c", "s"))] == [1.3, 2.0, None]
+    assert target_of(Line("g", "r", Metric("d", "s", within(10, "s")), "", {})) is None
 
 
 def test_a_stored_segment_is_whole_batches_with_an_index(tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def rows(session: Session) -> Generator[Row]:
 def latency(rate: int, seconds: int) -> Callable[[Broker], Mapping[str, float]]:
     def run(broker: Broker) -> Mapping[str, float]:
         with new_topic(broker) as topic:
-            machine.wait_until_quiet(broker.pid)
+            machine.wait_until_quiet(*broker.pids)
             return load(broker, "latency", topic, rate, seconds, KIB, linger_ms=0, acks="all")
 
     return run

@@ -127,7 +127,7 @@ def metadata(broker: Broker, count: int) -> Mapping[str, float]:
 
 def idle_cpu(broker: Broker) -> Mapping[str, float]:
     """In hundredths of one processor."""
-    machine.wait_until_quiet(broker.pid, 0.5)
+    machine.wait_until_quiet(broker.pid, seconds=0.5)
     before = broker.cpu_seconds()
     time.sleep(IDLE_S)
     used = broker.cpu_seconds() - before

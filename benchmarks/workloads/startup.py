@@ -86,7 +86,7 @@ def idle_memory(session: Session) -> Callable[[Broker], Mapping[str, float]]:
         try:
             broker.start()
             first_record(broker, request)
-            machine.wait_until_quiet(broker.pid, SETTLED_S)
+            machine.wait_until_quiet(broker.pid, seconds=SETTLED_S)
             return {"mb": machine.resident_mb(broker.pid)}
         finally:
             broker.stop()

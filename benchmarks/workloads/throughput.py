@@ -226,7 +226,7 @@ def metered(
     broker: Broker, size: int, run: Callable[[], Mapping[str, float]], uncounted: int = 0
 ) -> Mapping[str, float]:
     """The rate as the client tells it; the broker's cost over all records, those of the client's warm-up (uncounted) too."""
-    machine.wait_until_quiet(broker.pid)
+    machine.wait_until_quiet(*broker.pids)
     before = broker.cpu_seconds()
     result = run()
     used = broker.cpu_seconds() - before
