@@ -1,0 +1,313 @@
+"""Produce requests on one connection: appended in order at once, answered in order as their records are committed."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
+from ottla.replication.commit_waits import CommitWaits
+from ottla.replication.log.tests.logs import TOPIC_ID, batch, new_log
+from ottla.replication.partition import Partition
+from ottla.server.connection import PENDING_MAX, Calls, Connection
+from ottla.server.deadlines import Deadlines
+from ottla.server.dispatch import Route
+from ottla.server.handlers import produce as produce_handler
+from ottla.server.inbox import ReceiveBuffers
+from ottla.server.readiness import Readiness, serve_in_task
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+VERSION = 10
+PARTITIONS = 4
+FOLLOWER = 2
+
+
+class Leader:
+    """What the produce handler needs of a broker: it leads topic t, which broker 2 follows and is in sync with."""
+
+    def __init__(self) -> None:
+        self.cluster = ClusterState()
+        state = PartitionState(replicas=(1, FOLLOWER), isr=(1, FOLLOWER), leader=1, leader_epoch=3)
+        self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * PARTITIONS))
+        for broker in (1, FOLLOWER):
+            endpoint = BrokerEndpoint(broker, f"host-{broker}", 9092, None)
+            self.cluster.put_broker(BrokerRegistration(broker, {"PLAINTEXT": endpoint}, None))
+        self.replicas = SimpleNamespace(commit_waits=CommitWaits())
+        self.deadlines = Deadlines()
+        self.partitions = [self._led(index) for index in range(PARTITIONS)]
+
+    def _led(self, index: int) -> Partition:
+        partition = Partition("t", index, new_log(), local_id=1)
+        partition.make_leader(leader_epoch=3, partition_epoch=0, replicas=(1, FOLLOWER), isr=(1, FOLLOWER))
+        return partition
+
+    def partition(self, topic: str, index: int) -> Partition:
+        if topic != "t":
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.partitions[index]
+
+    def commit(self, index: int, offset: int) -> None:
+        self.partitions[index].on_follower_fetch(FOLLOWER, offset, 0, now_ms=0)
+
+
+class Producer:
+    """The client's end of a connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        self._received = b""
+        self.sent = 0
+
+    async def send(self, *frames: bytes) -> None:
+        await self._stream.send_all(b"".join(frames))
+
+    def produce(self, index: int, *, acks: int = -1, timeout_ms: int = 60_000, count: int = 1) -> bytes:
+        data = PartitionProduceData(index=index, records=batch(*[1] * count))
+        topic = TopicProduceData(name="t", partition_data=[data])
+        return self._frame(ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic]), VERSION, b"\0")
+
+    def heartbeat(self) -> bytes:
+        return self._frame(HeartbeatRequest(group_id="g", generation_id=7, member_id="m"), 0, b"")
+
+    def _frame(self, request: Any, version: int, tags: bytes) -> bytes:
+        self.sent += 1
+        header = struct.pack(">hhih", type(request).api_key, version, self.sent, 4) + b"test" + tags
+        body: bytes = request.encode(version)
+        return struct.pack(">i", len(header) + len(body)) + header + body
+
+    async def answer(self) -> tuple[int, bytes] | None:
+        """The next answer's correlation id and body, None at the end of the stream."""
+        while len(self._received) < 4 or len(self._received) < 4 + struct.unpack(">i", self._received[:4])[0]:
+            data = await self._stream.receive_some(65536)
+            if not data:
+                return None
+            self._received += data
+        (size,) = struct.unpack(">i", self._received[:4])
+        frame, self._received = self._received[4 : 4 + size], self._received[4 + size :]
+        return struct.unpack(">i", frame[:4])[0], frame[4:]
+
+    async def acknowledged(self) -> tuple[int, int, int]:
+        """The next answer to a produce request of one partition: correlation id, error code, base offset."""
+        answer = await self.answer()
+        assert answer is not None
+        correlation_id, body = answer
+        response = ProduceResponse.decode(body[1:], VERSION)
+        (told,) = response.responses[0].partition_responses
+        return correlation_id, told.error_code, told.base_offset
+
+    async def hears_nothing(self) -> bool:
+        """Whether everything that was sent is dealt with, and nothing more is answered."""
+        await trio.testing.wait_all_tasks_blocked(0.002)
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader()
+
+
+@pytest.fixture(params=["inside the loop's wait", "waiting in the task"])
+async def producer(request: pytest.FixtureRequest, leader: Leader, nursery: trio.Nursery) -> AsyncIterator[Producer]:
+    routes = {
+        0: Route(ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True),
+        12: Route(HeartbeatRequest, HeartbeatRequest.versions, lambda *_: HeartbeatResponse(error_code=0)),
+    }
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    readiness: Any = Readiness()
+    if request.param == "waiting in the task":
+        readiness = SimpleNamespace(serve=serve_in_task, is_inside_the_wait=False)
+    listener: Any = SimpleNamespace(
+        name="PLAINTEXT",
+        broker=leader,
+        calls=Calls(routes),
+        buffers=ReceiveBuffers(),
+        readiness=readiness,
+        frame_bytes_max=1 << 23,
+    )
+    nursery.start_soon(leader.deadlines.run)
+    nursery.start_soon(Connection(ours, "127.0.0.1", listener).run)
+    producer = Producer(theirs)
+    yield producer
+    await producer.close()
+
+
+async def appended(leader: Leader, *ends: int) -> None:
+    """Wait until the logs end at these offsets."""
+    while tuple(each.log_end_offset for each in leader.partitions[: len(ends)]) != ends:
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_requests_are_appended_at_once_and_answered_in_order(producer: Producer, leader: Leader) -> None:
+    await producer.send(*[producer.produce(index) for index in (0, 1, 0, 2)])
+    await appended(leader, 2, 1, 1)
+    leader.commit(1, 1)
+    leader.commit(2, 1)
+    assert await producer.hears_nothing()
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (1, 0, 0)
+    assert await producer.acknowledged() == (2, 0, 0)
+    assert await producer.hears_nothing()
+    leader.commit(0, 2)
+    assert await producer.acknowledged() == (3, 0, 1)
+    assert await producer.acknowledged() == (4, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_any_order_of_commits(producer: Producer, leader: Leader, nursery: trio.Nursery, seed: int) -> None:
+    chance = random.Random(seed)
+    wishes = [(chance.randrange(PARTITIONS), chance.choice((-1, -1, 1, 0))) for _ in range(60)]
+    expected, ends = [], [0] * PARTITIONS
+    for number, (index, acks) in enumerate(wishes, 1):
+        if acks:
+            expected.append((number, index, ends[index], acks))
+        ends[index] += 1
+
+    async def send() -> None:
+        position = 0
+        frames = b"".join([producer.produce(index, acks=acks) for index, acks in wishes])
+        while position < len(frames):
+            size = chance.randrange(1, 400)
+            await producer.send(frames[position : position + size])
+            position += size
+
+    async def commit() -> None:
+        while any(each.high_watermark < end for each, end in zip(leader.partitions, ends, strict=True)):
+            index = chance.randrange(PARTITIONS)
+            partition = leader.partitions[index]
+            leader.commit(index, chance.randint(partition.high_watermark, partition.log_end_offset))
+            await trio.lowlevel.checkpoint()
+
+    nursery.start_soon(send)
+    nursery.start_soon(commit)
+    for number, index, offset, acks in expected:
+        assert await producer.acknowledged() == (number, 0, offset)
+        assert acks != -1 or leader.partitions[index].high_watermark > offset
+
+
+async def test_other_requests_wait_for_those_before_them(producer: Producer, leader: Leader) -> None:
+    await producer.send(producer.produce(0), producer.heartbeat(), producer.produce(1))
+    await appended(leader, 1, 0)
+    assert await producer.hears_nothing()
+    assert leader.partitions[1].log_end_offset == 0
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (1, 0, 0)
+    assert await producer.answer() == (2, struct.pack(">h", 0))
+    await appended(leader, 1, 1)
+    leader.commit(1, 1)
+    assert await producer.acknowledged() == (3, 0, 0)
+
+
+async def test_what_needs_no_commit_still_waits_for_its_turn(producer: Producer, leader: Leader) -> None:
+    await producer.send(producer.produce(0), producer.produce(1, acks=0), producer.produce(1, acks=1))
+    await appended(leader, 1, 2)
+    assert await producer.hears_nothing()
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (1, 0, 0)
+    assert await producer.acknowledged() == (3, 0, 1)
+
+
+async def test_not_more_than_so_many_are_pending(producer: Producer, leader: Leader) -> None:
+    total = 2 * PENDING_MAX
+    await producer.send(*[producer.produce(0) for _ in range(total)])
+    await appended(leader, PENDING_MAX)
+    assert await producer.hears_nothing()
+    assert leader.partitions[0].log_end_offset == PENDING_MAX
+    for number in range(1, total + 1):
+        await appended_at_least(leader, number)
+        leader.commit(0, number)
+        assert await producer.acknowledged() == (number, 0, number - 1)
+
+
+async def appended_at_least(leader: Leader, end: int) -> None:
+    while leader.partitions[0].log_end_offset < end:
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_a_request_times_out_in_its_turn(producer: Producer, leader: Leader) -> None:
+    await producer.send(producer.produce(0), producer.produce(1, timeout_ms=1), producer.produce(1, timeout_ms=0))
+    await appended(leader, 1, 2)
+    while len(leader.replicas.commit_waits) > 1:
+        await trio.sleep(0.001)
+    assert await producer.hears_nothing()
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (1, 0, 0)
+    for number in (2, 3):
+        assert await producer.acknowledged() == (number, ErrorCode.REQUEST_TIMED_OUT, -1)
+    leader.commit(1, 2)
+    assert await producer.hears_nothing()
+
+
+async def test_who_loses_the_leadership_tells_who_leads(producer: Producer, leader: Leader) -> None:
+    await producer.send(producer.produce(0), producer.produce(0))
+    await appended(leader, 2)
+    moved = PartitionState(replicas=(1, 2), isr=(2,), leader=2, leader_epoch=4)
+    leader.cluster.put_topic(TopicState("t", TOPIC_ID, (moved,) * PARTITIONS))
+    leader.partitions[0].make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2))
+    for number in (1, 2):
+        answer = await producer.answer()
+        assert answer is not None
+        response = ProduceResponse.decode(answer[1][1:], VERSION)
+        (told,) = response.responses[0].partition_responses
+        assert (answer[0], told.error_code) == (number, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (2, 4)
+        assert [(each.node_id, each.host) for each in response.node_endpoints] == [(2, "host-2")]
+
+
+async def test_nothing_waits_for_a_producer_that_was_cut_off(producer: Producer, leader: Leader) -> None:
+    await producer.send(producer.produce(0), producer.produce(1))
+    await appended(leader, 1, 1)
+    bad = struct.pack(">i", -1)
+    await producer.send(bad)
+    leader.commit(0, 1)
+    leader.commit(1, 1)
+    assert await producer.acknowledged() == (1, 0, 0)
+    assert await producer.acknowledged() == (2, 0, 0)
+    assert await producer.answer() is None
+    assert not any(each.watchers for each in leader.partitions)
+
+
+async def test_who_stops_sending_still_gets_the_answers(producer: Producer, leader: Leader) -> None:
+    await producer.send(producer.produce(0), producer.produce(1))
+    await producer.send_eof()
+    await appended(leader, 1, 1)
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (1, 0, 0)
+    leader.commit(1, 1)
+    assert await producer.acknowledged() == (2, 0, 0)
+    assert await producer.answer() is None
+
+
+async def test_records_checked_in_a_thread_keep_their_place(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_handler, "check_ordinary", lambda *_, **__: None)
+    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: len(records) > 200)
+    counts = [1, 40, 1, 50, 1]
+    await producer.send(*[producer.produce(0, count=count) for count in counts])
+    await appended(leader, sum(counts))
+    leader.commit(0, sum(counts))
+    offset = 0
+    for number, count in enumerate(counts, 1):
+        assert await producer.acknowledged() == (number, 0, offset)
+        offset += count
