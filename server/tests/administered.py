@@ -100,7 +100,7 @@ class AdministeredBroker:
     def context(self, version: int) -> RequestContext:
         return RequestContext(cast(Any, self), api_version=version, listener_name=LISTENER)
 
-    async def _note_deleted(self, names: Sequence[str]) -> None:
+    async def _note_deleted(self, names: Mapping[str, bytes]) -> None:
         self.deleted += names
 
 
