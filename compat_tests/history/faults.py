@@ -47,6 +47,7 @@ class FaultMaker:
         self._network = network
         self._disk = disk
         self._settle = settle
+        self._has_been_full = False
 
     def makers(self, wanted: Sequence[str] = ()) -> list[Maker]:
         """Those whose names begin with what is wanted."""
@@ -164,18 +165,23 @@ class FaultMaker:
 
     # --- disks --------------------------------------------------------------------------------------------------------
 
+    def revive(self) -> None:
+        """A broker ends by itself when it has had no disk to write to, maybe only when there is room again."""
+        if self._has_been_full and self._cluster.brokers[0].died():
+            self._has_been_full = False
+            _start(self._cluster.brokers[:1])
+
     def fill(self, topic: str, chance: random.Random) -> Fault:
-        """A broker ends by itself when it has no disk to write to, and has to be started again."""
         broker = self._cluster.brokers[0]
 
         def begin() -> str:
+            self._has_been_full = True
             self._disk.fill()
             return _names([broker])
 
         def end() -> None:
             self._disk.free()
-            if broker.died():
-                _start([broker])
+            self.revive()
 
         return Fault("disk full", begin, end, chance.choice(HOLD_S[2:]))
 

@@ -40,7 +40,8 @@ class ThreeBrokers:
         self._disk = SmallDisk(str(self.cluster.brokers[0].data_dir)) if network else None
         self._topic = ""
         self._leaders: dict[int, BrokerProcess] = {}
-        self._makers = FaultMaker(self.cluster, network, self._disk, self.settle).makers(wanted)
+        self._maker = FaultMaker(self.cluster, network, self._disk, self.settle)
+        self._makers = self._maker.makers(wanted)
 
     def start(self) -> None:
         self.cluster.start()
@@ -61,9 +62,12 @@ class ThreeBrokers:
 
     def settle(self) -> None:
         """Until every broker runs and all replicas are in sync."""
-        topics = (self._topic, *OWN_TOPICS)
+        wait_until(self._is_settled, "all replicas are in sync", SETTLE_S)
         self.cluster.wait_until_whole(SETTLE_S)
-        wait_until(lambda: all(map(self._is_in_sync, topics)), "all replicas are in sync", SETTLE_S)
+
+    def _is_settled(self) -> bool:
+        self._maker.revive()
+        return all(map(self._is_in_sync, (self._topic, *OWN_TOPICS)))
 
     def _is_in_sync(self, topic: str) -> bool:
         found = self.cluster.partitions(topic).values()
