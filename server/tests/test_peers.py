@@ -1,0 +1,593 @@
+"""Asking another broker over a real socket: what is sent, whose answer is whose, and what becomes of all that goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Self
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.replication.cluster_state import BrokerEndpoint
+from ottla.replication.peers import PeerUnavailable
+from ottla.server import peer_connection, peers
+from ottla.server.peer_connection import BUFFER_BYTES, LARGE_BUFFER_BYTES, FrameBuffer, PeerConnection, exchange_of
+from ottla.server.peers import TcpPeer, TcpPeers
+from ottla.server.readiness import Readiness, serve_in_task
+from ottla.wire.errors import ProtocolViolation
+from ottla.wire.headers import (
+    RequestHeader,
+    decode_request_header,
+    encode_response_header,
+    request_header_version,
+    response_header_version,
+)
+from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.schema import Message
+
+LONG = 30.0  # never waited for to its end
+REFUSED = "Broker 2 at 127.0.0.1:{} is unavailable: cannot connect: [Errno 111] Connection refused"
+
+
+def heartbeat(number: int = 0) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id="group", generation_id=number, member_id="member")
+
+
+def fetch() -> FetchRequest:
+    return FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
+
+
+def fetched(records: bytes) -> FetchResponse:
+    data = PartitionData(partition_index=0, error_code=0, high_watermark=0, records=records)
+    return FetchResponse(responses=[FetchableTopicResponse(topic_id=bytes(16), partitions=[data])])
+
+
+def records_of(response: FetchResponse) -> Any:
+    return response.responses[0].partitions[0].records
+
+
+class Caller:
+    """The broker's end of one connection."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._received = b""
+
+    async def receive(self, request_class: type[Message] = HeartbeatRequest) -> tuple[RequestHeader, Any]:
+        """The next request."""
+        size = struct.unpack(">i", await self._exactly(4))[0]
+        frame = await self._exactly(size)
+        version = struct.unpack_from(">h", frame, 2)[0]
+        header, body = decode_request_header(frame, 0, size, request_header_version(request_class, version))
+        return header, request_class.decode(frame, version, body)
+
+    async def _exactly(self, count: int) -> bytes:
+        while len(self._received) < count:
+            data = await self.stream.receive_some()
+            if not data:
+                raise EOFError
+            self._received += data
+        found, self._received = self._received[:count], self._received[count:]
+        return found
+
+    async def send(self, data: bytes) -> None:
+        await self.stream.send_all(data)
+
+    async def has_hung_up(self) -> bool:
+        """Wait for the other end to close."""
+        try:
+            return await self.stream.receive_some() == b""
+        except trio.BrokenResourceError:
+            return True
+
+
+def answer(header: RequestHeader, response: Message) -> bytes:
+    body = encode_response_header(header.correlation_id, response_header_version(type(response), header.api_version))
+    body += response.encode(header.api_version)
+    return struct.pack(">i", len(body)) + body
+
+
+def answer_to(header: RequestHeader, number: int = 0) -> bytes:
+    return answer(header, HeartbeatResponse(error_code=number))
+
+
+class Broker:
+    """Listens, and hands over connections."""
+
+    def __init__(self, listener: trio.SocketListener) -> None:
+        self._listener = listener
+        self._callers: list[Caller] = []
+        self.port: int = listener.socket.getsockname()[1]
+
+    @property
+    def endpoint(self) -> BrokerEndpoint:
+        return BrokerEndpoint(2, "127.0.0.1", self.port)
+
+    async def accept(self) -> Caller:
+        self._callers.append(Caller(await self._listener.accept()))
+        return self._callers[-1]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._listener.aclose()
+        for caller in self._callers:
+            await caller.stream.aclose()
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with Broker(listener) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["task", "wait"])
+async def peer(request: pytest.FixtureRequest, broker: Broker) -> AsyncIterator[TcpPeer]:
+    """A peer that is served by its tasks, and one that is served within the event loop's wait."""
+    made = TcpPeers(serve=serve_in_task if request.param == "task" else Readiness().serve).to(
+        broker.endpoint, client_id="broker-1-fetcher-0"
+    )
+    yield made
+    await made.aclose()
+
+
+async def started(
+    nursery: trio.Nursery, ask: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any
+) -> Outcome:
+    """Begin to ask, and look at the outcome later."""
+    outcome = Outcome()
+    nursery.start_soon(outcome.of, lambda: ask(*arguments, timeout_s=options.get("timeout_s", LONG)))
+    await trio.testing.wait_all_tasks_blocked()
+    return outcome
+
+
+class Outcome:
+    """What an `ask` came to."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self._done = trio.Event()
+        self._result: Any = None
+
+    async def of(self, ask: Callable[[], Awaitable[Any]]) -> None:
+        with self.scope:
+            try:
+                self._result = await ask()
+            except PeerUnavailable as error:
+                self._result = error
+        self._done.set()
+
+    async def result(self) -> Any:
+        with trio.fail_after(LONG):
+            await self._done.wait()
+        return self._result
+
+
+# --- asking
+
+
+async def test_a_request_goes_out_with_its_header_and_its_answer_comes_back(peer, broker, nursery):
+    for version in (0, 3, 4):
+        asked = await started(nursery, peer.ask, heartbeat(version), version)
+        if version == 0:
+            caller = await broker.accept()
+        header, request = await caller.receive()
+        assert (header.api_key, header.api_version, header.client_id) == (12, version, "broker-1-fetcher-0")
+        assert request == heartbeat(version)
+        await caller.send(answer_to(header, version))
+        assert await asked.result() == HeartbeatResponse(error_code=version)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "response"),
+    [
+        (ControlledShutdownRequest(broker_id=1), 0, ControlledShutdownResponse(error_code=9, remaining_partitions=[])),
+        (ControlledShutdownRequest(broker_id=1), 3, ControlledShutdownResponse(error_code=9, remaining_partitions=[])),
+        (ApiVersionsRequest(), 3, ApiVersionsResponse(error_code=35, api_keys=[])),
+    ],
+)
+async def test_headers_with_exceptions(peer, broker, nursery, request_, version, response):
+    asked = await started(nursery, peer.ask, request_, version)
+    caller = await broker.accept()
+    header, received = await caller.receive(type(request_))
+    assert received == request_
+    await caller.send(answer(header, response))
+    assert await asked.result() == response
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1000])
+async def test_several_requests_are_answered_in_order_however_the_bytes_come(peer, broker, nursery, piece_bytes):
+    asked = [await started(nursery, peer.ask, heartbeat(number), 4) for number in range(5)]
+    caller = await broker.accept()
+    headers = []
+    for number in range(5):
+        header, request = await caller.receive()
+        assert request.generation_id == number
+        headers.append(header)
+    data = b"".join(answer_to(header, number) for number, header in enumerate(headers))
+    for start in range(0, len(data), piece_bytes):
+        await caller.send(data[start : start + piece_bytes])
+        await trio.testing.wait_all_tasks_blocked()
+    assert [(await each.result()).error_code for each in asked] == [0, 1, 2, 3, 4]
+
+
+async def test_requests_that_the_socket_does_not_take_at_once_go_out_whole(peer, broker, nursery):
+    member = "m" * 30_000
+    big = HeartbeatRequest(group_id="g" * 30_000, generation_id=1, member_id=member, group_instance_id=member)
+    asked = [await started(nursery, peer.ask, big, 4) for _ in range(100)]
+    caller = await broker.accept()
+    for each in asked:
+        header, request = await caller.receive()
+        assert request == big
+        await caller.send(answer_to(header))
+        assert await each.result() == HeartbeatResponse(error_code=0)
+
+
+async def test_records_hold_until_the_next_call(peer, broker, nursery):
+    first = await started(nursery, peer.ask, fetch(), 17)
+    caller = await broker.accept()
+    header, _ = await caller.receive(FetchRequest)
+    await caller.send(answer(header, fetched(b"1" * 100)))
+    records = records_of(await first.result())
+    assert isinstance(records, memoryview)
+    assert records == b"1" * 100
+    second = await started(nursery, peer.ask, fetch(), 17)
+    header, _ = await caller.receive(FetchRequest)
+    await caller.send(answer(header, fetched(b"2" * 100)))
+    assert records_of(await second.result()) == b"2" * 100
+    assert records.obj is records_of(await second.result()).obj  # the buffer is used again
+
+
+async def test_records_hold_while_others_read_their_answers(peer, broker, nursery):
+    asked = [await started(nursery, peer.ask, fetch(), 17) for _ in range(3)]
+    caller = await broker.accept()
+    for number in range(3):
+        header, _ = await caller.receive(FetchRequest)
+        data = answer(header, fetched(bytes([number]) * 100_000))
+        await caller.send(data[:150])
+        await trio.testing.wait_all_tasks_blocked()
+        await caller.send(data[150:])
+        await asked[number].result()
+    assert [records_of(await each.result()) == bytes([n]) * 100_000 for n, each in enumerate(asked)] == [True] * 3
+
+
+async def test_large_answers(peer, broker, nursery):
+    for size in (BUFFER_BYTES - 40, BUFFER_BYTES, 3 << 20, 5 << 20, 10):
+        asked = await started(nursery, peer.ask, fetch(), 17)
+        if size == BUFFER_BYTES - 40:
+            caller = await broker.accept()
+        header, _ = await caller.receive(FetchRequest)
+        await caller.send(answer(header, fetched(b"r" * size)))
+        assert records_of(await asked.result()) == b"r" * size
+
+
+async def test_the_sockets_buffer_is_as_large_as_asked_for_and_nothing_waits_for_more_to_send(broker, nursery):
+    asked = await started(
+        nursery, TcpPeers(receive_buffer_bytes=150_000).to(broker.endpoint, client_id="c").ask, heartbeat(), 4
+    )
+    await broker.accept()
+    assert not asked._done.is_set()
+    for wanted, least in ((150_000, 300_000), (1, 100_000)):  # the system doubles what it is told
+        sock = await peers._connect_to_any("127.0.0.1", broker.port, wanted)
+        with sock:
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= least
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    nursery.cancel_scope.cancel()
+
+
+# --- what goes wrong
+
+
+async def test_it_is_said_once_that_a_broker_is_lost_and_once_that_it_is_back(broker, nursery, caplog):
+    caplog.set_level(logging.INFO, "ottla.peers")
+    made = TcpPeers()
+    one, other = (made.to(broker.endpoint, client_id=name) for name in "ab")
+    await broker.aclose()
+    for _ in range(2):
+        for peer in (one, other):
+            with pytest.raises(PeerUnavailable, match="refused"):
+                await peer.ask(heartbeat(), 4, timeout_s=LONG)
+    assert caplog.messages == [REFUSED.format(broker.port)]
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with Broker(listener) as again:
+        for peer in (one, other):
+            peer.endpoint = again.endpoint  # restarted on another port
+            asked = await started(nursery, peer.ask, heartbeat(), 4)
+            caller = await again.accept()
+            await caller.send(answer_to((await caller.receive())[0]))
+            assert await asked.result() == HeartbeatResponse(error_code=0)
+            await peer.aclose()
+    assert caplog.messages[1:] == [f"Broker 2 at 127.0.0.1:{again.port} answers again"]
+
+
+async def test_an_answer_that_is_late_ends_the_connection_for_all(peer, broker, nursery, caplog):
+    patient = await started(nursery, peer.ask, heartbeat(), 4)
+    hasty = await started(nursery, peer.ask, heartbeat(), 4, timeout_s=0.001)
+    caller = await broker.accept()
+    for asked in (patient, hasty):
+        assert "no answer to a HeartbeatRequest in time" in str(await asked.result())
+        await caller.receive()
+    assert await caller.has_hung_up()
+    assert len(caplog.messages) == 1
+    asked = await started(nursery, peer.ask, heartbeat(5), 4)  # connects anew
+    caller = await broker.accept()
+    await caller.send(answer_to((await caller.receive())[0], 5))
+    assert (await asked.result()).error_code == 5
+
+
+async def test_no_connection_in_time(peer, monkeypatch, nursery, caplog):
+    async def forever(*_: object) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(peers, "_connect_to_any", forever)
+    with pytest.raises(PeerUnavailable, match="no connection within 0.001 s"):
+        await peer.ask(heartbeat(), 4, timeout_s=0.001)
+    peer._peers.connect_timeout_s = 0.001
+    with pytest.raises(PeerUnavailable, match="no connection within 0.001 s"):
+        await peer.ask(heartbeat(), 4, timeout_s=LONG)
+    assert len(caplog.messages) == 1
+    peer._peers.connect_timeout_s = LONG
+    asked = await started(nursery, peer.ask, heartbeat(), 4)
+    await peer.aclose()
+    assert isinstance(await asked.result(), PeerUnavailable)
+
+
+async def test_several_who_ask_first_share_one_connection(peer, broker, nursery, monkeypatch):
+    really, calls = peers._connect_to_any, []
+    go = trio.Event()
+
+    async def slowly(*arguments: Any) -> Any:
+        calls.append(arguments)
+        await go.wait()
+        return await really(*arguments)
+
+    monkeypatch.setattr(peers, "_connect_to_any", slowly)
+    asked = [await started(nursery, peer.ask, heartbeat(number), 4) for number in range(3)]
+    go.set()
+    caller = await broker.accept()
+    for number in range(3):
+        await caller.send(answer_to((await caller.receive())[0], number))
+    assert [(await each.result()).error_code for each in asked] == [0, 1, 2]
+    assert len(calls) == 1
+
+
+async def test_a_port_that_connects_to_itself_is_nobody(monkeypatch):
+    """The system may give a socket the very port that it connects to, if that is free."""
+    sock = socket.socket()
+    with sock:
+        sock.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError, match="itself"):
+            await peers._connect_to(sock, sock.getsockname())
+
+
+async def test_an_address_that_does_not_answer_is_passed_over(broker, monkeypatch):
+    async def both(*_: object, **__: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in (1, broker.port)]
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", both)
+    (await peers._connect_to_any("somewhere", broker.port, -1)).close()
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        (lambda header: b"", "the broker hung up"),
+        (lambda header: answer_to(header)[:-1], "the broker hung up"),
+        (lambda header: struct.pack(">i", -1), "a frame of -1 bytes"),
+        (lambda header: struct.pack(">i", 0x7FFFFFFF), "a frame of 2147483647 bytes"),
+        (lambda header: struct.pack(">ib", 1, 0), "too few for a response header"),
+        (lambda header: answer_to(header._replace(correlation_id=7)), "an answer to request 7, where 1 was asked"),
+        (lambda header: struct.pack(">iixi", 9, header.correlation_id, 0), "HeartbeatResponse"),
+        (lambda header: answer_to(header) * 2, "more was answered than was asked"),
+    ],
+)
+async def test_a_broker_that_lies_is_not_available(peer, broker, nursery, caplog, lie, said):
+    asked = await started(nursery, peer.ask, heartbeat(), 4)
+    caller = await broker.accept()
+    await caller.send(lie((await caller.receive())[0]))
+    await caller.stream.send_eof()
+    error = await asked.result()
+    assert isinstance(error, PeerUnavailable)
+    assert said in str(error)
+    assert len(caplog.messages) == 1
+    assert said in caplog.messages[0]
+    assert await caller.has_hung_up()
+
+
+@pytest.mark.parametrize("abandoned", [0, 1, 2])
+async def test_who_gives_up_does_not_mix_up_the_answers_of_others(peer, broker, nursery, caplog, abandoned):
+    asked = [await started(nursery, peer.ask, heartbeat(number), 4) for number in range(3)]
+    caller = await broker.accept()
+    header, _ = await caller.receive()
+    await caller.send(answer_to(header)[:5])
+    await trio.testing.wait_all_tasks_blocked()
+    asked[abandoned].scope.cancel()
+    for number, each in enumerate(asked):
+        result = await each.result()
+        assert result is None if number == abandoned else isinstance(result, PeerUnavailable)
+    asked = [await started(nursery, peer.ask, heartbeat(7), 4)]
+    caller = await broker.accept()
+    await caller.send(answer_to((await caller.receive())[0], 7))
+    assert (await asked[0].result()).error_code == 7
+    assert caplog.messages == []  # the broker is not to blame
+
+
+async def test_who_gives_up_while_connecting_leaves_the_others_alone(peer, broker, nursery, monkeypatch):
+    really, go = peers._connect_to_any, trio.Event()
+
+    async def slowly(*arguments: Any) -> Any:
+        await go.wait()
+        return await really(*arguments)
+
+    monkeypatch.setattr(peers, "_connect_to_any", slowly)
+    first = await started(nursery, peer.ask, heartbeat(1), 4)
+    second = await started(nursery, peer.ask, heartbeat(2), 4)
+    first.scope.cancel()
+    go.set()
+    caller = await broker.accept()
+    header, request = await caller.receive()
+    assert request.generation_id == 2
+    await caller.send(answer_to(header, 2))
+    assert (await second.result()).error_code == 2
+    assert await first.result() is None
+
+
+async def test_closing_wakes_whoever_waits(peer, broker, nursery, caplog):
+    asked = [await started(nursery, peer.ask, heartbeat(), 4) for _ in range(2)]
+    caller = await broker.accept()
+    await peer.aclose()
+    assert [type(await each.result()) for each in asked] == [PeerUnavailable] * 2
+    await caller.receive()
+    await caller.receive()
+    assert await caller.has_hung_up()
+    assert caplog.messages == []
+    await peer.aclose()
+
+
+@pytest.mark.parametrize("farewell", [b"", b"x"])
+async def test_a_connection_that_ended_while_nobody_asked_is_not_used_again(
+    peer, broker, nursery, caplog, monkeypatch, farewell
+):
+    monkeypatch.setattr(peer_connection, "IDLE_S", 0)
+    asked = await started(nursery, peer.ask, heartbeat(), 4)
+    caller = await broker.accept()
+    await caller.send(answer_to((await caller.receive())[0]))
+    await asked.result()
+    await caller.send(farewell)
+    if not farewell:
+        await caller.stream.aclose()
+    asked = await started(nursery, peer.ask, heartbeat(), 4)
+    caller = await broker.accept()
+    await caller.send(answer_to((await caller.receive())[0], 3))
+    assert (await asked.result()).error_code == 3
+    assert caplog.messages == []
+
+
+async def test_an_idle_connection_is_used_again(peer, broker, nursery, monkeypatch):
+    monkeypatch.setattr(peer_connection, "IDLE_S", 0)
+    for number in range(3):
+        asked = await started(nursery, peer.ask, heartbeat(), 4)
+        if not number:
+            caller = await broker.accept()
+        await caller.send(answer_to((await caller.receive())[0], number))
+        assert (await asked.result()).error_code == number
+
+
+# --- frames
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def test_memory_follows_what_arrived_and_not_what_was_claimed() -> None:
+    ours, theirs = socket.socketpair()
+    buffer = FrameBuffer(100 << 20)
+    with ours, theirs:
+        theirs.sendall(struct.pack(">i", 99 << 20) + b"x" * 1000)
+        buffer.receive(ours)
+        assert buffer.next_frame() is None
+        for _ in range(100):
+            theirs.sendall(b"x" * 1000)
+            buffer.receive(ours)
+        assert len(buffer.data) <= 4 * 101_000
+
+
+def test_a_large_buffer_is_given_up_after_many_small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_connection, "SMALL_ANSWERS_MAX", 3)
+    ours, theirs = socket.socketpair()
+    buffer = FrameBuffer(100 << 20)
+    with ours, theirs:
+        theirs.setblocking(False)
+        data = memoryview(frame(b"x" * (2 * LARGE_BUFFER_BYTES)))
+        while (found := buffer.next_frame()) is None:
+            if data:
+                data = data[theirs.send(data[:100_000]) :]
+            buffer.receive(ours)
+        assert found == (4, 2 * LARGE_BUFFER_BYTES + 4)
+        sizes = []
+        for _ in range(6):
+            theirs.send(frame(b"small"))
+            buffer.receive(ours)
+            found = buffer.next_frame()
+            assert found is not None
+            assert buffer.data[found[0] : found[1]] == b"small"
+            sizes.append(len(buffer.data))
+        assert sizes[0] > LARGE_BUFFER_BYTES
+        assert sizes[-1] == BUFFER_BYTES
+
+
+@given(
+    bodies=st.lists(st.integers(0, 200_000).map(lambda size: bytes([size % 251]) * size), max_size=5),
+    lends=st.lists(st.booleans(), min_size=5, max_size=5),
+)
+@settings(max_examples=40, deadline=None)
+def test_frames_come_out_as_they_went_in(bodies: list[bytes], lends: list[bool]) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    buffer = FrameBuffer(1 << 20)
+    rest = memoryview(b"".join(map(frame, bodies)))
+    lent: list[tuple[memoryview, bytes]] = []
+    with ours, theirs:
+        for body, is_lent in zip(bodies, lends, strict=False):
+            while (found := buffer.next_frame()) is None:
+                if rest:
+                    rest = rest[theirs.send(rest[:50_000]) :]
+                buffer.receive(ours)
+            assert buffer.data[found[0] : found[1]] == body
+            if is_lent:
+                buffer.lend()
+                lent.append((memoryview(buffer.data)[found[0] : found[1]], body))
+        assert all(view == body for view, body in lent)
+
+
+answers = st.one_of(
+    st.binary(max_size=60),
+    st.binary(max_size=60).map(frame),
+    st.binary(max_size=60).map(lambda body: frame(struct.pack(">ix", 1) + body)),
+    st.binary(max_size=60).map(lambda tail: answer(RequestHeader(1, 17, 1), fetched(b"records"))[:-3] + tail),
+)
+
+
+@given(data=answers)
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_answered_is_an_answer_or_a_lie(data: bytes) -> None:
+    async def ask() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        connection = PeerConnection(ours, "client", serve_in_task, 1000)
+        with theirs:
+            theirs.sendall(data)
+            theirs.shutdown(socket.SHUT_WR)
+            with trio.CancelScope() as scope:
+                assert isinstance(await connection.ask(exchange_of(FetchRequest, 17), fetch(), scope), FetchResponse)
+            assert scope.cancelled_caught == (connection.closed_because is not None)
+            connection.close("done")
+        assert ours.fileno() == -1
+
+    trio.run(ask)
+
+
+def test_a_frame_may_be_as_large_as_allowed_and_no_larger() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        buffer = FrameBuffer(10)
+        theirs.sendall(frame(b"x" * 10) + frame(b"x" * 11))
+        buffer.receive(ours)
+        assert buffer.next_frame() == (4, 14)
+        with pytest.raises(ProtocolViolation, match="11 bytes, where at most 10"):
+            buffer.next_frame()
