@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from ottla.replication import znodes
-from ottla.replication.coordination import BadVersion, Coordination, SetData
+from ottla.replication.coordination import BadVersion, Coordination, CoordinationError, SetData
+from ottla.wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("ottla.producer_ids")
 
 BLOCK_SIZE = 1000
 
@@ -16,7 +21,17 @@ class ProducerIdBlocks:
         self._node_id = node_id
 
     async def allocate_block(self) -> range:
-        """A block that nobody else has; durable before it is returned."""
+        """A block that nobody else has; durable before it is returned.
+
+        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, while the tree cannot be reached.
+        """
+        try:
+            return await self._allocate()
+        except CoordinationError as error:
+            logger.error("No block of producer ids can be reserved: %r", error)
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None
+
+    async def _allocate(self) -> range:
         while True:
             node = await self._coordination.get(znodes.PRODUCER_ID_BLOCK)
             first = znodes.decode_producer_id_block(node.data)[1] + 1 if node.data else 0

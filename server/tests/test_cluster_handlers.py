@@ -264,4 +264,4 @@ async def test_who_gets_no_producer_ids(tmp_path: Path) -> None:
         assert await refusal(1, 3, epoch) == ErrorCode.BROKER_ID_NOT_REGISTERED
         assert await refusal(1, 2, epoch - 1) == ErrorCode.STALE_BROKER_EPOCH
         cluster.tree.close()
-        assert await refusal(1, 2, epoch) == ErrorCode.REQUEST_TIMED_OUT
+        assert await refusal(1, 2, epoch) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
