@@ -19,7 +19,7 @@ Kafka's classes ReplicaManager (becomeLeaderOrFollower, stopReplicas) and ZkMeta
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,7 +55,6 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
-    from ottla.replication.loading import HostedPartition
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
 
@@ -109,6 +108,7 @@ class ReplicaControl:
         listener: LeadershipListener,
         *,
         topic_config: Callable[[str], LogConfig],
+        learn_settings: Callable[[Sequence[str]], Awaitable[None]],
         broker_epoch: Callable[[], int],
         clock_ms: Callable[[], int],
     ) -> None:
@@ -119,6 +119,7 @@ class ReplicaControl:
         self._fetchers = fetchers
         self._listener = listener
         self._topic_config = topic_config
+        self._learn_settings = learn_settings
         self._broker_epoch = broker_epoch
         self._clock_ms = clock_ms
         self._turn = trio.Lock()
@@ -168,9 +169,9 @@ class ReplicaControl:
             return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
 
     async def _make_missing_logs(self, request: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
-        """Make the logs of partitions that are new here; answers those that cannot be had."""
+        """Make the logs of partitions that are new here, with their topics' settings; answers those that cannot be had."""
         unmade: dict[TopicPartition, ErrorCode] = {}
-        missing: list[HostedPartition] = []
+        missing: list[tuple[str, int, bytes]] = []
         for topic in request.topic_states:
             for state in topic.partition_states:
                 name, index = topic.topic_name, state.partition_index
@@ -179,12 +180,15 @@ class ReplicaControl:
                 if self._replicas.is_offline(name, index) and not state.is_new:
                     unmade[name, index] = ErrorCode.KAFKA_STORAGE_ERROR
                 else:
-                    missing.append(Hosted(name, index, topic.topic_id, self._topic_config(name)))
+                    missing.append((name, index, topic.topic_id))
+        if missing:
+            await self._learn_settings(list(dict.fromkeys(name for name, _, _ in missing)))
+        hosted = [Hosted(name, index, topic_id, self._topic_config(name)) for name, index, topic_id in missing]
         try:
-            await self._replicas.create_partitions(missing)
+            await self._replicas.create_partitions(hosted)
         except OSError as error:
             logger.error("Cannot make the logs of new partitions: %s", error)
-            for each in missing:
+            for each in hosted:
                 if self._replicas.partition(each.topic, each.index) is None:
                     unmade[each.topic, each.index] = ErrorCode.KAFKA_STORAGE_ERROR
         return unmade

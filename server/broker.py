@@ -1,58 +1,53 @@
 """The composition root: builds the parts of a broker, starts them in order, and stops them in the reverse order.
 
-Start: bind the listeners (a taken port is told before anything is touched) -> lock and read the log directories ->
-coordination, cluster id -> take over as controller, settings and topics in hand -> load the logs, recovering what a crash
-left -> coordinators -> accept connections. Nobody is answered before everything is there.
+Start: bind the listeners (a taken port is told before anything is touched) -> lock the log directories -> cluster id,
+settings, and load the logs, recovering what a crash left: as `Alone` or as a `ClusterMember` -> coordinators -> accept
+connections -> join the cluster. Nobody is answered before everything is there.
 
-Stop (SIGTERM, SIGINT): stop accepting, end the connections, stop the coordinators, flush and close the logs, leave the
-clean-shutdown mark, let go of the directories.
+Stop (SIGTERM, SIGINT): hand over what others can lead, stop accepting, end the connections, stop the coordinators, flush
+and close the logs, leave the clean-shutdown mark, let go of the directories, and of the session.
 """
 
 from __future__ import annotations
 
-import base64
 import gc
 import logging
-import random
 import resource
 import signal
 import socket
 import sys
-import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.groupcoord.producer_ids import ProducerIdManager
 from ottla.groupcoord.service import GroupCoordinator
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState
+from ottla.replication.cluster_state import NO_BROKER_EPOCH, BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.controller import Controller
 from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.throttle import ReplicationThrottles
-from ottla.server.administration import TopicAdministration, random_topic_id
+from ottla.server.alone import Alone, JoinProblem
 from ottla.server.configs import ConfigRepository
 from ottla.server.connection import Calls
-from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordinator_log import OffsetsTopic
 from ottla.server.deadlines import Deadlines
 from ottla.server.dispatch import served_routes
-from ottla.server.hosting import PartitionHosting
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import Listener, bind
 from ottla.server.long_answers import LongAnswers
 from ottla.server.producer_id_blocks import ProducerIdBlocks
 from ottla.server.readiness import Readiness
-from ottla.server.takeover import settle_cluster_id, take_over
+from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
+    from ottla.server.administration import Administration
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.config import BrokerConfig, Endpoint
 
@@ -69,7 +64,11 @@ class StartupError(Exception):
 class Broker:
     """Everything a handler may need; one per process."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self, config: BrokerConfig, surroundings: Surroundings | None = None, readiness: Readiness | None = None
+    ) -> None:
+        self.surroundings = surroundings or Surroundings()
+        self.readiness = readiness
         self.configs = ConfigRepository(config)
         self.cluster = ClusterState(controller_id=config.node_id)
         self.listeners: list[Listener] = []
@@ -80,32 +79,33 @@ class Broker:
             node_id=config.node_id,
             config=config.replication,
             default_log_config=config.log,
+            storage=self.surroundings.storage,
+            clock_ms=self.surroundings.clock_ms,
+            run_in_thread=self.surroundings.run_in_thread,
         )
         self.throttles = ReplicationThrottles(
             config.node_id, config=lambda: self.config.replication, log_config=self.configs.log_config
         )
-        self.member: ClusterMember | None = None
-        self.coordination = EmbeddedCoordination(Path(config.log_dirs[0]))
         self.controller = Controller(
             self.cluster,
             partition_count=config.replication.num_partitions,
             replication_factor=config.replication.default_replication_factor,
         )
         self.groups = GroupCoordinator(config.groups, OffsetsTopic(self), self.cluster)
-        self.hosting = PartitionHosting(self.replicas, self.groups)
-        self.administration = TopicAdministration(
-            coordination=self.coordination,
-            controller=self.controller,
-            configs=self.configs,
-            partitions=self.hosting,
-            on_topics_deleted=self.groups.on_topics_deleted,
-        )
+        self.member: ClusterMember | None = None
+        if config.zookeeper is not None:
+            from ottla.server.cluster.member import ClusterMember  # here, because most brokers are alone
+
+            self.member = ClusterMember(self)
+        self.place: Alone | ClusterMember = self.member or Alone(self)
+        self.administration: Administration = self.place.administration
         self.producer_ids = ProducerIdManager(
-            ProducerIdBlocks(self.coordination, config.node_id).allocate_block, trio.Lock()
+            ProducerIdBlocks(self.place.coordination, config.node_id).allocate_block, trio.Lock()
         )
         self.configs.on_change(self._take_up_settings)
         self.fetch_sessions = FetchSessionCache(
-            config.replication.max_incremental_fetch_session_cache_slots, lambda: random.randint(1, INT_MAX)
+            config.replication.max_incremental_fetch_session_cache_slots,
+            lambda: self.surroundings.random.randint(1, INT_MAX),
         )
 
     @property
@@ -126,7 +126,7 @@ class Broker:
         self.replicas.config = changed.replication
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return self.surroundings.clock_ms()
 
     def partition(self, topic: str, index: int) -> Partition:
         """A partition that this broker holds; raises as Kafka answers for one that it does not."""
@@ -134,6 +134,8 @@ class Broker:
         if partition is None:
             if self.cluster.partition(topic, index) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.member is not None and self.member.is_fenced:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
 
@@ -144,32 +146,15 @@ class Broker:
     # ------------------------------------------------------------------ life
 
     async def open(self) -> None:
-        """Read what is on the disks and become the controller; everything but listening."""
+        """Learn what there is, and read what is on the disks; everything but serving."""
         await self.replicas.open()
-        await trio.to_thread.run_sync(self.coordination.open)
-        known_id = self.replicas.cluster_id
-        self.cluster.cluster_id = await settle_cluster_id(
-            self.coordination, lambda: known_id or random_cluster_id(), self._adopt_what_is_there
-        )
-        await take_over(self.coordination, self.controller, self.configs)
-        await self.hosting.load(self.administration.hosted_partitions(), cluster_id=self.cluster.cluster_id)
-
-    async def _adopt_what_is_there(self) -> None:
-        """Take over what Apache Kafka left in the log directories, if it did."""
-        found = await trio.to_thread.run_sync(self.replicas.found_partitions)
-        if found:
-            from ottla.server.adoption import adopt, find_cluster
-
-            directories = self.replicas.log_directories
-            cluster = await trio.to_thread.run_sync(find_cluster, directories, found, self.configs, random_topic_id)
-            await adopt(self.coordination, cluster, self.node_id)
-            logger.info("Took over %d topics that another broker wrote", len(cluster.topics))
+        await self.place.open()
 
     async def close(self) -> None:
         """Everything to disk, and the directories free for the next broker."""
         with trio.CancelScope(shield=True):
-            await self.replicas.shutdown()
-            await trio.to_thread.run_sync(self.coordination.close)
+            await self.replicas.shutdown(self.member.broker_epoch if self.member else NO_BROKER_EPOCH)
+            await self.place.close()
 
     def register(self, bound: Sequence[tuple[Endpoint, socket.socket]]) -> None:
         """Let the cluster know where clients reach this broker."""
@@ -178,7 +163,7 @@ class Broker:
             told = self.config.advertised_endpoint(endpoint.listener, sock.getsockname()[1])
             rack = self.config.server.broker_rack
             endpoints[endpoint.listener] = BrokerEndpoint(self.node_id, told.host, told.port, rack)
-        self.cluster.put_broker(BrokerRegistration(self.node_id, endpoints, self.config.server.broker_rack))
+        self.place.register(BrokerRegistration(self.node_id, endpoints, self.config.server.broker_rack))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:
@@ -186,7 +171,7 @@ class Broker:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.replicas.run)
             await nursery.start(self.groups.run)
-            nursery.start_soon(self.administration.run)
+            await nursery.start(self.place.run)
             nursery.start_soon(self.deadlines.run)
             yield nursery
             nursery.cancel_scope.cancel()
@@ -200,24 +185,41 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         raise_descriptor_limit()
         bound = bind_all(config)
-        broker = Broker(config)
         try:
-            broker.register(bound)  # first, because only live brokers are elected
-            await _open(broker)
-            listen_all(bound, config.server.socket_listen_backlog_size)
-            await _serve_until_signal(broker, bound, signals, on_ready)
+            await _serve_bound(config, bound, signals, on_ready)
+        except BaseExceptionGroup as group:
+            raise _startup_problem(group) from None
         finally:
             for _, sock in bound:
                 sock.close()
 
 
-async def _open(broker: Broker) -> None:
-    try:
+async def _serve_bound(
+    config: BrokerConfig,
+    bound: Sequence[tuple[Endpoint, socket.socket]],
+    signals: AsyncIterator[int],
+    on_ready: Callable[[Broker], None],
+) -> None:
+    broker = Broker(config, readiness=Readiness())
+    broker.register(bound)
+    async with trio.open_nursery() as session:
+        await session.start(broker.place.hold)
         await broker.open()
-    except LogDirectoryProblem as error:
-        raise StartupError(str(error)) from None
-    except OSError as error:
-        raise StartupError(f"cannot use the data directory: {error}") from None
+        listen_all(bound, config.server.socket_listen_backlog_size)
+        await _serve_until_signal(broker, bound, signals, on_ready)
+        session.cancel_scope.cancel()
+
+
+def _startup_problem(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What an operator can do something about, as a StartupError; or everything, which is a bug."""
+    problem: BaseException = group
+    while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
+        problem = problem.exceptions[0]
+    if isinstance(problem, (LogDirectoryProblem, InvalidSetting, JoinProblem)):
+        return StartupError(str(problem))
+    if isinstance(problem, OSError):
+        return StartupError(f"cannot use the data directory: {problem}")
+    return problem if isinstance(problem, (StartupError, KeyboardInterrupt)) else group
 
 
 async def _serve_until_signal(
@@ -228,18 +230,17 @@ async def _serve_until_signal(
 ) -> None:
     try:
         async with broker.running() as nursery:
-            calls, buffers, readiness = (
-                Calls(served_routes(is_in_cluster=broker.is_in_cluster)),
-                ReceiveBuffers(),
-                Readiness(),
-            )
+            calls, buffers = Calls(served_routes(is_in_cluster=broker.is_in_cluster)), ReceiveBuffers()
+            assert broker.readiness is not None
             for endpoint, sock in bound:
-                listener = Listener(endpoint.listener, sock, broker, calls, buffers, readiness)
+                listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness)
                 broker.listeners.append(listener)
                 nursery.start_soon(listener.run)
             settle_interpreter()
+            await broker.place.join()
             on_ready(broker)
             await _stopped(broker, signals)
+            await broker.place.leave()
     finally:
         await broker.close()
 
@@ -302,8 +303,3 @@ def raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def random_cluster_id() -> str:
-    """A random uuid in Kafka's spelling: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

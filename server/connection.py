@@ -330,7 +330,8 @@ class Connection:
 
     async def _handle_large(self, call: Call, body: bytearray) -> Any:
         """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
-        if len(body) > REQUEST_WITHOUT_RECORDS_BYTES_MAX:
+        is_of_a_broker = call.route.in_cluster_only  # a controller speaks of all partitions at once
+        if len(body) > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not is_of_a_broker:
             raise ProtocolViolation(f"a {call.route.name} request of {len(body)} bytes")
         request = await trio.to_thread.run_sync(call.decode, body, 0, len(body), limiter=_large_codecs)
         self._context.api_version = call.version

@@ -52,12 +52,15 @@ class OffsetsTopic:
             raise KafkaError(code)
 
     async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """Everything committed, about a megabyte at a time, read in a thread."""
+        """Everything up to the end, about a megabyte at a time, read in a thread.
+
+        Not only up to the high watermark: a new leader has all that was committed, but does not know yet up to where.
+        """
         found = self._broker.partition(GROUP_METADATA_TOPIC, partition)
         log = found.log
-        position = log.log_start_offset
-        while position < found.high_watermark:
-            read = log.read(position, READ_BYTES, upper_bound=found.high_watermark, at_least_one_batch=True)
+        position, end_offset = log.log_start_offset, log.log_end_offset
+        while position < end_offset:
+            read = log.read(position, READ_BYTES, upper_bound=end_offset, at_least_one_batch=True)
             if not read.region:
                 return
             yield read.region if isinstance(read.region, bytes) else await trio.to_thread.run_sync(read.region.read)

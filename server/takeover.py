@@ -57,8 +57,7 @@ async def take_over(coordination: Coordination, controller: Controller, configs:
     """Make `controller` the one that may write, and let it and `configs` know what the tree holds."""
     await _raise_epoch(coordination, controller)
     await _finish_deletions(coordination, controller)
-    await _read_broker_settings(coordination, configs)
-    await _read_topic_settings(coordination, configs)
+    await read_settings(coordination, configs)
     writes: list[Operation] = []
     for topic, operations in await _elected(coordination, controller, configs):
         controller.adopt(topic)
@@ -70,10 +69,14 @@ async def take_over(coordination: Coordination, controller: Controller, configs:
 
 async def _make_missing(coordination: Coordination, paths: Iterable[str]) -> None:
     wanted = list(paths)
-    found = await coordination.get_all(wanted)
-    missing: list[Operation] = [Create(path) for path, node in zip(wanted, found, strict=True) if node is None]
-    if missing:
-        await coordination.multi(missing)
+    while True:
+        found = await coordination.get_all(wanted)
+        missing: list[Operation] = [Create(path) for path, node in zip(wanted, found, strict=True) if node is None]
+        try:
+            await coordination.multi(missing)
+            return
+        except NodeExists:
+            continue  # another broker starts at the same time; look again
 
 
 async def _raise_epoch(coordination: Coordination, controller: Controller) -> None:
@@ -107,6 +110,12 @@ async def _finish_deletions(coordination: Coordination, controller: Controller) 
         left = [path for path, present in zip(paths, found, strict=True) if present is not None]
         for operations in controller.deletion_rest(name, left):
             await coordination.multi(operations)
+
+
+async def read_settings(coordination: Coordination, configs: ConfigRepository) -> None:
+    """The settings of this broker, of all brokers, and of every topic."""
+    await _read_broker_settings(coordination, configs)
+    await _read_topic_settings(coordination, configs)
 
 
 async def _read_broker_settings(coordination: Coordination, configs: ConfigRepository) -> None:

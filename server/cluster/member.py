@@ -1,9 +1,396 @@
-"""What a broker is and has beyond a single one while it is a member of a cluster."""
+"""A broker that is a member of a cluster: its session with ZooKeeper, its registration, and all that rests on them.
 
+The life of a member
+
+    hold: a session -> open: read settings, load logs -> join: register, take part -> leave: hand over -> close
+            ^                                                     |
+            +------- the session has ended: another one ----------+
+
+Registration: the ephemeral node /brokers/ids/<id>. The transaction that made it is the *broker epoch*, by which requests
+for an earlier life of this broker are told apart (KIP-380). A session that ends takes the node with it; then the member
+registers anew, and the controller tells it what it leads and follows from now on.
+
+Fencing: a broker must not serve what it leads when it may have been replaced without hearing of it. It is *fenced* while its
+session may have ended (`session_sure_until`), and after a new registration until a controller has spoken to it under the
+new epoch. A fenced broker answers NOT_LEADER_OR_FOLLOWER for every partition, and clients look for the leader elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.replication import znodes
+from ottla.replication.cluster_state import GROUP_METADATA_TOPIC, NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
+from ottla.replication.coordination import (
+    AccessDenied,
+    CoordinationError,
+    CoordinationUnavailable,
+    Create,
+    NodeExists,
+    SessionExpired,
+)
+from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.isr_changes import IsrChanges
+from ottla.replication.peers import Peer, PeerUnavailable
+from ottla.replication.replica_control import Hosted, ReplicaControl
+from ottla.server.alone import JoinProblem, random_cluster_id
+from ottla.server.cluster.administration import ClusterAdministration
+from ottla.server.cluster.config_notifications import ConfigNotifications
+from ottla.server.cluster.controller_shell import ControllerElection
+from ottla.server.cluster.local_peer import LocalPeer
+from ottla.server.cluster.moving import fill_from_journal, set_journal_aside
+from ottla.server.cluster.session import ClusterSession, Session
+from ottla.server.takeover import read_settings, settle_cluster_id
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ottla.replication.partition import Partition
+    from ottla.server.broker import Broker
+    from ottla.server.cluster.active_controller import ActiveController
+    from ottla.wire.schema import Message
+
+logger = logging.getLogger("ottla.cluster")
+
+RETRY_S = 1.0
+CONTROLLED_SHUTDOWN_VERSION = 3
+FIRST_WORD_S = 10.0  # how long a starting broker waits to be told of itself
+PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last life's node to go
 
 
 class ClusterMember:
     """See the module's docstring."""
 
-    isr_changes: IsrChanges
+    def __init__(self, broker: Broker) -> None:
+        config = broker.config
+        assert config.zookeeper is not None
+        self._broker = broker
+        self._zookeeper = config.zookeeper
+        self._listener = config.inter_broker_listener_name
+        self._registration: BrokerRegistration | None = None
+        assert broker.readiness is not None
+        self._peers = broker.surroundings.make_peers(
+            broker.readiness, config.replication.replica_socket_receive_buffer_bytes
+        )
+        self._to_controller: tuple[int, Peer] | None = None
+        self._may_join, self._has_joined = trio.Event(), trio.Event()
+        self._join_problem = ""
+        self._background: trio.Nursery | None = None
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.session = ClusterSession()
+        self.fetchers = ReplicaFetchers(
+            broker.node_id,
+            connect=lambda leader, number: self.peer(leader, purpose=f"broker-{broker.node_id}-fetcher-{number}"),
+            config=lambda: broker.config.replication,
+            clock_ms=broker.now_ms,
+            broker_epoch=lambda: self.broker_epoch,
+            throttle=broker.throttles.follower,
+        )
+        self.isr_changes = IsrChanges(
+            broker.node_id,
+            partitions=broker.replicas.partitions,
+            ask_controller=self.ask_controller,
+            broker_epoch=lambda: self.broker_epoch,
+            config=lambda: broker.config.replication,
+            clock_ms=broker.now_ms,
+        )
+        self.control = ReplicaControl(
+            broker.replicas,
+            broker.cluster,
+            self.fetchers,
+            self,
+            topic_config=broker.configs.log_config,
+            learn_settings=self._learn_settings,
+            broker_epoch=lambda: self.broker_epoch,
+            clock_ms=broker.now_ms,
+        )
+        self.election = ControllerElection(
+            self.session,
+            broker.node_id,
+            peer=self._peer_of,
+            inter_broker_listener=self._listener,
+            is_unclean=lambda topic: broker.configs.log_config(topic).unclean_leader_election_enable,
+            config=lambda: broker.config,
+            clock_ms=broker.now_ms,
+        )
+        self.administration = ClusterAdministration(
+            member=self,
+            coordination=self.session,
+            controller=broker.controller,
+            configs=broker.configs,
+            partitions=broker.replicas,
+        )
+        self.notifications = ConfigNotifications(
+            coordination=self.session,
+            cluster=broker.cluster,
+            administration=self.administration,
+            on_unclean_allowed=self._on_unclean_allowed,
+            clock_ms=broker.now_ms,
+        )
+        broker.replicas.is_eligible = lambda node_id, _: node_id in broker.cluster.brokers
+
+    @property
+    def coordination(self) -> ClusterSession:
+        return self.session
+
+    @property
+    def controller(self) -> ActiveController | None:
+        """The controller, if it is here."""
+        return self.election.active
+
+    @property
+    def controller_id(self) -> int:
+        return self.election.controller_id
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether this broker may have been replaced."""
+        return trio.current_time() >= self.session.session_sure_until or self.control.heard_epoch < self.broker_epoch
+
+    # ------------------------------------------------------------------ ways to brokers
+
+    def registration(self, broker_id: int) -> BrokerRegistration | None:
+        """A live broker, as the controller told of it."""
+        return self._broker.cluster.brokers.get(broker_id)
+
+    def peer(self, broker_id: int, *, purpose: str) -> Peer:
+        """A new way to a broker. Raises PeerUnavailable if nobody has told of it."""
+        if broker_id == self._broker.node_id:
+            return LocalPeer(self._broker, purpose)
+        registration = self.registration(broker_id)
+        endpoint = None if registration is None else registration.endpoints.get(self._listener)
+        if endpoint is None:
+            raise PeerUnavailable(f"broker {broker_id} is not known on listener {self._listener}")
+        return self._peers.to(endpoint, client_id=purpose)
+
+    def _peer_of(self, registration: BrokerRegistration) -> Peer:
+        """The controller's way to a broker that has registered."""
+        client_id = str(self._broker.node_id)
+        if registration.node_id == self._broker.node_id:
+            return LocalPeer(self._broker, client_id)
+        endpoint = registration.endpoints.get(self._listener)
+        if endpoint is None:
+            raise PeerUnavailable(f"broker {registration.node_id} has no listener {self._listener}")
+        return self._peers.to(endpoint, client_id=client_id)
+
+    async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
+        """Ask whoever is the controller, once. Raises PeerUnavailable."""
+        controller_id = self.controller_id
+        if controller_id == NO_CONTROLLER:
+            raise PeerUnavailable("there is no controller")
+        known = self._to_controller
+        if known is None or known[0] != controller_id:
+            if known is not None:
+                await known[1].aclose()
+            known = self._to_controller = (controller_id, self.peer(controller_id, purpose="to-controller"))
+        return await known[1].ask(request, version, timeout_s=timeout_s)
+
+    # ------------------------------------------------------------------ sessions
+
+    def register(self, registration: BrokerRegistration) -> None:
+        """Where this broker can be reached."""
+        self._registration = registration
+
+    async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold a session, and another one when it has ended. Raises JoinProblem if there is no first."""
+        problem = await self._hold_one(task_status)
+        while problem is None or self._has_joined.is_set():
+            logger.warning("No session with ZooKeeper%s; opening another one", "" if problem is None else f": {problem}")
+            if problem is not None:
+                await trio.sleep(RETRY_S)
+            problem = await self._hold_one(trio.TASK_STATUS_IGNORED)
+        raise JoinProblem(str(problem))
+
+    async def _hold_one(self, task_status: trio.TaskStatus[None]) -> Exception | None:
+        """One session from its beginning to its end; answers why it could not begin."""
+        session = self._broker.surroundings.open_session(self._zookeeper)
+        async with trio.open_nursery() as nursery:
+            try:
+                await nursery.start(self._run_session, session, nursery.cancel_scope)
+            except (CoordinationUnavailable, AccessDenied, SessionExpired) as problem:
+                return problem
+            self.session.attach(session)
+            try:
+                task_status.started()
+                await self._take_part(session)
+                await trio.sleep_forever()
+            finally:
+                self.session.attach(None)
+        return None
+
+    async def _run_session(
+        self, session: Session, life: trio.CancelScope, task_status: trio.TaskStatus[None]
+    ) -> None:
+        await session.run(task_status)
+        life.cancel()
+
+    async def _take_part(self, session: Session) -> None:
+        """Register and take part in elections, for the life of one session."""
+        await self._may_join.wait()
+        try:
+            self.broker_epoch = await self._register(session)
+        except SessionExpired:
+            return
+        except JoinProblem as problem:
+            self._join_problem = str(problem)
+            self._has_joined.set()
+            return
+        logger.info("Broker %d is registered, broker epoch %d", self._broker.node_id, self.broker_epoch)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._hear_of_settings)
+            await nursery.start(self.election.run)
+            self._has_joined.set()
+
+    async def _hear_of_settings(self) -> None:
+        with suppress(SessionExpired):
+            await self.notifications.run()
+
+    async def _register(self, session: Session) -> int:
+        """Make our node; answers the broker epoch."""
+        assert self._registration is not None
+        path = znodes.broker_path(self._broker.node_id)
+        patience = trio.current_time() + self._zookeeper.zookeeper_session_timeout_ms / 1000 * PATIENCE_SHARE
+        while True:
+            changed = trio.Event()
+            cancel_watch = session.watch_node(path, lambda _, changed=changed: changed.set())  # type: ignore[misc]
+            try:
+                (node,) = await session.get_all([path])
+                if node is None:
+                    data = znodes.encode_broker(self._registration, self._broker.now_ms())
+                    await session.multi([Create(path, data, ephemeral=True)])
+                elif node.owner == session.session_id:
+                    return node.creation_id
+                else:
+                    await self._wait_for_namesake(changed, patience)
+            except NodeExists:
+                continue
+            except CoordinationUnavailable:
+                await session.until_available()
+            finally:
+                cancel_watch()
+
+    async def _wait_for_namesake(self, gone: trio.Event, patience: float) -> None:
+        """Another broker has our id, or this broker's last life has not been noticed to be over."""
+        if self._has_joined.is_set():
+            logger.error("Another broker is registered as %d; this one waits for it to go", self._broker.node_id)
+            await gone.wait()
+            return
+        with trio.move_on_at(patience):
+            await gone.wait()
+            return
+        raise JoinProblem(f"broker.id={self._broker.node_id}: another broker with this id is a member of the cluster")
+
+    # ------------------------------------------------------------------ start and stop
+
+    async def open(self) -> None:
+        """Learn the cluster's id and settings, and load all logs that are here."""
+        broker = self._broker
+        known_id = broker.replicas.cluster_id
+        fill = partial(fill_from_journal, self.session, broker.config.log_dirs[0])
+        cluster_id = await settle_cluster_id(self.session, lambda: known_id or random_cluster_id(), fill)
+        if known_id not in (None, cluster_id):
+            raise JoinProblem(
+                f"the log directories belong to cluster {known_id}, but zookeeper.connect leads to cluster {cluster_id}"
+            )
+        broker.cluster.cluster_id = cluster_id
+        await set_journal_aside(broker.config.log_dirs[0])
+        await read_settings(self.session, broker.configs)
+        found = await broker.surroundings.run_in_thread(broker.replicas.found_partitions)
+        hosted = [
+            Hosted(
+                each.parsed.topic,
+                each.parsed.partition,
+                each.topic_id or bytes(16),
+                broker.configs.log_config(each.parsed.topic),
+            )
+            for each in found
+        ]
+        await broker.replicas.load(hosted, cluster_id=cluster_id)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The work that goes on in the background."""
+        async with trio.open_nursery() as nursery:
+            self._background = nursery
+            await nursery.start(self.fetchers.run)
+            await nursery.start(self.isr_changes.run)
+            nursery.start_soon(self.administration.run)
+            task_status.started()
+
+    async def join(self) -> None:
+        """Return when this broker is registered and a controller has told it of itself. Raises JoinProblem."""
+        self._may_join.set()
+        await self._has_joined.wait()
+        if self._join_problem:
+            raise JoinProblem(self._join_problem)
+        with trio.move_on_after(FIRST_WORD_S):
+            while self._broker.node_id not in self._broker.cluster.brokers:
+                await trio.sleep(0.005)
+
+    async def leave(self) -> None:
+        """Hand over what this broker leads (controlled shutdown)."""
+        config = self._broker.config.member
+        if not config.controlled_shutdown_enable or not self._has_joined.is_set():
+            return
+        for attempt in range(1 + config.controlled_shutdown_max_retries):
+            if attempt:
+                await trio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+            left = await self._hand_over()
+            if left == 0:
+                logger.info("Everything that broker %d led is handed over", self._broker.node_id)
+                return
+            if left is not None and len(self._broker.cluster.brokers) == 1:
+                break  # there is nobody who could take it
+        logger.warning("Broker %d stops although it could not hand over all that it leads", self._broker.node_id)
+
+    async def _hand_over(self) -> int | None:
+        """One attempt; answers how many partitions are left, None if nobody knows."""
+        request = ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self.broker_epoch)
+        try:
+            response: ControlledShutdownResponse = await self.ask_controller(
+                request, CONTROLLED_SHUTDOWN_VERSION, timeout_s=self._broker.config.server.request_timeout_ms / 1000
+            )
+        except PeerUnavailable as problem:
+            logger.warning("The controller cannot be asked for a controlled shutdown: %s", problem)
+            return None
+        if response.error_code:
+            logger.warning("The controller refuses a controlled shutdown: %s", ErrorCode.of(response.error_code).name)
+            return None
+        return len(response.remaining_partitions)
+
+    async def close(self) -> None:
+        """The session has ended with the task that held it."""
+
+    # ------------------------------------------------------------------ what the controller's word leads to
+
+    async def _learn_settings(self, topics: Sequence[str]) -> None:
+        """Read the settings of topics that are new here, before their logs are made."""
+        try:
+            await self.administration.read_topics(topics)
+        except CoordinationError as problem:
+            logger.warning("The settings of new topics cannot be read yet (%r); they begin with the defaults", problem)
+
+    def _on_unclean_allowed(self, topics: Iterable[str] | None) -> None:
+        if self.controller is not None:
+            self.controller.unclean_election_changed(topics)
+
+    def on_election(self, partition: Partition) -> None:
+        """This broker leads a partition from now on."""
+        if partition.topic == GROUP_METADATA_TOPIC:
+            self._broker.groups.on_election(partition.index)
+
+    def on_resignation(self, topic: str, index: int) -> None:
+        """This broker does not lead a partition any more."""
+        if topic == GROUP_METADATA_TOPIC:
+            self._broker.groups.on_resignation(index)
+
+    def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
+        """Topics are gone: so are the offsets that groups committed for them."""
+        if self._background is not None:
+            self._background.start_soon(self._broker.groups.on_topics_deleted, topics)

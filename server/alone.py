@@ -1,0 +1,92 @@
+"""A broker that is alone: the controller of itself, with the coordination tree in its own data directory."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.server.administration import TopicAdministration, random_topic_id
+from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.hosting import PartitionHosting
+from ottla.server.takeover import settle_cluster_id, take_over
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster_state import BrokerRegistration
+    from ottla.server.broker import Broker
+
+logger = logging.getLogger("ottla.broker")
+
+
+class JoinProblem(Exception):
+    """Why a broker cannot become a member of its cluster; one line for the operator."""
+
+
+class Alone:
+    """How such a broker starts and stops; `ClusterMember` is its counterpart."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.coordination = EmbeddedCoordination(Path(broker.config.log_dirs[0]))
+        self._hosting = PartitionHosting(broker.replicas, broker.groups)
+        self.administration = TopicAdministration(
+            coordination=self.coordination,
+            controller=broker.controller,
+            configs=broker.configs,
+            partitions=self._hosting,
+            on_topics_deleted=broker.groups.on_topics_deleted,
+        )
+
+    def register(self, registration: BrokerRegistration) -> None:
+        """Let the cluster know where clients reach this broker; first of all, because only live brokers are elected."""
+        self._broker.cluster.put_broker(registration)
+
+    async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """There is no session to hold."""
+        task_status.started()
+
+    async def open(self) -> None:
+        """Become the controller of what is on the disks."""
+        broker = self._broker
+        await trio.to_thread.run_sync(self.coordination.open)
+        known_id = broker.replicas.cluster_id
+        broker.cluster.cluster_id = await settle_cluster_id(
+            self.coordination, lambda: known_id or random_cluster_id(), self._adopt_what_is_there
+        )
+        await take_over(self.coordination, broker.controller, broker.configs)
+        await self._hosting.load(self.administration.hosted_partitions(), cluster_id=broker.cluster.cluster_id)
+
+    async def _adopt_what_is_there(self) -> None:
+        """Take over what Apache Kafka left in the log directories, if it did."""
+        replicas = self._broker.replicas
+        found = await trio.to_thread.run_sync(replicas.found_partitions)
+        if found:
+            from ottla.server.adoption import adopt, find_cluster
+
+            configs, directories = self._broker.configs, replicas.log_directories
+            cluster = await trio.to_thread.run_sync(find_cluster, directories, found, configs, random_topic_id)
+            await adopt(self.coordination, cluster, self._broker.node_id)
+            logger.info("Took over %d topics that another broker wrote", len(cluster.topics))
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The work that goes on in the background."""
+        task_status.started()
+        await self.administration.run()
+
+    async def join(self) -> None:
+        """There is nobody to join."""
+
+    async def leave(self) -> None:
+        """There is nobody to leave."""
+
+    async def close(self) -> None:
+        await trio.to_thread.run_sync(self.coordination.close)
+
+
+def random_cluster_id() -> str:
+    """A random uuid in Kafka's spelling: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

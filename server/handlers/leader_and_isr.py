@@ -1,0 +1,19 @@
+"""LeaderAndIsr: the controller says what this broker leads and follows; see `replication/replica_control.py`.
+
+Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+
+
+@handles(LeaderAndIsrRequest, versions="5-7", in_cluster_only=True)
+def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) -> Awaitable[LeaderAndIsrResponse]:
+    member = context.broker.member
+    assert member is not None
+    return member.control.lead_and_follow(request)

@@ -1,0 +1,19 @@
+"""StopReplica: the controller takes replicas from this broker; see `replication/replica_control.py`.
+
+Only versions that carry leader epochs are served: those of inter.broker.protocol.version 2.6 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+
+
+@handles(StopReplicaRequest, versions="3-4", in_cluster_only=True)
+def stop_replica(request: StopReplicaRequest, context: RequestContext) -> Awaitable[StopReplicaResponse]:
+    member = context.broker.member
+    assert member is not None
+    return member.control.stop(request)

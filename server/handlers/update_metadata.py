@@ -1,0 +1,19 @@
+"""UpdateMetadata: the controller says who lives and who leads what; see `replication/replica_control.py`.
+
+Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+
+@handles(UpdateMetadataRequest, versions="7-8", in_cluster_only=True)
+def update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> Awaitable[UpdateMetadataResponse]:
+    member = context.broker.member
+    assert member is not None
+    return member.control.update_metadata(request)

@@ -1,0 +1,46 @@
+"""What a broker touches of the world: disks, clocks, threads, other brokers, ZooKeeper. A simulation brings its own."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+if TYPE_CHECKING:
+    from ottla.replication.log.storage import Storage
+    from ottla.replication.peers import Peers
+    from ottla.server.cluster.session import Session
+    from ottla.server.coordination.zookeeper_config import ZooKeeperConfig
+    from ottla.server.readiness import Readiness
+
+
+def system_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:
+    from ottla.server.coordination.zookeeper import ZooKeeperCoordination  # here, because most brokers do without
+
+    return ZooKeeperCoordination(config)
+
+
+def _tcp_peers(readiness: Readiness, receive_buffer_bytes: int) -> Peers:
+    from ottla.server.peers import TcpPeers
+
+    return TcpPeers(serve=readiness.serve, receive_buffer_bytes=receive_buffer_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """See the module's docstring. `storage` None: the disks of this machine."""
+
+    storage: Storage | None = None
+    clock_ms: Callable[[], int] = system_clock_ms
+    run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
+    open_session: Callable[[ZooKeeperConfig], Session] = _open_zookeeper_session
+    make_peers: Callable[[Readiness, int], Peers] = _tcp_peers
+    random: random.Random = field(default_factory=random.Random)
