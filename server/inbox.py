@@ -59,7 +59,7 @@ class Inbox:
     def receive(self, sock: socket.socket) -> int:
         """Read what the socket holds, at least once; 0 at the end of the stream, BlockingIOError if there is nothing."""
         if self._own is None:
-            self.start = 0
+            self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
             self.end = sock.recv_into(self.buffer)
             return self.end
         received = self._receive_own(sock)

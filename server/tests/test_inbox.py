@@ -110,3 +110,19 @@ def test_any_cutting_of_the_stream_gives_the_same_frames(bodies, cuts):
                     inbox.detach()
                     buffers.shared[:] = b"?" * len(buffers.shared)
         assert found == sent
+
+
+def test_a_socket_without_input_leaves_nothing_of_others_in_the_inbox(pair):
+    ours, peer = pair
+    buffers = ReceiveBuffers()
+    inbox = Inbox(buffers, FRAME_BYTES_MAX)
+    peer.sendall(frame(b"mine"))
+    inbox.receive(ours)
+    assert frames_of(inbox) == [b"mine"]
+    inbox.detach()
+    buffers.shared[:8] = frame(b"else")
+    with pytest.raises(BlockingIOError):
+        inbox.receive(ours)
+    assert frames_of(inbox) == []
+    inbox.detach()
+    assert inbox.buffer is buffers.shared
