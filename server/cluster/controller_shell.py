@@ -85,13 +85,14 @@ class ControllerElection:
         self._is_unclean = is_unclean
         self._config = config
         self._clock_ms = clock_ms
-        self._changed = trio.Event()  # of /controller; replaced each time
+        self._changed = trio.Event()  # of /controller or the session; replaced each time
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take part for the life of one session: returns when it is over. Started once it is known who is the controller."""
-        cancel_watch = None
+        watches: list[Callable[[], None]] = []
         try:
-            cancel_watch = self._session.watch_node(znodes.CONTROLLER, lambda _: self._note_change())
+            watches.append(self._session.watch_session(self._note_change))
+            watches.append(self._session.watch_node(znodes.CONTROLLER, lambda _: self._note_change()))
             while True:
                 changed = self._changed
                 term = await self._look()
@@ -105,8 +106,8 @@ class ControllerElection:
             logger.info("Broker %d takes no part in elections without a session", self._node_id)
         finally:
             self.active, self.controller_id = None, NO_CONTROLLER
-            if cancel_watch is not None:
-                cancel_watch()
+            for cancel in watches:
+                cancel()
 
     def _note_change(self) -> None:
         self._changed.set()
