@@ -1,0 +1,112 @@
+"""`ottla cluster` as a user has it: one command, three brokers, and nothing left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from compat_tests.support.brokers import wait_until
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+
+class Command:
+    """`ottla cluster` in a folder, and what it has said."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._log = folder.with_suffix(".log")
+        self._begin = self._log.stat().st_size if self._log.exists() else 0
+        command = [sys.executable, "-m", "ottla", "cluster", "--data", str(folder), *options]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()[self._begin :]
+
+    def bootstrap(self) -> str:
+        wait_until(lambda: "listening on " in self.said or self.process.poll() is not None, "the cluster serves", 60)
+        found = re.search(r"^listening on (\S+)$", self.said, re.MULTILINE)
+        assert found, f"the cluster does not serve:\n{self.said}"
+        return found[1]
+
+    def children(self) -> list[int]:
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def brokers(self) -> list[int]:
+        return [child for child in self.children() if b"ottla" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    commands: list[Command] = []
+
+    def start(*options: str) -> Command:
+        commands.append(Command(tmp_path / "cluster", *options))
+        return commands[-1]
+
+    yield start
+    for command in commands:
+        command.process.kill()
+        command.process.wait()
+
+
+def exists(pid: int) -> bool:
+    """Whether it runs; one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_one_command_is_a_cluster_that_comes_back_as_it_was(cluster):
+    command = cluster()
+    bootstrap = command.bootstrap()
+    assert len(bootstrap.split(",")) == 3
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("kept", 1)])["kept"].result(30)
+    wait_until(lambda: admin.list_topics("kept", timeout=10).topics["kept"].partitions, "the topic is known")
+    found = admin.list_topics("kept", timeout=10)
+    assert len(found.brokers) == 3
+    assert sorted(found.topics["kept"].partitions[0].replicas) == [1, 2, 3]
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer.produce("kept", b"value")
+    assert producer.flush(30) == 0
+
+    command.process.send_signal(signal.SIGINT)
+    assert command.process.wait(40) == 0, command.said
+    assert "ended" not in command.said
+
+    again = cluster()
+    assert again.bootstrap() == bootstrap
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["kept"])
+    assert wait_until(lambda: consumer.poll(1), "the record is there").value() == b"value"
+    consumer.close()
+
+
+def test_what_ends_is_told_and_nothing_outlives_the_command(cluster):
+    command = cluster()
+    command.bootstrap()
+    first, *others = command.brokers()
+    assert len(others) == 2
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: "has ended (signal 9" in command.said, "the end of a broker is told")
+    assert all(exists(pid) for pid in others)
+    assert len(command.brokers()) == 2
+    children = command.children()
+    command.process.kill()
+    wait_until(lambda: not any(exists(pid) for pid in children), "all are gone with the command")
+
+
+def test_a_broker_that_cannot_start_is_the_end_of_all(cluster, tmp_path):
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "broker-2").touch()
+    command = cluster("--brokers", "2")
+    assert command.process.wait(60) == 1
+    assert "ottla: broker 2 has ended (exit status 1" in command.said
