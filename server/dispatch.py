@@ -37,6 +37,7 @@ class Route:
 
     __slots__ = (
         "abandonable",
+        "alone_only",
         "answers_at_length",
         "api_key",
         "error_count",
@@ -56,6 +57,7 @@ class Route:
         handler: Handler,
         *,
         abandonable: bool = False,
+        alone_only: bool = False,
         answers_at_length: bool = False,
         in_cluster_only: bool = False,
         pipelined: bool = False,
@@ -66,6 +68,7 @@ class Route:
         self.versions = versions
         self.handler = handler
         self.abandonable = abandonable
+        self.alone_only = alone_only
         self.answers_at_length = answers_at_length
         self.in_cluster_only = in_cluster_only
         self.pipelined = pipelined
@@ -93,6 +96,7 @@ def handles(
     *,
     versions: str | None = None,
     abandonable: bool = False,
+    alone_only: bool = False,
     answers_at_length: bool = False,
     in_cluster_only: bool = False,
     pipelined: bool = False,
@@ -102,7 +106,8 @@ def handles(
     `versions` narrows what is advertised and served. An `abandonable` handler may be cancelled while it waits when its
     peer has closed the connection; give this to handlers that wait long and change nothing on the way. The answer of one
     that `answers_at_length` is encoded in a thread when it had to be awaited. What is `in_cluster_only` is neither served nor
-    advertised by a broker that is alone. A `pipelined` one is called while the answers to requests before it are pending.
+    advertised by a broker that is alone, and what is `alone_only` not by a member of a cluster. A `pipelined` one is called
+    while the answers to requests before it are pending.
     """
 
     def register(handler: HandlerT) -> HandlerT:
@@ -113,6 +118,7 @@ def handles(
             served,
             handler,
             abandonable=abandonable,
+            alone_only=alone_only,
             answers_at_length=answers_at_length,
             in_cluster_only=in_cluster_only,
             pipelined=pipelined,
@@ -133,4 +139,5 @@ def load_handlers() -> dict[int, Route]:
 
 def served_routes(*, is_in_cluster: bool) -> dict[int, Route]:
     """The routes of a broker that is, or is not, a member of a cluster."""
-    return {key: route for key, route in load_handlers().items() if is_in_cluster or not route.in_cluster_only}
+    routes = load_handlers().items()
+    return {key: route for key, route in routes if not (route.alone_only if is_in_cluster else route.in_cluster_only)}

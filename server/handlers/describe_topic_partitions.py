@@ -7,6 +7,8 @@ Behaviour
 * A missing topic is told with its error, unless all topics are asked for; it takes no room in the page.
 * A cursor that names a topic outside the list, or a negative partition, is INVALID_REQUEST in every topic asked for;
   an empty name is UNKNOWN_SERVER_ERROR in all of them, as Kafka fails over it.
+* A member of a cluster does not serve it, as brokers that coordinate through ZooKeeper do not: all brokers of a cluster are
+  to describe topics alike, and clients then ask for Metadata.
 * Partitions carry no errors of their own: one without a reachable leader has leader -1.
 """
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from ottla.server.context import RequestContext
 
 
-@handles(DescribeTopicPartitionsRequest)
+@handles(DescribeTopicPartitionsRequest, alone_only=True)
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:

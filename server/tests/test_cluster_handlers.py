@@ -37,6 +37,11 @@ def test_a_broker_that_is_alone_does_not_serve_them(key: int) -> None:
     assert key not in served_routes(is_in_cluster=False)
 
 
+def test_topics_in_pages_are_not_served_where_zookeeper_coordinates() -> None:
+    assert 75 in served_routes(is_in_cluster=False)
+    assert 75 not in served_routes(is_in_cluster=True)
+
+
 # ---------------------------------------------------------------------- ControlledShutdown
 
 
