@@ -5,9 +5,9 @@ The way of a request: read into the inbox -> cut complete frames -> find the `Ca
 is `_step`, which the event loop calls when the socket is ready (`readiness.py`), while the connection's task sleeps. Only
 what cannot be answered at once wakes the task and is awaited, and before that everything already answered is sent.
 
-Some answers come later without a task that waits for them (`pending.py`): produce requests wait for their commits. Then the
-connection goes on with requests of the kind that may be pipelined, up to `PENDING_MAX`, and whatever becomes ready is
-sent in the order of the requests; every other kind of request waits until all before it are answered.
+Some answers come later without a task that waits for them (`pending.py`): fetches wait for records, produce requests for
+their commits. Then the connection goes on with requests of the kind that may be pipelined, up to `PENDING_MAX`, and
+whatever becomes ready is sent in the order of the requests. Any other request waits until all before it are answered.
 
 Limits: a read's frames are handled for `TURN_SECONDS` before other connections get their turn; while answers cannot be
 sent nothing more is read, so a peer that never reads holds one read's worth of answers. Large requests without records
@@ -129,6 +129,10 @@ class Pending(NamedTuple):
     def is_ready(self) -> bool:
         return not isinstance(self.answer, PendingAnswer) or self.answer.is_ready
 
+    @property
+    def is_abandonable(self) -> bool:
+        return isinstance(self.answer, PendingAnswer) and self.answer.is_abandonable
+
 
 class Calls:
     """The calls this broker serves, made on first use. Key: (api key << 16) + version."""
@@ -174,6 +178,7 @@ class Connection:
         "_client_id_raw",
         "_context",
         "_inbox",
+        "_is_parked",
         "_outbox",
         "_peer",
         "_pending",
@@ -182,7 +187,6 @@ class Connection:
         "_socket",
         "_turn_end",
         "cancel_scope",
-        "is_parked",
         "last_active",
     )
 
@@ -198,7 +202,7 @@ class Connection:
         self._pending: deque[Pending] = deque()
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
-        self.is_parked = False
+        self._is_parked = False
         self._note_time()
 
     async def run(self) -> None:
@@ -217,6 +221,11 @@ class Connection:
         finally:
             self._inbox.close()
             self._socket.close()
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether what it waits for is of no use when the peer has left, and may take long."""
+        return self._is_parked or (bool(self._pending) and self._pending[0].is_abandonable)
 
     def peer_has_left(self) -> bool:
         """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
@@ -385,13 +394,13 @@ class Connection:
 
     async def _finish_request(self, waiting: Waiting) -> None:
         call = waiting.call
-        self.is_parked = call.route.abandonable
+        self._is_parked = call.route.abandonable
         try:
             response = await waiting.result
         except KafkaError as error:
             response = self._error_answer(call, error)
         finally:
-            self.is_parked = False
+            self._is_parked = False
         if type(response) is EncodedAnswer:
             self._hand_over(call, waiting.correlation_id, [response.body])
         elif isinstance(response, PendingAnswer) or (self._pending and response is not None):
@@ -436,15 +445,13 @@ class Connection:
             if len(pending) <= count:
                 return
             if not pending[0].is_ready:
-                self.is_parked = pending[0].answer.is_abandonable
-                if is_end and self.is_parked:
+                if is_end and pending[0].is_abandonable:
                     return
                 self._ready = trio.Event()
                 try:
                     await self._ready.wait()
                 finally:
                     self._ready = None
-                    self.is_parked = False
 
     def _abandon_pending(self) -> None:
         for each in self._pending:

@@ -23,8 +23,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -34,6 +33,7 @@ from ottla.replication.log.storage import FileRegion
 from ottla.replication.partition import NO_LEADER_EPOCH
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.pending import PendingAnswer
 from ottla.server.turns import PARTITIONS_PER_TURN
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import down_convert
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
     from ottla.replication.partition import Partition, ReadInfo
     from ottla.server.broker import Broker
+    from ottla.server.deadlines import Deadline
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 MAGIC_1_SINCE = 2
@@ -67,10 +68,11 @@ CURRENT_LEADER_SINCE = 16
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answer = tuple[FetchTarget, PartitionData]
+Answered = FetchResponse | PendingAnswer
 
 
 @handles(FetchRequest, abandonable=True)
-def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+def fetch(request: FetchRequest, context: RequestContext) -> Answered | Coroutine[Any, Any, Answered]:
     broker = context.broker
     opened = broker.fetch_sessions.open(request, context.api_version, broker.cluster, context.now_ms)
     if opened.error:
@@ -81,7 +83,7 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Cor
     if len(opened.targets) > PARTITIONS_PER_TURN:
         return reading.finish_in_turns()
     reading.read_all()
-    return reading.response() if reading.is_over else reading.wait_and_read()
+    return reading.answer()
 
 
 class PartitionRead(NamedTuple):
@@ -92,12 +94,16 @@ class PartitionRead(NamedTuple):
     size: int = 0  # bytes in the log, before any conversion
     available: int = 0  # what there is to read up to the partition's own limit
     is_settled: bool = True  # ends a wait however little it is
+    partition: Partition | None = None  # None if it could not be read
 
 
-class Reading:
+class Reading(PendingAnswer):
     """The reads of one fetch request, and the wait between the first and the last of them."""
 
+    is_abandonable = True
+
     def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext, opened: FetchContext) -> None:
+        super().__init__()
         self._broker = broker
         self._request = request
         self._version = version = context.api_version
@@ -115,16 +121,13 @@ class Reading:
         self._gives_one_batch = version >= AT_LEAST_ONE_BATCH_SINCE
         self._bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
-        self._readable: list[Partition] = []
+        self._parked: list[_Parked] = []
+        self._changed: set[int] = set()  # places in `_reads` of what has changed since it was read
+        self._deadline: Deadline | None = None
         self._refused: list[Answer] = []
         self._reads: list[PartitionRead] = []
         self._bytes_read = 0
         self.is_complete = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the answer can go out as it is."""
-        return self.is_complete or self._request.max_wait_ms <= 0
 
     def has_readable_targets(self) -> bool:
         """Whether anything is asked for that this broker would try to read."""
@@ -135,17 +138,17 @@ class Reading:
         self._start_over()
         self._read_targets(self._opened.targets)
 
-    async def finish_in_turns(self) -> FetchResponse:
+    async def finish_in_turns(self) -> Answered:
         """The same for a great many partitions, giving way between pieces."""
         self._start_over()
         targets = self._opened.targets
         for start in range(0, len(targets), PARTITIONS_PER_TURN):
             self._read_targets(targets[start : start + PARTITIONS_PER_TURN])
             await trio.lowlevel.checkpoint()
-        return self.response() if self.is_over else await self.wait_and_read()
+        return self.answer()
 
     def _start_over(self) -> None:
-        self._readable, self._refused, self._reads = [], [], []
+        self._refused, self._reads = [], []
         self._bytes_read = 0
 
     def _read_targets(self, targets: Sequence[FetchTarget]) -> None:
@@ -195,7 +198,6 @@ class Reading:
             )
         except KafkaError as error:
             return PartitionRead(target, self._failed_read(target, error.code))
-        self._readable.append(partition)
         if self._is_follower:
             read = self._as_follower(partition, asked, read)
         data = PartitionData(
@@ -212,7 +214,7 @@ class Reading:
             data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         available = min(read.bytes_available, asked.partition_max_bytes)
         is_settled = read.diverging_epoch is not None or read.is_behind
-        return PartitionRead(target, data, len(read.records), available, is_settled)
+        return PartitionRead(target, data, len(read.records), available, is_settled, partition)
 
     def _as_follower(self, partition: Partition, asked: FetchPartition, read: ReadInfo) -> ReadInfo:
         """Note what a follower holds; what it gets now, which is nothing while it is throttled."""
@@ -228,6 +230,8 @@ class Reading:
                 now_ms=self._now_ms,
             )
             member.isr_changes.on_follower_fetch(partition, follower)
+            if partition.high_watermark > read.high_watermark:
+                read = read._replace(high_watermark=partition.high_watermark)
         throttle = broker.throttles.leader
         if (
             throttle.is_throttled(partition.topic, partition.index)
@@ -259,24 +263,69 @@ class Reading:
                 data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
         return data
 
-    async def wait_and_read(self) -> FetchResponse:
-        """Wait until there is enough, something ends the wait, or the time is over."""
+    # ------------------------------------------------------------------ waiting
+
+    def answer(self) -> Answered:
+        """The response if nothing is waited for, else this, which will have it."""
+        if self.is_complete or self._request.max_wait_ms <= 0:
+            return self._response()
         self._notes_progress = False
-        with trio.move_on_after(self._request.max_wait_ms / 1000), _Watch(self._readable) as watch:
-            while not self.is_complete:
-                for index in await watch.changed():
-                    self._read_again(index)
-        if sum(read.size > 0 for read in self._reads) > 1:
-            self.read_all()  # they have to share the room
-        return self.response()
+        self._deadline = self._broker.deadlines.add(self._request.max_wait_ms / 1000, self.become_ready)
+        self._parked = [
+            _Parked(self, index, read.partition) for index, read in enumerate(self._reads) if read.partition is not None
+        ]
+        return self
+
+    def end_of(self, partition: Partition) -> int:
+        """Up to where this request may read a partition."""
+        if self._is_follower:
+            return partition.log_end_offset
+        return partition.last_stable_offset if self._is_committed_only else partition.high_watermark
+
+    def on_change(self, index: int, end: int | None) -> None:
+        """A partition has changed: its role, or its end to `end`; None: something else that does not end a wait."""
+        self._changed.add(index)
+        if end is None or self.is_ready:
+            return
+        target = self._reads[index].target
+        if self._bytes_min <= 1 and end > target.asked.fetch_offset and not self._is_throttled(target):
+            self.become_ready()
+            return
+        self._read_again(index)
+        if self.is_complete:
+            self.become_ready()
+
+    def _is_throttled(self, target: FetchTarget) -> bool:
+        return self._is_follower and self._broker.throttles.leader.is_throttled(
+            target.topic or "", target.asked.partition
+        )
 
     def _read_again(self, index: int) -> None:
         """Read a partition that has changed, as if it were the only one."""
+        self._changed.discard(index)
         target = self._reads[index].target
         self._reads[index] = self._read(target, self._bytes_max, at_least_one=self._gives_one_batch)
         self.is_complete = self.is_complete or self._is_enough()
 
     def response(self) -> FetchResponse:
+        """The answer after the wait: what has changed is read again, with what the others leave of the room."""
+        self.abandon()
+        for index in sorted(self._changed):
+            self._read_again(index)
+        if sum([read.size > 0 for read in self._reads]) > 1:
+            self.read_all()
+        return self._response()
+
+    def abandon(self) -> None:
+        for parked in self._parked:
+            parked.leave()
+        self._parked.clear()
+        if self._deadline is not None:
+            self._broker.deadlines.cancel(self._deadline)
+
+    # ------------------------------------------------------------------ answering
+
+    def _response(self) -> FetchResponse:
         """The answer to what was read last."""
         opened = self._opened
         if self._version < DOWN_CONVERTED_BELOW:
@@ -332,33 +381,34 @@ class Reading:
         ]
 
 
-class _Watch:
-    """Tells which of some partitions have changed while it is open."""
+class _Parked:
+    """A partition of a request that waits. Most changes are none to it: the log grows, but not yet for a consumer."""
 
-    def __init__(self, partitions: list[Partition]) -> None:
-        self._watchers = [(partition, partial(self._note, index)) for index, partition in enumerate(partitions)]
-        self._changed: set[int] = set()
-        self._event = trio.Event()
+    __slots__ = ("_end", "_index", "_partition", "_reading", "_role")
 
-    def __enter__(self) -> Self:
-        for partition, watcher in self._watchers:
-            partition.watchers.add(watcher)
-        return self
+    def __init__(self, reading: Reading, index: int, partition: Partition) -> None:
+        self._reading = reading
+        self._index = index
+        self._partition = partition
+        self._end = reading.end_of(partition)
+        self._role = _role(partition)
+        partition.watchers.add(self.look)
 
-    def __exit__(self, *_: object) -> None:
-        for partition, watcher in self._watchers:
-            partition.watchers.discard(watcher)
+    def look(self) -> None:
+        end, role = self._reading.end_of(self._partition), _role(self._partition)
+        if end == self._end and role == self._role:
+            self._reading.on_change(self._index, None)
+        else:
+            self._end, self._role = end, role
+            self._reading.on_change(self._index, end)
 
-    def _note(self, index: int) -> None:
-        self._changed.add(index)
-        self._event.set()
+    def leave(self) -> None:
+        self._partition.watchers.discard(self.look)
 
-    async def changed(self) -> set[int]:
-        """The partitions, by their place, that changed since the last call; waits for one."""
-        await self._event.wait()
-        self._event = trio.Event()
-        changed, self._changed = self._changed, set()
-        return changed
+
+def _role(partition: Partition) -> tuple[object, ...]:
+    """What ends a wait when it changes."""
+    return partition.leader_id, partition.leader_epoch, partition.is_deleted, partition.log.log_directory.failure
 
 
 def _failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
