@@ -1,0 +1,289 @@
+"""What a controller's requests do to the replicas of a broker, and how they are answered when they must not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from ottla.replication.cluster_state import ClusterState
+from ottla.replication.config import LogConfig
+from ottla.replication.manager import ReplicaManager
+from ottla.replication.partition import Partition
+from ottla.replication.replica_control import ReplicaControl
+from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from ottla.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from ottla.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from ottla.wire.schema import ZERO_UUID
+
+OTHER, THIRD = NODE + 1, NODE + 2
+EPOCH = 100  # of the broker
+SETTINGS = LogConfig(min_insync_replicas=2)
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
+
+class Witness:
+    """Stands for the fetchers and for the coordinators; notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def follow(self, partition: Partition) -> None:
+        self.told.append(("follow", partition.index, partition.leader_id))
+
+    def forget(self, partition: Partition) -> None:
+        self.told.append(("forget", partition.index))
+
+    def on_election(self, partition: Partition) -> None:
+        self.told.append(("elected", partition.index))
+
+    def on_resignation(self, topic: str, index: int) -> None:
+        self.told.append(("resigned", index))
+
+    def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
+        self.told.append(("deleted", dict(topics)))
+
+    def news(self) -> list[tuple[Any, ...]]:
+        told, self.told = self.told, []
+        return told
+
+
+class Stage:
+    """A broker's replicas under control."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self.replicas = replicas
+        self.cluster = ClusterState()
+        self.witness = Witness()
+        self.learned: list[str] = []
+        self.control = ReplicaControl(
+            replicas,
+            self.cluster,
+            self.witness,
+            self.witness,
+            topic_config=lambda topic: SETTINGS if topic in self.learned else LogConfig(),
+            learn_settings=self._learn,
+            broker_epoch=lambda: EPOCH,
+            clock_ms=lambda: 0,
+        )
+
+    async def _learn(self, topics: Sequence[str]) -> None:
+        self.learned += topics
+
+    def partition(self, index: int = 0) -> Partition:
+        found = self.replicas.partition("topic", index)
+        assert found is not None
+        return found
+
+    async def lead_and_follow(self, *states: LeaderAndIsrPartitionState, **changes: Any) -> list[int]:
+        """The error codes, or the one of the whole request."""
+        request = LeaderAndIsrRequest(
+            controller_id=9,
+            controller_epoch=changes.get("controller_epoch", 1),
+            broker_epoch=changes.get("broker_epoch", EPOCH),
+            topic_states=[
+                LeaderAndIsrTopicState(
+                    topic_name="topic", topic_id=changes.get("topic_id", TOPIC_ID), partition_states=list(states)
+                )
+            ],
+            live_leaders=[],
+        )
+        response = await self.control.lead_and_follow(request)
+        if response.error_code:
+            return [response.error_code]
+        return [each.error_code for topic in response.topics for each in topic.partition_errors]
+
+    async def stop(self, *states: StopReplicaPartitionState, **changes: Any) -> list[int]:
+        request = StopReplicaRequest(
+            controller_id=9,
+            controller_epoch=changes.get("controller_epoch", 1),
+            broker_epoch=changes.get("broker_epoch", EPOCH),
+            topic_states=[StopReplicaTopicState(topic_name="topic", partition_states=list(states))],
+        )
+        response = await self.control.stop(request)
+        return [response.error_code] if response.error_code else [each.error_code for each in response.partition_errors]
+
+    async def update(
+        self, *states: UpdateMetadataPartitionState, topic_id: bytes = TOPIC_ID, brokers: Sequence[int] = (NODE,)
+    ) -> int:
+        request = UpdateMetadataRequest(
+            controller_id=9,
+            controller_epoch=1,
+            broker_epoch=EPOCH,
+            topic_states=[
+                UpdateMetadataTopicState(topic_name="topic", topic_id=topic_id, partition_states=list(states))
+            ]
+            if states
+            else [],
+            live_brokers=[
+                UpdateMetadataBroker(
+                    id=each,
+                    endpoints=[UpdateMetadataEndpoint(port=9000 + each, host="h", listener="PLAINTEXT")],
+                    rack="r",
+                )
+                for each in brokers
+            ],
+        )
+        return (await self.control.update_metadata(request)).error_code
+
+
+def state(index: int = 0, *, leader: int = NODE, epoch: int = 0, **changes: Any) -> LeaderAndIsrPartitionState:
+    known = {
+        "partition_index": index,
+        "controller_epoch": 1,
+        "leader": leader,
+        "leader_epoch": epoch,
+        "isr": [NODE, OTHER],
+        "partition_epoch": epoch,
+        "replicas": [NODE, OTHER],
+        "is_new": True,
+    }
+    return LeaderAndIsrPartitionState(**(known | changes))
+
+
+def told(index: int = 0, *, leader: int = NODE, epoch: int = 0) -> UpdateMetadataPartitionState:
+    return UpdateMetadataPartitionState(
+        partition_index=index,
+        controller_epoch=1,
+        leader=leader,
+        leader_epoch=epoch,
+        isr=[NODE],
+        zk_version=3,
+        replicas=[NODE, OTHER],
+        offline_replicas=[OTHER],
+    )
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with Disk().broker() as replicas:
+        yield Stage(replicas)
+
+
+async def test_new_partitions_get_logs_with_their_topics_settings(stage: Stage, autojump_clock: MockClock) -> None:
+    assert await stage.lead_and_follow(state(0), state(1, leader=OTHER)) == [0, 0]
+    assert stage.learned == ["topic"]
+    assert (stage.partition(0).is_leader, stage.partition(0).min_isr) == (True, 2)
+    assert (stage.partition(1).leader_id, stage.partition(1).topic_id) == (OTHER, TOPIC_ID)
+    assert stage.witness.news() == [("forget", 0), ("elected", 0), ("resigned", 1), ("follow", 1, OTHER)]
+
+
+async def test_leaders_change(stage: Stage) -> None:
+    await stage.lead_and_follow(state())
+    stage.witness.news()
+    assert await stage.lead_and_follow(state(epoch=1)) == [0]
+    assert stage.witness.news() == [("forget", 0)]  # it led before
+    assert await stage.lead_and_follow(state(leader=OTHER, epoch=2)) == [0]
+    assert stage.witness.news() == [("resigned", 0), ("follow", 0, OTHER)]
+    assert await stage.lead_and_follow(state(leader=-1, epoch=3)) == [0]
+    assert stage.witness.news() == [("resigned", 0), ("forget", 0)]
+    assert await stage.lead_and_follow(state(epoch=4)) == [0]
+    assert stage.witness.news() == [("forget", 0), ("elected", 0)]
+
+
+async def test_what_is_old_is_refused(stage: Stage) -> None:
+    await stage.lead_and_follow(state(epoch=5), controller_epoch=2)
+    assert await stage.lead_and_follow(state(leader=OTHER, epoch=4), controller_epoch=2) == [
+        ErrorCode.STALE_CONTROLLER_EPOCH
+    ]
+    assert await stage.lead_and_follow(state(leader=OTHER, epoch=5), controller_epoch=2) == [
+        ErrorCode.STALE_CONTROLLER_EPOCH
+    ]
+    assert await stage.lead_and_follow(state(epoch=6), controller_epoch=1) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert await stage.lead_and_follow(state(epoch=6), controller_epoch=3, broker_epoch=EPOCH - 1) == [
+        ErrorCode.STALE_BROKER_EPOCH
+    ]
+    assert (stage.partition().leader_epoch, stage.control.controller_epoch) == (5, 2)
+    assert await stage.stop(StopReplicaPartitionState(partition_index=0), controller_epoch=1) == [
+        ErrorCode.STALE_CONTROLLER_EPOCH
+    ]
+    assert await stage.update(told()) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert stage.cluster.topics == {}
+
+
+@pytest.mark.parametrize("broker_epoch", [-1, EPOCH, EPOCH + 1])
+async def test_epochs_of_this_broker_that_may_be_meant(stage: Stage, broker_epoch: int) -> None:
+    assert await stage.lead_and_follow(state(), broker_epoch=broker_epoch) == [0]
+    assert stage.control.heard_epoch == broker_epoch
+
+
+async def test_topics_of_the_same_name_are_told_apart(stage: Stage) -> None:
+    await stage.lead_and_follow(state(), topic_id=ZERO_UUID)
+    assert stage.partition().topic_id is None
+    assert await stage.lead_and_follow(state(), topic_id=TOPIC_ID) == [0]  # it brings the id
+    assert stage.partition().topic_id == TOPIC_ID
+    assert await stage.lead_and_follow(state(), topic_id=TOPIC_ID) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert await stage.lead_and_follow(state(epoch=1), topic_id=b"x" * 16) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+
+
+async def test_who_is_no_replica_makes_no_log(stage: Stage) -> None:
+    assert await stage.lead_and_follow(state(leader=OTHER, replicas=[OTHER, THIRD])) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
+    assert list(stage.replicas.partitions()) == []
+
+
+async def test_a_failed_disk_is_told(stage: Stage) -> None:
+    await stage.lead_and_follow(state())
+    (directory,) = stage.replicas.log_directories
+    directory.fail(OSError("gone"))
+    assert await stage.lead_and_follow(state(epoch=1), state(1, is_new=False)) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert await stage.lead_and_follow(state(2)) == [ErrorCode.KAFKA_STORAGE_ERROR]  # there is no other disk
+    assert await stage.stop(
+        StopReplicaPartitionState(partition_index=0, leader_epoch=5),
+        StopReplicaPartitionState(partition_index=3, leader_epoch=5),
+    ) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+
+
+async def test_stopping_and_deleting(stage: Stage) -> None:
+    await stage.lead_and_follow(state(0, epoch=3), state(1, epoch=3), state(2, epoch=3))
+    stage.witness.news()
+    assert await stage.stop(
+        StopReplicaPartitionState(partition_index=0, leader_epoch=2, delete_partition=True),
+        StopReplicaPartitionState(partition_index=1, leader_epoch=-2, delete_partition=True),
+        StopReplicaPartitionState(partition_index=2, leader_epoch=3),
+        StopReplicaPartitionState(partition_index=7, leader_epoch=3, delete_partition=True),
+    ) == [ErrorCode.FENCED_LEADER_EPOCH, 0, 0, 0]
+    assert sorted(each.index for each in stage.replicas.partitions()) == [0, 2]
+    assert stage.witness.news() == [("forget", 1), ("resigned", 1), ("forget", 2), ("resigned", 7)]
+
+
+async def test_the_picture_of_the_cluster(stage: Stage) -> None:
+    assert await stage.update(told(0), told(2, leader=OTHER), brokers=(NODE, OTHER)) == 0
+    topic = stage.cluster.topics["topic"]
+    assert [each.leader for each in topic.partitions] == [NODE, -1, OTHER]
+    assert (topic.partitions[0].partition_epoch, topic.partitions[0].offline_replicas) == (3, (OTHER,))
+    assert stage.cluster.topic_by_id[TOPIC_ID] is topic
+    assert (sorted(stage.cluster.brokers), stage.cluster.controller_id) == ([NODE, OTHER], 9)
+    endpoint = stage.cluster.endpoint(OTHER, "PLAINTEXT")
+    assert endpoint is not None
+    assert (endpoint.host, endpoint.port, endpoint.rack) == ("h", 9000 + OTHER, "r")
+
+    assert await stage.update(told(1), brokers=(NODE,)) == 0
+    assert [each.leader for each in stage.cluster.topics["topic"].partitions] == [NODE, NODE, OTHER]
+    assert sorted(stage.cluster.brokers) == [NODE]
+
+    assert await stage.update(told(0), topic_id=b"x" * 16) == 0  # another topic of that name
+    assert len(stage.cluster.topics["topic"].partitions) == 1
+    assert list(stage.cluster.topic_by_id) == [b"x" * 16]
+    stage.witness.news()
+    assert await stage.update(told(0, leader=-2), topic_id=b"x" * 16) == 0
+    assert (stage.cluster.topics, stage.cluster.topic_by_id) == ({}, {})
+    assert stage.witness.news() == [("deleted", {"topic": b"x" * 16})]
+    assert await stage.update(told(0, leader=-2), topic_id=b"x" * 16) == 0  # told once more
+    assert stage.witness.news() == []
