@@ -45,6 +45,7 @@ from ottla.replication.log.partition_log import AppendInfo, PartitionLog
 from ottla.replication.log.segment import TimestampedOffset
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
+from ottla.replication.watchers import Watchers
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import iter_batches
 from ottla.wire.settings import LONG_MAX
@@ -65,7 +66,6 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 NOT_FOUND = TimestampedOffset(-1, -1, -1)
 
 NO_LEADER_EPOCH = -1  # in a request that does not fence
-Watcher = Callable[[], None]
 
 
 class ReadInfo(NamedTuple):
@@ -130,7 +130,7 @@ class Partition:
         self._request_flush = request_flush
         self._lag_ms = lag_ms
         self._is_eligible = is_eligible
-        self._watchers: set[Watcher] | None = None
+        self._watchers: Watchers | None = None
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
@@ -151,16 +151,16 @@ class Partition:
         )
 
     @property
-    def watchers(self) -> set[Watcher]:
+    def watchers(self) -> Watchers:
         """Functions to call after every change."""
         if self._watchers is None:
-            self._watchers = set()
+            self._watchers = Watchers()
         return self._watchers
 
     def notify_watchers(self) -> None:
         """Something has changed; also for changes only others know of, such as a failed disk."""
         if self._watchers:
-            for watcher in tuple(self._watchers):
+            for watcher in self._watchers:
                 watcher()
 
     @property

@@ -1,6 +1,6 @@
 """Many deadlines, one task: what is to be called when the time of a waiting request is over.
 
-Deadlines are rounded up to `TICK_S` and share a set per tick, so that thousands of requests that are answered in time
+Deadlines are rounded up to `TICK_S` and share a list per tick, so that thousands of requests that are answered in time
 cost neither a task nor a search. Kafka's timing wheel does the same.
 """
 
@@ -29,7 +29,7 @@ class Deadlines:
     """See the module's docstring. `run` has to run for anything to be called."""
 
     def __init__(self) -> None:
-        self._by_tick: dict[int, set[Deadline]] = {}
+        self._by_tick: dict[int, dict[Deadline, None]] = {}  # in the order in which they were asked for
         self._ticks: list[int] = []  # a heap of the keys above; some may be gone there already
         self._is_earlier = trio.Event()
 
@@ -39,19 +39,19 @@ class Deadlines:
         deadline = Deadline(tick, call)
         same_tick = self._by_tick.get(tick)
         if same_tick is None:
-            self._by_tick[tick] = {deadline}
+            self._by_tick[tick] = {deadline: None}
             if not self._ticks or tick < self._ticks[0]:
                 self._is_earlier.set()
             heapq.heappush(self._ticks, tick)
         else:
-            same_tick.add(deadline)
+            same_tick[deadline] = None
         return deadline
 
     def cancel(self, deadline: Deadline) -> None:
         """Do not call; nothing happens if it was called."""
         same_tick = self._by_tick.get(deadline.tick)
         if same_tick is not None:
-            same_tick.discard(deadline)
+            same_tick.pop(deadline, None)
             if not same_tick:
                 del self._by_tick[deadline.tick]
 

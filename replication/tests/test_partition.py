@@ -228,7 +228,8 @@ def test_watchers_are_called_after_every_change_and_may_leave() -> None:
     def always() -> None:
         calls.append((partition.high_watermark, partition.log_start_offset))
 
-    partition.watchers.update((once, always))
+    partition.watchers.add(once)
+    partition.watchers.add(always)
     produce(partition)
     partition.delete_records(1)
     partition.make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(2,))
