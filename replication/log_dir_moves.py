@@ -129,9 +129,13 @@ class LogDirMoves:
             if partition.is_deleted or not target.is_online:
                 self._delete(target, log.directory, log)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is gone")
-            self._begin(FutureReplica(partition, target, log, self._clock_ms))
-        # What the checkpoints say of an earlier log of this name must not be believed of the new one.
-        await self._note_offsets([target])
+            move = FutureReplica(partition, target, log, self._clock_ms)
+            self._moves[key] = move
+            # What the checkpoints say of an earlier log of this name must not be believed of the new one.
+            self._at_work.add(move)
+            await self._note_offsets([target])
+            self._at_work.discard(move)
+            self._work.set()
 
     def _check_all_online(self, partition: Partition) -> None:
         offline = [each.path for each in self._directories() if not each.is_online]
@@ -160,7 +164,9 @@ class LogDirMoves:
             self._delete(target, log.directory, log)
             return
         logger.info("Going on to move %s to %s", partition.log.name, target.path)
-        self._begin(FutureReplica(partition, target, log, self._clock_ms, is_new=False))
+        move = FutureReplica(partition, target, log, self._clock_ms, is_new=False)
+        self._moves[partition.topic, partition.index] = move
+        self._work.set()
 
     def promote(self, log: PartitionLog, directory: LogDirectory) -> None:
         """Let a future log be the current one, whose name has gone already. Waits for the disk; OSError, KafkaError."""
@@ -168,10 +174,6 @@ class LogDirMoves:
         log.rename_directory(partition_directory_name(log.topic, log.partition))
         directory.storage.sync_directory(directory.path)
         log.log_directory = directory
-
-    def _begin(self, move: FutureReplica) -> None:
-        self._moves[move.partition.topic, move.partition.index] = move
-        self._work.set()
 
     def cancel(self, partition: Partition) -> None:
         """End the move of a partition, if there is one, and give up what was copied."""

@@ -3,7 +3,7 @@
 What it models, beyond holding files: contents reach the disk only by `sync`, names only by `sync_directory` (in the order
 they were changed), and what a power cut leaves of the rest is anybody's guess. `crash` guesses: of the bytes appended since
 the last sync a part survives, perhaps followed by zeros where the file had grown but the data had not arrived; of the
-renames, creations and removals since the last directory sync the first few.
+renames, creations and removals since the last directory sync the first few, of each volume its own.
 
 Faults are asked for by setting attributes: `space_left` makes the disk full (a write then stops half-way), `fail` is called
 with every operation and its path and returns the error it is to end with, if any.
@@ -81,23 +81,25 @@ class MemoryLock:
 
 
 class MemoryStorage:
-    """Files in memory. `clock_ms` dates them."""
+    """Files in memory. `clock_ms` dates them; `volumes` are the directories that are disks of their own."""
 
-    def __init__(self, clock_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, clock_ms: Callable[[], int] = lambda: 0, volumes: Sequence[str] = ()) -> None:
         self.space_left: int | None = None
         self.fail: Fail | None = None
         self._clock_ms = clock_ms
+        self._volumes = volumes
         self._names: _Names = {"/": _Directory()}
         self._durable: _Names = dict(self._names)
-        self._pending: list[Callable[[_Names], None]] = []
+        self._pending: dict[str, list[Callable[[_Names], None]]] = {}
         self._locks: set[str] = set()
 
     # --- what tests do to it ------------------------------------------------------------------------------------------
 
     def crash(self, random: Random) -> None:
         """The power goes and comes back: only what was synced is certain."""
-        for change in self._pending[: random.randint(0, len(self._pending))]:
-            change(self._durable)
+        for pending in self._pending.values():
+            for change in pending[: random.randint(0, len(pending))]:
+                change(self._durable)
         self._pending.clear()
         self._locks.clear()
         self._names = dict(self._durable)
@@ -105,6 +107,18 @@ class MemoryStorage:
             if isinstance(node, _File):
                 node.data = _survivor(node, random)
                 node.synced = bytes(node.data)
+
+    def kill(self) -> None:
+        """The process goes; what it has written stays."""
+        self._locks.clear()
+
+    def forget_locks(self) -> None:
+        """The process that held them was killed; what it had written stays."""
+        self._locks.clear()
+
+    def files(self) -> list[str]:
+        """The paths of all files."""
+        return [path for path, node in self._names.items() if isinstance(node, _File)]
 
     def check(self, operation: str, path: str) -> None:
         """Raise what `fail` says."""
@@ -198,11 +212,11 @@ class MemoryStorage:
         if path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         self._parent(new_path)
-        self._change(lambda names: _rename(names, path, new_path))
+        self._change(path, lambda names: _rename(names, path, new_path))
 
     def remove(self, path: str) -> None:
         self.check("remove", path)
-        self._change(lambda names: _remove(names, path))
+        self._change(path, lambda names: _remove(names, path))
 
     def remove_tree(self, path: str) -> None:
         self.check("remove_tree", path)
@@ -211,14 +225,13 @@ class MemoryStorage:
             for each in [each for each in names if each == path or each.startswith(path + "/")]:
                 del names[each]
 
-        self._change(change)
+        self._change(path, change)
 
     def sync_directory(self, path: str) -> None:
         self.check("sync_directory", path)
         self._directory(path)
-        for change in self._pending:
+        for change in self._pending.pop(self._volume(path), ()):
             change(self._durable)
-        self._pending.clear()
 
     def space(self, path: str) -> tuple[int, int]:
         self._directory(path)
@@ -257,11 +270,14 @@ class MemoryStorage:
         def change(names: _Names) -> None:
             names[path] = node
 
-        self._change(change)
+        self._change(path, change)
 
-    def _change(self, change: Callable[[_Names], None]) -> None:
+    def _change(self, path: str, change: Callable[[_Names], None]) -> None:
         change(self._names)
-        self._pending.append(change)
+        self._pending.setdefault(self._volume(path), []).append(change)
+
+    def _volume(self, path: str) -> str:
+        return next((volume for volume in self._volumes if path == volume or path.startswith(volume + "/")), "")
 
 
 def _parent(path: str) -> str:

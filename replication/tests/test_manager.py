@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -16,89 +13,15 @@ from trio.testing import MockClock
 from ottla.replication.cluster_state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import LogDirectoryProblem
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
 from ottla.replication.manager import ReplicaManager
-from ottla.replication.partition import Partition
+from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
-
-NODE = 1
-TOPIC_ID = bytes(range(16))
-LEADS = PartitionState(NODE, 0, (NODE,), (NODE,))
-
-
-@dataclass(frozen=True)
-class Hosted:
-    """What the controller asks this broker to keep."""
-
-    topic: str = "topic"
-    index: int = 0
-    topic_id: bytes = TOPIC_ID
-    state: PartitionState = LEADS
-    config: LogConfig = field(default_factory=LogConfig)
-
-
-class Disk:
-    """A storage that outlives brokers; threads are imagined, and counted in `jobs`."""
-
-    def __init__(self) -> None:
-        self.storage = MemoryStorage(self.now_ms)
-        self.jobs = 0
-        self.thread_delay_s = 0.0
-
-    @staticmethod
-    def now_ms() -> int:
-        return int(trio.current_time() * 1000)
-
-    async def run_in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
-        self.jobs += 1
-        await trio.sleep(self.thread_delay_s)
-        return function(*args)
-
-    def manager(self, *, log_dirs: tuple[str, ...] = ("/logs",), **config: Any) -> ReplicaManager:
-        return ReplicaManager(
-            log_dirs,
-            node_id=NODE,
-            config=ReplicationConfig(**config),
-            storage=self.storage,
-            clock_ms=self.now_ms,
-            run_in_thread=self.run_in_thread,
-        )
-
-    @asynccontextmanager
-    async def broker(self, *hosted: Hosted, clean: bool = True, **options: Any) -> AsyncIterator[ReplicaManager]:
-        """A manager that is open, loaded and running; left in order unless `clean` is false."""
-        manager = self.manager(**options)
-        await manager.open()
-        await manager.load(hosted, cluster_id="cluster")
-        async with trio.open_nursery() as nursery:
-            await nursery.start(manager.run)
-            yield manager
-            nursery.cancel_scope.cancel()
-        if clean:
-            await manager.shutdown()
-        else:
-            for held in manager._held:
-                held.release()
-
-    def names(self, path: str = "/logs") -> list[str]:
-        return sorted(self.storage.names(path))
 
 
 @pytest.fixture
 def disk() -> Disk:
     return Disk()
-
-
-def partition_of(manager: ReplicaManager, topic: str = "topic", index: int = 0) -> Partition:
-    partition = manager.partition(topic, index)
-    assert partition is not None
-    return partition
-
-
-def produce(partition: Partition, count: int = 1, *, value: bytes = b"value") -> int:
-    records = batch(*(Disk.now_ms(),) * count, value=value)
-    return partition.append_as_leader(records, required_acks=-1, now_ms=Disk.now_ms()).last_offset + 1
 
 
 # --- starting and stopping --------------------------------------------------------------------------------------------
