@@ -240,6 +240,10 @@ class Administration(ABC):
         """What else to write, so that others hear of changed settings."""
         return []
 
+    @abstractmethod
+    async def refresh(self, topics: Sequence[str]) -> None:
+        """Know the settings of topics and of this broker as they are written now."""
+
     def apply_topic(self, name: str, overrides: Overrides) -> None:
         """Put a topic's settings into force here."""
         self.configs.put_topic(name, overrides)
@@ -445,6 +449,9 @@ class TopicAdministration(Administration):
     async def _write_plan(self, plan: TopicPlan) -> None:
         for operations in self.controller.writes(plan):
             await self._coordination.multi(operations)
+
+    async def refresh(self, topics: Sequence[str]) -> None:
+        """Nobody else can have changed them."""
 
     async def ensure_topic(self, name: str) -> None:
         if name in self._cluster.topics:

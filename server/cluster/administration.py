@@ -267,10 +267,8 @@ class ClusterAdministration(Administration):
         return Check(znodes.CONTROLLER_EPOCH, self.controller.epoch_version)
 
     def _refusal(self, error: CoordinationError) -> KafkaError:
-        if isinstance(error, CoordinationUnavailable):
-            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The coordination service cannot be reached.")
-        if isinstance(error, SessionExpired):
-            return KafkaError(ErrorCode.NOT_CONTROLLER)
+        if isinstance(error, (CoordinationUnavailable, SessionExpired)):
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper cannot be reached.")
         return super()._refusal(error)
 
     async def _read(self, paths: Sequence[str]) -> Sequence[Node | None]:
@@ -297,6 +295,11 @@ class ClusterAdministration(Administration):
                 return await super().alter_broker(change, for_all=for_all, validate_only=validate_only)
             except OutdatedSettings:
                 continue
+
+    async def refresh(self, topics: Sequence[str]) -> None:
+        await self._up_to_date(partial(self.read_topics, topics))
+        for for_all in (True, False):
+            await self._up_to_date(partial(self.read_broker, for_all=for_all))
 
     async def _up_to_date(self, read: Callable[[], Awaitable[None]]) -> None:
         """Begin from what is written, not from what this broker has heard of."""

@@ -5,6 +5,7 @@ Behaviour
   of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
 * A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
 * Configuration keys restrict what is described; null and an empty list mean everything.
+* In a cluster a broker describes what is written in ZooKeeper at this moment, not only what it has heard of.
 * Sensitive values are never told, and an unknown setting counts as sensitive.
 
 Not served: broker loggers (8), client metrics (16) and groups (32) are refused with INVALID_REQUEST.
@@ -12,6 +13,7 @@ Not served: broker loggers (8), client metrics (16) and groups (32) are refused 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.wire.settings import Setting
 
+logger = logging.getLogger("ottla.configs")
+
 UNKNOWN_TYPE = 0
 RESOURCES_PER_TURN = 2  # a broker has hundreds of settings
 
@@ -71,9 +75,23 @@ def describe_configs(
         error = KafkaError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message)
         return DescribeConfigsResponse(results=[_refused(each, error) for each in request.resources])
     describer = _Describer(context.broker, request)
+    if context.broker.is_in_cluster:
+        return _read_and_describe(describer, request.resources, context.broker)
     if len(request.resources) > RESOURCES_PER_TURN:
         return _describe_in_turns(describer, request.resources)
     return DescribeConfigsResponse(results=[describer.describe(each) for each in request.resources])
+
+
+async def _read_and_describe(
+    describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Broker
+) -> DescribeConfigsResponse:
+    """What is written counts, which another broker may have changed just now; what is known, if it cannot be read."""
+    topics = [each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC]
+    try:
+        await broker.administration.refresh([name for name in topics if name in broker.cluster.topics])
+    except KafkaError as error:
+        logger.warning("Describing settings as they were known last: %s", error)
+    return await _describe_in_turns(describer, resources)
 
 
 async def _describe_in_turns(

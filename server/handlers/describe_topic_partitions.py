@@ -123,7 +123,9 @@ class _Page:
             isr_nodes=list(state.isr),
             eligible_leader_replicas=[],
             last_known_elr=[],
-            offline_replicas=[broker for broker in state.replicas if broker not in self._reachable],
+            offline_replicas=[
+                each for each in state.replicas if each not in self._reachable or each in state.offline_replicas
+            ],
         )
 
 

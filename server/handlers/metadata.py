@@ -7,6 +7,7 @@ Behaviour
 * From v12 on topics may be asked for by id; if any is, names are not looked at. An unknown id is UNKNOWN_TOPIC_ID.
 * A partition whose leader is gone is LEADER_NOT_AVAILABLE; one whose leader does not have the listener that was asked is
   LISTENER_NOT_FOUND, below v6 LEADER_NOT_AVAILABLE. v0 leaves out replicas that clients cannot reach.
+* Partitions of which the controller has not told yet are left out.
 * A long answer is put together in slices and encoded in a thread, so that others are served in between. One about all
   topics is kept for whoever asks the same before anything changes.
 """
@@ -139,7 +140,7 @@ class TopicView:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
-            partitions=[self.partition(index, state) for index, state in enumerate(topic.partitions)],
+            partitions=[self.partition(index, state) for index, state in enumerate(topic.partitions) if state.replicas],
             topic_authorized_operations=TOPIC_OPERATIONS if self.with_operations else OPERATIONS_NOT_ASKED,
         )
 
@@ -156,7 +157,7 @@ class TopicView:
 
     def partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
         reachable = self._reachable
-        if reachable.issuperset(state.replicas) and state.leader in reachable:
+        if reachable.issuperset(state.replicas) and state.leader in reachable and not state.offline_replicas:
             return MetadataResponsePartition(
                 error_code=0,
                 partition_index=index,
@@ -168,9 +169,9 @@ class TopicView:
         return self._impaired_partition(index, state)
 
     def _impaired_partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
-        """A partition some of whose brokers cannot be reached through this listener."""
+        """A partition some of whose brokers cannot be reached through this listener, or have lost their replica."""
         replicas, isr = list(state.replicas), list(state.isr)
-        offline = [broker for broker in replicas if broker not in self._reachable]
+        offline = [each for each in replicas if each not in self._reachable or each in state.offline_replicas]
         if self._without_unreachable:
             replicas = [broker for broker in replicas if broker in self._reachable]
             isr = [broker for broker in isr if broker in self._reachable]

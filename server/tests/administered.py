@@ -89,6 +89,8 @@ class AdministeredBroker:
     def config(self) -> BrokerConfig:
         return self.configs.current
 
+    is_in_cluster = False
+
     async def open(self) -> AdministeredBroker:
         """Start, as after a restart if the directory has a journal."""
         self.coordination.open()

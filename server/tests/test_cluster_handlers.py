@@ -9,8 +9,10 @@ import trio.testing
 
 from ottla.replication import znodes
 from ottla.replication.cluster_state import PartitionState, TopicState
+from ottla.replication.controller import NewTopic
 from ottla.replication.coordination import Create
 from ottla.replication.leader_election import ElectionType
+from ottla.server.cluster.session import ClusterSession
 from ottla.server.dispatch import served_routes
 from ottla.server.tests.clustered import Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -22,7 +24,17 @@ from ottla.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from ottla.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -270,3 +282,43 @@ async def test_who_gets_no_producer_ids(tmp_path: Path) -> None:
         assert await refusal(1, 2, epoch - 1) == ErrorCode.STALE_BROKER_EPOCH
         cluster.tree.close()
         assert await refusal(1, 2, epoch) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+# ---------------------------------------------------------------------- settings
+
+
+def described(response: DescribeConfigsResponse) -> dict[str, str | None]:
+    return {each.name: each.value for result in response.results for each in result.configs}
+
+
+async def test_settings_are_described_as_they_are_written(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as cluster:
+        await cluster[1].administration.create_topics([NewTopic(name="t", configs={"retention.ms": "5"})])
+        await cluster[3].administration.alter_broker(lambda _: {"log.flush.interval.ms": "6"}, for_all=True)
+        resources = [
+            DescribeConfigsResource(
+                resource_type=2, resource_name="t", configuration_keys=["retention.ms", "flush.ms"]
+            ),
+            DescribeConfigsResource(resource_type=4, resource_name="2", configuration_keys=["log.flush.interval.ms"]),
+        ]
+        request = DescribeConfigsRequest(resources=resources)
+        expected = {"retention.ms": "5", "flush.ms": "6", "log.flush.interval.ms": "6"}
+        assert described(await cluster[2].answer(request, 4)) == expected
+        cluster[2].administration._coordination = ClusterSession()
+        assert described(await cluster[2].answer(request, 4)) == expected
+
+
+async def test_a_broker_changes_its_own_settings_and_those_of_all_but_not_another_s(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as cluster:
+        for name, code in (("2", ErrorCode.NONE), ("", ErrorCode.NONE), ("1", ErrorCode.INVALID_REQUEST)):
+            change = AlterableConfig(name="log.flush.interval.ms", config_operation=0, value="6")
+            resource = AlterConfigsResource(resource_type=4, resource_name=name, configs=[change])
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            (response,) = (await cluster[2].answer(request, 1)).responses
+            assert response.error_code == code
+        assert response.error_message == "Unexpected broker id, expected 2, but received 1"
+        cluster[2].administration._coordination = ClusterSession()
+        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        (response,) = (await cluster[2].answer(request, 1)).responses
+        assert response.error_code == ErrorCode.REQUEST_TIMED_OUT

@@ -208,3 +208,23 @@ def test_few_answers_are_kept() -> None:
         answers.keep(1, key, b"")
     assert [answers.get(1, key) is None for key in range(ANSWERS_MAX + 1)] == [True] * ANSWERS_MAX + [False]
     assert answers.get(2, ANSWERS_MAX) is None
+
+
+async def test_replicas_whose_disk_is_gone_and_partitions_nobody_told_of(tmp_path: Path) -> None:
+    broker = await opened(tmp_path, racks={1: None, 2: None})
+    untold = PartitionState(leader=-1, leader_epoch=-1, replicas=(), isr=())
+    broken = PartitionState(leader=1, leader_epoch=0, replicas=(1, 2), isr=(1,), offline_replicas=(2,))
+    broker.cluster.put_topic(TopicState("t", b"t" * 16, (untold, broken)))
+    ((partition,),) = [topic.partitions for topic in (await asked(broker, ["t"])).topics]
+    assert (partition.partition_index, partition.error_code, partition.leader_id) == (1, ErrorCode.NONE, 1)
+    assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([1, 2], [1], [2])
+
+
+async def test_topics_without_ids_are_told_and_forgotten_by_name(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    for name in "tu":
+        broker.cluster.put_topic(TopicState(name, bytes(16), (PartitionState(1, 0, (1,), (1,)),)))
+    assert [topic.topic_id for topic in (await asked(broker, ["t", "u"])).topics] == [bytes(16)] * 2
+    broker.cluster.remove_topic("t")
+    broker.cluster.remove_topic("u")
+    assert not broker.cluster.topic_by_id
