@@ -209,20 +209,29 @@ class ControllerElection:
 
     async def _watch_office(self, office: trio.CancelScope) -> None:
         """End our term when /controller is not ours any more: somebody may have removed it, to have another election."""
-        while True:
+        is_ours = True
+        while is_ours:
             changed = self._changed
             try:
                 node = await self._controller()
             except CoordinationUnavailable:
-                await self._session.until_available()
-                await trio.sleep(RETRY_S)
-                continue
+                is_ours = await self._is_available_again()
             except SessionExpired:
-                break
-            if node is None or node.owner != self._session.session_id:
-                break
-            await changed.wait()
+                is_ours = False
+            else:
+                is_ours = node is not None and node.owner == self._session.session_id
+                if is_ours:
+                    await changed.wait()
         office.cancel()
+
+    async def _is_available_again(self) -> bool:
+        """Wait for it; False if the session is over meanwhile."""
+        try:
+            await self._session.until_available()
+        except SessionExpired:
+            return False
+        await trio.sleep(RETRY_S)
+        return True
 
     async def _step_down(self, term: Term) -> None:
         try:
