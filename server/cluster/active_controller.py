@@ -115,7 +115,7 @@ class ActiveController:
         """Move away what a broker leads; what it still leads and others replicate is returned. Raises KafkaError."""
         return await self._events.ask(partial(self._controlled_shutdown, broker_id, broker_epoch))
 
-    async def elect_leaders(self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None) -> Outcomes:
+    async def elect_leaders(self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None) -> Outcomes:
         """Elections for these partitions, or (None) for all that need one; what came of each. Raises KafkaError."""
         return await self._events.ask(partial(self._elect_leaders, election_type, partitions))
 
@@ -228,7 +228,6 @@ class ActiveController:
     async def _start(self) -> None:
         for broker in self.states.brokers.values():
             self._channels.open(broker)
-        await self._tell_of_brokers()
         await self._writer.carry_out(self.states.start)
         await self._look_at_reassignments()
         await self._look_at_preferred_elections()
@@ -259,12 +258,6 @@ class ActiveController:
         for broker in batch.receivers():
             self._channels.put(broker, sender.requests(batch, broker))
             await trio.lowlevel.checkpoint()
-
-    async def _tell_of_brokers(self) -> None:
-        """A broker of Kafka's follows nobody of whom it has not heard, so this comes before LeaderAndIsr."""
-        batch = ControlBatch()
-        batch.announce_brokers(self.states.brokers)
-        await self._tell(batch)
 
     def _on_answer(self, channel: BrokerChannel, request: ControlRequest, response: Any) -> None:
         if response.error_code != ErrorCode.NONE or not isinstance(request, UpdateMetadataRequest):
@@ -322,9 +315,7 @@ class ActiveController:
 
     async def _come(self, brokers: list[BrokerRegistration]) -> None:
         for broker in brokers:
-            self.states.load_broker(broker)
             self._channels.open(broker)
-        await self._tell_of_brokers()
         await self._carry_out(lambda: self.states.brokers_up(brokers))
         logger.info("Brokers %s came: %s", [broker.node_id for broker in brokers], self._leaders())
 
@@ -452,9 +443,9 @@ class ActiveController:
         return left
 
     async def _elect_leaders(
-        self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
+        self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> Outcomes:
-        wanted = [name for name, _ in self.states.partitions()] if partitions is None else partitions
+        wanted = [name for name, _ in self.states.partitions()] if partitions is None else list(partitions)
         outcome = await self._carry_out(lambda: elect_leaders(self.states, wanted, election_type))
         outcomes = _outcomes(outcome)
         if partitions is None:
