@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from ottla.replication.replica_selector import RACK_AWARE
 from ottla.wire.settings import (
     INT,
     LIST,
@@ -344,6 +345,11 @@ class ReplicationConfig:
     )
     replica_lag_time_max_ms: int = setting(
         30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR."
+    )
+    replica_selector_class: str | None = setting(
+        None,
+        choices=(RACK_AWARE,),
+        doc="How a leader chooses a follower for a consumer to read from; by default it chooses none.",
     )
     replica_fetch_max_bytes: int = setting(MIB, minimum=0, doc="Bytes a follower asks for per partition.")
     replica_fetch_response_max_bytes: int = setting(

@@ -24,6 +24,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -31,6 +32,14 @@ UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
 
 IsEligible = Callable[[int, int], bool]
+
+
+class Holder(NamedTuple):
+    """An in-sync follower that holds what a consumer asks for."""
+
+    broker: int
+    log_end_offset: int
+    caught_up_ms: int
 
 
 class Follower:
@@ -123,9 +132,9 @@ class Followers:
         if follower is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Broker {broker} is no replica of this partition")
         self.now_ms = now_ms
-        known = follower.log_end_offset
+        known = follower.log_end_offset, follower.log_start_offset
         follower.on_fetch(fetch_offset, log_start_offset, leader_end_offset, broker_epoch=broker_epoch, now_ms=now_ms)
-        return known != fetch_offset
+        return known != (fetch_offset, log_start_offset)
 
     # --- what they hold together
 
@@ -153,6 +162,14 @@ class Followers:
         """Where the log begins on all live replicas: what DeleteRecords waits for."""
         starts = [follower.log_start_offset for broker, follower in self.by_id.items() if is_alive(broker)]
         return min([log_start_offset, *starts])
+
+    def holders(self, offset: int) -> list[Holder]:
+        """The in-sync followers that hold a record of this offset, or end there."""
+        return [
+            Holder(broker, follower.log_end_offset, follower.caught_up_ms)
+            for broker, follower in self.by_id.items()
+            if broker in self.isr and follower.log_start_offset <= offset <= follower.log_end_offset
+        ]
 
     # --- changing who is in sync
 

@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from ottla.replication.followers import Followers, IsEligible
+from ottla.replication.followers import Followers, Holder, IsEligible
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 from ottla.replication.log.log_reader import EMPTY
@@ -580,14 +580,27 @@ class Partition:
             return NOT_FOUND
         return found
 
+    def holders(self, offset: int) -> list[Holder]:
+        """The followers that a consumer may be sent to for this offset; none if this broker does not lead."""
+        return [] if self.followers is None or not self.is_leader else self.followers.holders(offset)
+
+    def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
+        """Where the log begins on all live replicas. KafkaError: this broker does not lead."""
+        log = self._leading_log()
+        log.log_directory.check_online()
+        start = log.log_start_offset
+        return start if self.followers is None else self.followers.common_start(start, is_alive)
+
     def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
         """The largest epoch at or below `epoch` and its end offset; (-1, -1): unknown."""
-        return self._leading_log(current_leader_epoch).end_offset_for_epoch(epoch)
+        log = self._leading_log(current_leader_epoch)
+        log.log_directory.check_online()
+        return log.end_offset_for_epoch(epoch)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at `offset`, or at the high watermark for -1; returns where all replicas begin."""
+        """Let the log begin at `offset`, or at the high watermark for -1; returns which offset that is."""
         log = self._leading_log()
         log.log_directory.check_online()
         if log.config.is_compacted and not log.config.is_deleting:
@@ -603,7 +616,7 @@ class Partition:
             )
         if log.increase_log_start_offset(start):
             self.notify_watchers()
-        return log.log_start_offset
+        return start
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Apply the topic's retention; returns how many segments went."""

@@ -166,7 +166,6 @@ remote.log.reader.threads int 10 1.. cluster-wide
 remote.log.storage.manager.class.name string -
 remote.log.storage.manager.class.path string -
 remote.log.storage.manager.impl.prefix string rsm.config.
-replica.selector.class string -
 sasl.client.callback.handler.class class -
 sasl.enabled.mechanisms list GSSAPI per-broker
 sasl.jaas.config password - per-broker

@@ -5,18 +5,22 @@ Behaviour
   changes. A topic that is only compacted may not lose records this way: POLICY_VIOLATION.
 * Internal topics are refused with INVALID_TOPIC_EXCEPTION.
 * Of a partition that is asked for twice the last offset counts, and it is answered once.
-* The answer carries the new low watermark. The files go later, with the next retention check.
+* The answer carries the new low watermark, the lowest start among the live replicas. It waits until the followers have
+  come that far, up to the request's timeout: then it is REQUEST_TIMED_OUT (Kafka's DelayedDeleteRecords).
+* The files go later, with the next retention check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.replication.cluster_state import is_internal_topic
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.pending import PendingAnswer
 from ottla.server.turns import answer_partitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_records import (
@@ -28,25 +32,106 @@ from ottla.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
+if TYPE_CHECKING:
+    from ottla.replication.partition import Partition
+    from ottla.server.broker import Broker
+    from ottla.server.deadlines import Deadline
+
 UNKNOWN_LOW_WATERMARK = -1
+Answered = DeleteRecordsResponse | PendingAnswer
 
 
 @handles(DeleteRecordsRequest)
-def delete_records(
-    request: DeleteRecordsRequest, context: RequestContext
-) -> DeleteRecordsResponse | Coroutine[Any, Any, DeleteRecordsResponse]:
-    def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> DeleteRecordsResponse:
-        return DeleteRecordsResponse(
+def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> Answered | Coroutine[Any, Any, Answered]:
+    deletion = Deletion(context.broker)
+
+    def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> Answered:
+        response = DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(name=topic.name, partitions=each)
                 for topic, each in zip(topics, answers, strict=True)
             ]
         )
+        return deletion.answer(response, request.timeout_ms)
 
     topics = _without_repetitions(request.topics)
     return answer_partitions(
-        topics, attrgetter("partitions"), lambda topic, asked: _delete(topic.name, asked, context), respond
+        topics, attrgetter("partitions"), lambda topic, asked: deletion.delete(topic.name, asked), respond
     )
+
+
+class Deletion(PendingAnswer):
+    """What one request deletes, and the wait for the followers."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self._broker = broker
+        self._response = DeleteRecordsResponse(topics=[])
+        self._awaited: dict[Partition, tuple[int, DeleteRecordsPartitionResult]] = {}
+        self._watchers: list[tuple[Partition, Callable[[], None]]] = []
+        self._deadline: Deadline | None = None
+
+    def delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        """Move the start of one partition; note it if followers have to come after."""
+        result = DeleteRecordsPartitionResult(
+            partition_index=asked.partition_index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=ErrorCode.NONE
+        )
+        index = asked.partition_index
+        try:
+            if is_internal_topic(topic) and self._broker.cluster.partition(topic, index) is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
+            partition = self._broker.partition(topic, index)
+            offset = partition.delete_records(asked.offset)
+            result.low_watermark = partition.low_watermark(self._is_alive)
+        except KafkaError as error:
+            result.error_code = error.code
+            return result
+        if result.low_watermark < offset:
+            self._awaited[partition] = (offset, result)
+        return result
+
+    def _is_alive(self, broker: int) -> bool:
+        return broker in self._broker.cluster.brokers
+
+    def answer(self, response: DeleteRecordsResponse, timeout_ms: int) -> Answered:
+        """The response, or this, which will have it when the followers have come."""
+        if not self._awaited:
+            return response
+        self._response = response
+        for partition, (_, result) in self._awaited.items():
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT  # until it is known better
+            self._watchers.append((partition, partial(self._look, partition)))
+        for partition, watcher in self._watchers:
+            partition.watchers.add(watcher)
+        self._deadline = self._broker.deadlines.add(max(timeout_ms, 0) / 1000, self.become_ready)
+        return self
+
+    def _look(self, partition: Partition) -> None:
+        awaited = self._awaited.get(partition)
+        if awaited is None:
+            return
+        offset, result = awaited
+        try:
+            low_watermark = partition.low_watermark(self._is_alive)
+            if low_watermark < offset:
+                return
+            result.low_watermark, result.error_code = low_watermark, ErrorCode.NONE
+        except KafkaError as error:
+            result.low_watermark, result.error_code = UNKNOWN_LOW_WATERMARK, error.code
+        del self._awaited[partition]
+        if not self._awaited:
+            self.become_ready()
+
+    def response(self) -> DeleteRecordsResponse:
+        self.abandon()
+        return self._response
+
+    def abandon(self) -> None:
+        for partition, watcher in self._watchers:
+            partition.watchers.discard(watcher)
+        self._watchers.clear()
+        if self._deadline is not None:
+            self._broker.deadlines.cancel(self._deadline)
 
 
 def _without_repetitions(topics: list[DeleteRecordsTopic]) -> list[DeleteRecordsTopic]:
@@ -55,21 +140,3 @@ def _without_repetitions(topics: list[DeleteRecordsTopic]) -> list[DeleteRecords
         for partition in topic.partitions:
             asked.setdefault(topic.name, {})[partition.partition_index] = partition
     return [DeleteRecordsTopic(name=name, partitions=list(partitions.values())) for name, partitions in asked.items()]
-
-
-def _delete(topic: str, asked: DeleteRecordsPartition, context: RequestContext) -> DeleteRecordsPartitionResult:
-    try:
-        low_watermark = _low_watermark(topic, asked, context)
-    except KafkaError as error:
-        return DeleteRecordsPartitionResult(
-            partition_index=asked.partition_index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=error.code
-        )
-    return DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=ErrorCode.NONE
-    )
-
-
-def _low_watermark(topic: str, asked: DeleteRecordsPartition, context: RequestContext) -> int:
-    if is_internal_topic(topic) and context.broker.cluster.partition(topic, asked.partition_index) is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
-    return context.broker.partition(topic, asked.partition_index).delete_records(asked.offset)

@@ -9,6 +9,8 @@ Behaviour
   counted up to its own limit, one of them changes its leader or is gone, or the time is over; then all are read again.
 * Records travel as regions of the log files, straight from the page cache into the socket. Only versions below 4, which
   know no record batches, have them read and converted down to magic 0 or 1.
+* With replica.selector.class a leader that has followers in sync in the consumer's rack names one of them instead of giving
+  records (KIP-392). From v11 on consumers are served by followers, too, up to the high watermark these know.
 * An error in a partition is told in it: with high watermark -1 and no records; the rest is served. A limit below zero
   and an isolation level that does not exist are UNKNOWN_SERVER_ERROR, as Kafka fails over them.
 * Who asks as a replica (ReplicaId >= 0) reads up to the log end and is refused unless it follows the partition. Where it
@@ -31,6 +33,7 @@ from ottla.replication.fetch_session import FetchContext, FetchTarget
 from ottla.replication.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.partition import NO_LEADER_EPOCH
+from ottla.replication.replica_selector import in_same_rack
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.pending import PendingAnswer
@@ -116,6 +119,8 @@ class Reading(PendingAnswer):
         self._is_follower = self._replica_id >= 0
         self._is_committed_only = request.isolation_level == READ_COMMITTED and not self._is_follower
         self._only_from_leader = self._is_follower or version < READ_FROM_FOLLOWERS_SINCE
+        selector = broker.config.replication.replica_selector_class
+        self._rack = request.rack_id if selector is not None and not self._only_from_leader else ""
         self._now_ms = context.now_ms
         self._notes_progress = self._is_follower  # what a follower asks for tells how far it has come, once
         self._gives_one_batch = version >= AT_LEAST_ONE_BATCH_SINCE
@@ -186,9 +191,10 @@ class Reading(PendingAnswer):
         asked = target.asked
         try:
             partition = self._partition(target)
+            preferred = self._preferred_replica(partition, asked.fetch_offset) if self._rack else None
             read = partition.read(
                 asked.fetch_offset,
-                min(asked.partition_max_bytes, room),
+                min(asked.partition_max_bytes, room),  # nothing is given out if another replica is preferred
                 read_committed=self._is_committed_only,
                 at_least_one_batch=at_least_one,
                 is_follower=self._is_follower,
@@ -198,6 +204,18 @@ class Reading(PendingAnswer):
             )
         except KafkaError as error:
             return PartitionRead(target, self._failed_read(target, error.code))
+        if preferred is not None:
+            data = PartitionData(
+                partition_index=asked.partition,
+                error_code=0,
+                high_watermark=read.high_watermark,
+                last_stable_offset=read.last_stable_offset,
+                log_start_offset=read.log_start_offset,
+                aborted_transactions=None,
+                preferred_read_replica=preferred,
+                records=b"",
+            )
+            return PartitionRead(target, data, partition=partition)
         if self._is_follower:
             read = self._as_follower(partition, asked, read)
         data = PartitionData(
@@ -215,6 +233,13 @@ class Reading(PendingAnswer):
         available = min(read.bytes_available, asked.partition_max_bytes)
         is_settled = read.diverging_epoch is not None or read.is_behind
         return PartitionRead(target, data, len(read.records), available, is_settled, partition)
+
+    def _preferred_replica(self, partition: Partition, offset: int) -> int | None:
+        def rack_of(broker: int) -> str | None:
+            endpoint = self._broker.cluster.endpoint(broker, self._listener_name)
+            return None if endpoint is None else endpoint.rack
+
+        return in_same_rack(self._rack, self._broker.node_id, partition.holders(offset), rack_of)
 
     def _as_follower(self, partition: Partition, asked: FetchPartition, read: ReadInfo) -> ReadInfo:
         """Note what a follower holds; what it gets now, which is nothing while it is throttled."""

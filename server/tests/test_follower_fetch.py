@@ -8,10 +8,18 @@ from typing import Any, cast
 import pytest
 import trio
 
-from ottla.replication.cluster_state import ClusterState, PartitionState, TopicState
+from ottla.replication.cluster_state import (
+    BrokerEndpoint,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    TopicState,
+)
+from ottla.replication.config import ReplicationConfig
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, new_log
 from ottla.replication.partition import Partition
+from ottla.replication.replica_selector import RACK_AWARE
 from ottla.replication.throttle import Limit, ReplicationThrottle
 from ottla.server.context import RequestContext
 from ottla.server.deadlines import Deadlines
@@ -43,13 +51,15 @@ class IsrChanges:
 class Leader:
     """What the fetch handler needs of a broker: it leads topic t, whose replicas are 1, 2 and 3; 3 is not in sync."""
 
+    node_id = 1
+
     def __init__(self, partitions: int = 2) -> None:
         self.cluster = ClusterState()
         state = PartitionState(replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=EPOCH)
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * partitions))
         self.isr_changes = IsrChanges()
         self.member: Any = SimpleNamespace(isr_changes=self.isr_changes)
-        self.config = SimpleNamespace(replication=SimpleNamespace(fetch_max_bytes=1 << 20))
+        self.config = SimpleNamespace(replication=ReplicationConfig())
         self.fetch_sessions = FetchSessionCache(10, lambda: 77)
         self.deadlines = Deadlines()
         self.time_ms = NOW_MS
@@ -89,6 +99,7 @@ class Leader:
         leader_epoch: int = EPOCH,
         last_fetched_epoch: int = -1,
         session: tuple[int, int] = (0, -1),
+        rack: str = "",
     ) -> Any:
         wishes = [
             FetchPartition(
@@ -107,6 +118,7 @@ class Leader:
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             session_id=session[0],
+            rack_id=rack,
             session_epoch=session[1],
             topics=[FetchTopic(topic="t", topic_id=TOPIC_ID, partitions=wishes)] if wishes else [],
         )
@@ -257,3 +269,82 @@ async def test_an_out_of_sync_follower_is_throttled(leader: Leader) -> None:
     assert told(leader.ask({0: 0}, broker=2))[0].records, "who is in sync is not throttled"
     leader.time_ms += 60_000
     assert told(leader.ask({0: 0}, broker=3))[0].records
+
+
+# ---------------------------------------------------------------------- consumers at followers (KIP-392)
+
+
+def in_racks(leader: Leader, **racks: str) -> None:
+    """Put broker-1 and so on into racks, and let leaders choose by them."""
+    for name, rack in racks.items():
+        broker = int(name.removeprefix("broker"))
+        leader.cluster.put_broker(
+            BrokerRegistration(broker, {"PLAINTEXT": BrokerEndpoint(broker, "host", 9092, rack)}, rack)
+        )
+    leader.config.replication = ReplicationConfig(replica_selector_class=RACK_AWARE)
+
+
+@pytest.mark.parametrize(
+    ("rack", "version", "preferred"),
+    [("b", 11, 2), ("b", 17, 2), ("b", 10, -1), ("a", 17, -1), ("", 17, -1), ("d", 17, -1)],
+)
+async def test_a_consumer_is_sent_to_the_follower_in_its_rack(
+    leader: Leader, rack: str, version: int, preferred: int
+) -> None:
+    in_racks(leader, broker1="a", broker2="b", broker3="c")
+    leader.append()
+    leader.ask({0: 1}, broker=2, max_wait_ms=0)
+    answer = told(leader.ask({0: 0}, broker=-1, rack=rack, version=version))[0]
+    assert answer.preferred_read_replica == preferred
+    assert bool(answer.records) == (preferred == -1)
+    assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (1, 1, 0)
+
+
+async def test_followers_without_the_offset_or_out_of_sync_are_not_preferred(leader: Leader) -> None:
+    in_racks(leader, broker1="a", broker2="b", broker3="b")
+    leader.append()
+    leader.ask({0: 1}, broker=3, max_wait_ms=0)
+    leader.ask({0: 0}, broker=2, max_wait_ms=0)
+    waiting(leader.ask({0: 1}, broker=-1, rack="b"))
+    assert told(leader.ask({0: 0}, broker=-1, rack="b"))[0].preferred_read_replica == 2
+
+
+async def test_without_a_selector_the_leader_serves(leader: Leader) -> None:
+    in_racks(leader, broker1="a", broker2="b")
+    leader.config.replication = ReplicationConfig()
+    leader.append()
+    leader.ask({0: 1}, broker=2, max_wait_ms=0)
+    assert told(leader.ask({0: 0}, broker=-1, rack="b"))[0].records
+
+
+async def test_the_choice_is_fenced_like_a_read(leader: Leader) -> None:
+    in_racks(leader, broker1="a", broker2="b")
+    leader.ask({0: 0}, broker=2)
+    assert told(leader.ask({0: 0}, broker=-1, rack="b", leader_epoch=2))[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+@pytest.mark.parametrize(("version", "code"), [(10, ErrorCode.NOT_LEADER_OR_FOLLOWER), (11, 0), (17, 0)])
+async def test_a_follower_serves_consumers_up_to_the_high_watermark_it_knows(
+    leader: Leader, version: int, code: int
+) -> None:
+    partition = leader.partitions[0]
+    partition.make_follower(leader_id=2, leader_epoch=EPOCH + 1, partition_epoch=1, replicas=(1, 2))
+    for offset in (0, 1):
+        records = bytearray(batch(leader_epoch=EPOCH + 1))
+        records[:8] = offset.to_bytes(8, "big")
+        partition.append_as_follower(
+            memoryview(records), leader_high_watermark=offset, leader_log_start_offset=0, now_ms=NOW_MS
+        )
+    answer = told(leader.ask({0: 0}, broker=-1, version=version, leader_epoch=EPOCH + 1))[0]
+    assert answer.error_code == code
+    if not code:
+        assert answer.high_watermark == 1
+        assert len(contents(answer.records)) == len(records)
+        reading = waiting(leader.ask({0: 1}, broker=-1, version=version, leader_epoch=EPOCH + 1))
+        records[:8] = (2).to_bytes(8, "big")
+        partition.append_as_follower(
+            memoryview(records), leader_high_watermark=2, leader_log_start_offset=0, now_ms=NOW_MS
+        )
+        assert reading.is_ready
+        fenced = told(leader.ask({0: 0}, broker=-1, version=version, leader_epoch=EPOCH))[0]
+        assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
