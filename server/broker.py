@@ -74,6 +74,9 @@ class Broker:
         self.listeners: list[Listener] = []
         self.long_answers = LongAnswers()
         self.deadlines = Deadlines()
+        self.throttles = ReplicationThrottles(
+            config.node_id, config=lambda: self.config.replication, log_config=self.configs.log_config
+        )
         self.replicas = ReplicaManager(
             [str(path) for path in config.log_dirs],
             node_id=config.node_id,
@@ -82,9 +85,7 @@ class Broker:
             storage=self.surroundings.storage,
             clock_ms=self.surroundings.clock_ms,
             run_in_thread=self.surroundings.run_in_thread,
-        )
-        self.throttles = ReplicationThrottles(
-            config.node_id, config=lambda: self.config.replication, log_config=self.configs.log_config
+            log_dirs_throttle=self.throttles.log_dirs,
         )
         self.controller = Controller(
             self.cluster,

@@ -134,7 +134,7 @@ class ApacheKafka4(ApacheKafka):
     def prepare(self, config: Path) -> None:
         if not (self.data_dir / "meta.properties").exists():
             tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
-            subprocess.run([*self.java(), *tool], check=True, capture_output=True)
+            subprocess.run([*self.java(), *tool], check=True, capture_output=True, cwd=self.directory)
 
 
 class ApacheKafka3(ApacheKafka):

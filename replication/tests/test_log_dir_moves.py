@@ -8,8 +8,6 @@ from random import Random
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from ottla.replication.config import LogConfig

@@ -4,7 +4,8 @@ Behaviour
 * Topics null mean every partition; otherwise only the partitions named. A topic of which nothing is in a directory is
   left out there.
 * A directory that is offline is told with KAFKA_STORAGE_ERROR and nothing else.
-* Directories are never cordoned, and there are no future replicas.
+* A replica that is on its way into a directory is told of there as a future one; its lag is what is still to be copied.
+* Directories are never cordoned.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ottla.wire.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
+    from ottla.replication.future_replica import FutureReplica
     from ottla.replication.log.storage import LogDirectory
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
@@ -61,6 +63,10 @@ async def _directory(replicas: ReplicaManager, directory: LogDirectory, wanted: 
             by_topic.setdefault(partition.topic, []).append(_partition(partition))
         if number % PARTITIONS_PER_SLICE == 0:
             await trio.lowlevel.checkpoint()
+    for move in replicas.moves.moves_to(directory):
+        partition = move.partition
+        if wanted is None or partition.index in wanted.get(partition.topic, ()):
+            by_topic.setdefault(partition.topic, []).append(_future(move))
     total_bytes, usable_bytes = directory.storage.space(directory.path)
     return DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
@@ -77,4 +83,13 @@ def _partition(partition: Partition) -> DescribeLogDirsPartition:
         partition_size=partition.log.size_in_bytes,
         offset_lag=max(partition.high_watermark - partition.log_end_offset, 0),
         is_future_key=False,
+    )
+
+
+def _future(move: FutureReplica) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=move.partition.index,
+        partition_size=move.log.size_in_bytes,
+        offset_lag=move.offset_lag,
+        is_future_key=True,
     )

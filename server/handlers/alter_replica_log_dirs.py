@@ -1,0 +1,58 @@
+"""AlterReplicaLogDirs: move replicas of this broker to other log directories.
+
+Behaviour
+* What each replica is answered is the table in `replication/log_dir_moves.py`. NONE means that the move has begun, not that
+  it is over: DescribeLogDirs tells of future replicas until they have taken over.
+* A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one that exists without a replica here is
+  REPLICA_NOT_AVAILABLE. Either way the directory is remembered for when the replica comes.
+* Of a replica that is sent to several directories the last counts, and it is answered once.
+"""
+
+from __future__ import annotations
+
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+@handles(AlterReplicaLogDirsRequest)
+async def alter_replica_log_dirs(
+    request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    paths: dict[str, dict[int, str]] = {}
+    for asked in request.dirs:
+        for topic in asked.topics:
+            paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, asked.path))
+    results = []
+    for name, by_index in paths.items():
+        partitions = [
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=await _move(name, index, path, context))
+            for index, path in by_index.items()
+        ]
+        if partitions:
+            results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions))
+    return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
+
+
+async def _move(topic: str, index: int, path: str, context: RequestContext) -> ErrorCode:
+    broker = context.broker
+    replicas, moves = broker.replicas, broker.replicas.moves
+    try:
+        target = moves.destination(topic, index, path)
+        partition = replicas.partition(topic, index)
+        is_known = broker.cluster.partition(topic, index) is not None
+        if partition is not None:
+            await moves.move(partition, target)
+            return ErrorCode.NONE
+        if is_known and replicas.is_offline(topic, index):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        moves.prefer(topic, index, target)
+        return ErrorCode.REPLICA_NOT_AVAILABLE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except KafkaError as error:
+        return error.code
