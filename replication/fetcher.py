@@ -30,9 +30,9 @@ from zlib import crc32
 
 import trio
 
-from ottla.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.replication.peers import Peer, PeerUnavailable
 from ottla.replication.replica_fetch import Following, ReplicaFetch, Throttle
+from ottla.replication.timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 

@@ -37,14 +37,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from ottla.replication.divergence import diverging_epoch_of
 from ottla.replication.followers import Followers, Holder, IsEligible
 from ottla.replication.log.aborted_transactions import AbortedTransaction
-from ottla.replication.log.epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+from ottla.replication.log.epochs import UNDEFINED_EPOCH
 from ottla.replication.log.log_reader import EMPTY
 from ottla.replication.log.partition_log import AppendInfo, PartitionLog
 from ottla.replication.log.segment import TimestampedOffset
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
+from ottla.replication.timestamps import LATEST_TIMESTAMP, look_up
 from ottla.replication.watchers import Watchers
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import iter_batches
@@ -55,16 +57,6 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 LAG_TIME_MAX_MS = 30_000
-
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL_TIMESTAMP = -4
-LATEST_TIERED_TIMESTAMP = -5
-EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
-
-NOT_FOUND = TimestampedOffset(-1, -1, -1)
-
 NO_LEADER_EPOCH = -1  # in a request that does not fence
 
 
@@ -510,7 +502,7 @@ class Partition:
         stable = self.last_stable_offset
         start = log.log_start_offset
         if last_fetched_epoch >= 0:
-            diverging_epoch = self._diverging_epoch(fetch_offset, last_fetched_epoch)
+            diverging_epoch = diverging_epoch_of(log, fetch_offset, last_fetched_epoch)
             if diverging_epoch is not None:
                 return ReadInfo(EMPTY, high_watermark, stable, start, log.log_end_offset, None, diverging_epoch)
         upper_bound = log.log_end_offset if is_follower else stable if read_committed else high_watermark
@@ -534,18 +526,6 @@ class Partition:
         is_newer = current_leader_epoch >= 0  # the asker may know of a reassignment that has not come here yet
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_newer else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
-        if epoch == UNDEFINED_EPOCH or end_offset == UNDEFINED_EPOCH_OFFSET:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"Could not determine the end offset of epoch {last_fetched_epoch}"
-            )
-        if fetch_offset < self.log.log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {fetch_offset} is below the log start offset")
-        if epoch < last_fetched_epoch or end_offset < fetch_offset:
-            return epoch, end_offset
-        return None
-
     def list_offset(
         self,
         timestamp: int,
@@ -553,32 +533,20 @@ class Partition:
         read_committed: bool = False,
         current_leader_epoch: int = NO_LEADER_EPOCH,
         for_replica: bool = False,
+        only_from_leader: bool = True,
     ) -> TimestampedOffset:
         """Look an offset up as ListOffsets does; NOT_FOUND where there is none. A replica's latest is the log end."""
-        log = self._leading_log(current_leader_epoch)
+        log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         log.log_directory.check_online()
         if timestamp == LATEST_TIMESTAMP and for_replica:
             return TimestampedOffset(-1, log.log_end_offset, self.leader_epoch)
-        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            epoch = log.epoch_for_offset(log.log_start_offset)
-            return TimestampedOffset(-1, log.log_start_offset, -1 if epoch is None else epoch)
-        if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-            return NOT_FOUND
-        # A new leader does not know yet what was committed before its epoch.
-        is_behind = self.high_watermark < self.leader_epoch_start_offset
-        bound = self.last_stable_offset if read_committed else self.high_watermark
-        if timestamp == LATEST_TIMESTAMP:
-            if is_behind:
-                raise _offset_not_available(self)
-            return TimestampedOffset(-1, bound, self.leader_epoch)
-        if timestamp < MAX_TIMESTAMP:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No timestamp means {timestamp}")
-        found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.find_offset_by_timestamp(timestamp)
-        if found is None or found.offset >= bound:
-            if found is not None and is_behind:
-                raise _offset_not_available(self)
-            return NOT_FOUND
-        return found
+        return look_up(
+            log,
+            timestamp,
+            bound=self.last_stable_offset if read_committed else self.high_watermark,
+            leader_epoch=self.leader_epoch,
+            is_behind=self.high_watermark < self.leader_epoch_start_offset,
+        )
 
     def holders(self, offset: int) -> list[Holder]:
         """The followers that a consumer may be sent to for this offset; none if this broker does not lead."""
@@ -625,11 +593,3 @@ class Partition:
         if self.log.log_start_offset != start:
             self.notify_watchers()
         return count
-
-
-def _offset_not_available(partition: Partition) -> KafkaError:
-    return KafkaError(
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        f"The high watermark {partition.high_watermark} of {partition.topic}-{partition.index} is behind the start of"
-        f" its leader's epoch, {partition.leader_epoch_start_offset}",
-    )

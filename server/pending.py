@@ -6,11 +6,12 @@ The connection keeps it, goes on with what it may go on with, and sends the answ
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 
-class PendingAnswer:
+class PendingAnswer(ABC):
     """The answer to one request: not ready, then ready, then taken by `response()`; or abandoned.
 
     `is_abandonable`: nobody needs it any more when the peer has left.
@@ -31,10 +32,10 @@ class PendingAnswer:
             if self.on_ready is not None:
                 self.on_ready()
 
+    @abstractmethod
     def response(self) -> Any:
         """The response, once it is ready; None if none is to be sent. Called at most once, and then not abandoned."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abandon(self) -> None:
         """Nobody waits any more: let go of everything."""
-        raise NotImplementedError

@@ -4,6 +4,7 @@ Behaviour
 * -1 answers the end that a plain reader sees: the high watermark, or the last stable offset with READ_COMMITTED, or the
   log end for other replica ids than a consumer's. -2 and -4 answer the log start; without tiered storage they are equal.
   -3 answers the first record with the largest timestamp, -5 and -6 nothing, as there is no tier.
+* Only the leader answers, but for replica id -2, which Kafka keeps for looking into replicas.
 * A timestamp >= 0 answers the first record that is not older, with that record's own timestamp; none at or beyond the
   end a reader sees is offset -1 without an error.
 * A special timestamp that the version does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST,
@@ -18,7 +19,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ottla.replication.log.segment import TimestampedOffset
-from ottla.replication.partition import (
+from ottla.replication.timestamps import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -40,6 +41,7 @@ from ottla.wire.messages.list_offsets import (
 )
 
 CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 OFFSET_NOT_AVAILABLE_SINCE = 5
 NEVER = 1 << 15
@@ -129,6 +131,7 @@ def _look_up(
         read_committed=request.isolation_level == READ_COMMITTED,
         current_leader_epoch=asked.current_leader_epoch,
         for_replica=request.replica_id != CONSUMER_REPLICA_ID,
+        only_from_leader=request.replica_id != DEBUGGING_REPLICA_ID,
     )
 
 

@@ -1,0 +1,25 @@
+"""Where the log of one who fetches has left this one (KIP-320, KIP-595)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.replication.log.epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.replication.log.partition_log import PartitionLog
+
+
+def diverging_epoch_of(log: PartitionLog, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+    """The largest epoch that both may have, with its end here; None if what was fetched is also here."""
+    epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
+    if epoch == UNDEFINED_EPOCH or end_offset == UNDEFINED_EPOCH_OFFSET:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"Could not determine the end offset of epoch {last_fetched_epoch}"
+        )
+    if fetch_offset < log.log_start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {fetch_offset} is below the log start offset")
+    if epoch < last_fetched_epoch or end_offset < fetch_offset:
+        return epoch, end_offset
+    return None

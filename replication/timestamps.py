@@ -1,0 +1,51 @@
+"""Which offset belongs to a timestamp, or to a number that stands for a place in the log (ListOffsets). Sans-IO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.replication.log.segment import TimestampedOffset
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.replication.log.partition_log import PartitionLog
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+NOT_FOUND = TimestampedOffset(-1, -1, -1)
+
+
+def look_up(log: PartitionLog, timestamp: int, *, bound: int, leader_epoch: int, is_behind: bool) -> TimestampedOffset:
+    """What a reader is told who sees the log up to `bound`; NOT_FOUND where there is nothing.
+
+    `is_behind`: a new leader does not know yet what was committed before its epoch; some answers have to wait for that.
+    """
+    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        epoch = log.epoch_for_offset(log.log_start_offset)
+        return TimestampedOffset(-1, log.log_start_offset, -1 if epoch is None else epoch)
+    if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+        return NOT_FOUND
+    if timestamp == LATEST_TIMESTAMP:
+        if is_behind:
+            raise _not_available(log)
+        return TimestampedOffset(-1, bound, leader_epoch)
+    if timestamp < MAX_TIMESTAMP:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No timestamp means {timestamp}")
+    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.find_offset_by_timestamp(timestamp)
+    if found is None or found.offset >= bound:
+        if found is not None and is_behind:
+            raise _not_available(log)
+        return NOT_FOUND
+    return found
+
+
+def _not_available(log: PartitionLog) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        f"The high watermark of {log.topic}-{log.partition} is behind the start of its leader's epoch",
+    )
