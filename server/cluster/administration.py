@@ -69,6 +69,7 @@ logger = logging.getLogger("ottla.administration")
 
 CREATE_TOPICS_VERSION = 7
 CONFIG_CHANGE_PREFIX = f"{znodes.CONFIG_CHANGES}/config_change_"
+DELETION_PATIENCE_S = 3.0  # how long a topic that is being deleted holds up its being created again
 ENSURE_TIMEOUT_S = 5.0  # a client that waits for an internal topic asks again
 
 
@@ -138,13 +139,32 @@ class ClusterAdministration(Administration):
         return super()._planned(topic, is_internal)
 
     async def _refuse_what_is_marked(self, outcomes: list[Outcome]) -> None:
-        """A topic that is being deleted still exists, also when the cluster shows it no more."""
+        """A topic that is being deleted still exists, also when the cluster shows it no more.
+
+        Kafka refuses at once. But the cluster stops to show a topic a moment before it is gone, and whoever is told then
+        that it was deleted may create it again.
+        """
         plans = [each for each in outcomes if isinstance(each, TopicPlan)]
         marks = await self._read([znodes.deleted_topic_path(plan.name) for plan in plans])
-        for plan, mark in zip(plans, marks, strict=True):
-            if mark is not None:
-                message = f"Topic '{plan.name}' is marked for deletion."
-                outcomes[outcomes.index(plan)] = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
+        marked = [plan for plan, mark in zip(plans, marks, strict=True) if mark is not None]
+        with trio.move_on_after(DELETION_PATIENCE_S):
+            while marked:
+                await self._until_gone(znodes.deleted_topic_path(marked[-1].name))
+                marked.pop()
+        for plan in marked:
+            message = f"Topic '{plan.name}' is marked for deletion."
+            outcomes[outcomes.index(plan)] = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
+
+    async def _until_gone(self, path: str) -> None:
+        while True:
+            changed = trio.Event()
+            cancel = self._coordination.watch_node(path, lambda _, changed=changed: changed.set())  # type: ignore[misc]
+            try:
+                if await self._read([path]) == [None]:
+                    return
+                await changed.wait()
+            finally:
+                cancel()
 
     async def _await_leaders(self, outcomes: list[Outcome], timeout_s: float) -> None:
         """Wait until the partitions of every created topic have leaders; those that have not are timed out."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ottla.replication.control_batch import TopicPartition
     from ottla.replication.coordination import Coordination
     from ottla.replication.leader_election import ElectionType
+    from ottla.replication.partition_states import PartitionStates
     from ottla.server.context import RequestContext
     from ottla.wire.errors import KafkaError
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -26,6 +27,10 @@ class ActiveController(Protocol):
     @property
     def epoch_version(self) -> int:
         """The version of /controller_epoch that fences this controller's writes."""
+
+    @property
+    def states(self) -> PartitionStates:
+        """What the controller has decided, which brokers may not have heard of yet."""
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse: ...
 

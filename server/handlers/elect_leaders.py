@@ -32,7 +32,7 @@ from ottla.wire.messages.elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection
 
     from ottla.replication.cluster_state import ClusterState
     from ottla.replication.control_batch import TopicPartition
@@ -66,15 +66,18 @@ async def _elect(asked: Collection[TopicPartition], request: ElectLeadersRequest
     if controller is None:
         return dict.fromkeys(asked, KafkaError(ErrorCode.NOT_CONTROLLER))
     deadline = trio.current_time() + request.timeout_ms / 1000
-    epochs = _leader_epochs(cluster, asked)
     try:
         results: Results = dict(await controller.elect_leaders(ElectionType(request.election_type), asked))
     except KafkaError as error:
         return dict.fromkeys(asked, error)
-    awaited = {partition for partition, error in results.items() if error is None}
+    elected = [
+        (partition, controller.states.partition(partition)) for partition, error in results.items() if error is None
+    ]
+    awaited = {partition: state.leader_epoch for partition, state in elected if state is not None}
 
     def are_shown() -> bool:
-        awaited.difference_update([each for each in awaited if _has_new_leader(cluster, each, epochs)])
+        for partition in [each for each, epoch in awaited.items() if _is_led(cluster, each, epoch)]:
+            del awaited[partition]
         return not awaited
 
     if not await until_shown(cluster, are_shown, timeout_s=deadline - trio.current_time()):
@@ -82,14 +85,10 @@ async def _elect(asked: Collection[TopicPartition], request: ElectLeadersRequest
     return results
 
 
-def _leader_epochs(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    found = ((partition, cluster.partition(*partition)) for partition in partitions)
-    return {partition: state.leader_epoch for partition, state in found if state is not None}
-
-
-def _has_new_leader(cluster: ClusterState, partition: TopicPartition, epochs: Mapping[TopicPartition, int]) -> bool:
+def _is_led(cluster: ClusterState, partition: TopicPartition, epoch: int) -> bool:
+    """Whether the cluster shows a leader of this leader epoch, or of a later one."""
     state = cluster.partition(*partition)
-    return state is not None and state.leader != NO_LEADER and state.leader_epoch > epochs.get(partition, -1)
+    return state is not None and state.leader != NO_LEADER and state.leader_epoch >= epoch
 
 
 def _response(results: Results, code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:

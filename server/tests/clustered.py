@@ -48,6 +48,7 @@ class ScriptedController:
         self.is_lazy = False
         self.asked: list[Any] = []
         self.answers: dict[str, Any] = {}
+        self.decided: dict[Partition, PartitionState] = {}
         self._cluster = cluster
         self._changed = trio.Event()
 
@@ -95,6 +96,14 @@ class ScriptedController:
         if isinstance(answer, KafkaError):
             raise answer
         return answer
+
+    @property
+    def states(self) -> ScriptedController:
+        return self
+
+    def partition(self, partition: Partition) -> PartitionState | None:
+        """As it was decided last; None: deleted since."""
+        return self.decided.get(partition)
 
     async def alter_partition(self, request: Message, version: int) -> Any:
         return self._answer("alter_partition", request, version)

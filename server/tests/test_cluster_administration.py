@@ -93,7 +93,9 @@ async def test_settings_that_were_left_behind_do_not_become_those_of_a_new_topic
         assert znodes.decode_config((await cluster.tree.get("/config/topics/t")).data) == {"segment.ms": "8"}
 
 
-async def test_a_topic_that_is_being_deleted_cannot_be_created_or_extended(tmp_path: Path) -> None:
+async def test_a_topic_that_is_being_deleted_cannot_be_created_or_extended(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     async with clustered(tmp_path) as cluster:
         await create(cluster, NewTopic(name="t"))
         cluster.controller.is_lazy = True
@@ -219,6 +221,28 @@ async def test_partitions_are_planned_again_when_the_topic_was_written_meanwhile
 
 
 # ---------------------------------------------------------------------- deletion
+
+
+async def test_a_topic_is_created_again_as_soon_as_it_is_gone(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as cluster:
+        await create(cluster, NewTopic(name="t"))
+        cluster.controller.is_lazy = True
+        await cluster.tree.multi([Create(znodes.deleted_topic_path("t"))])
+        cluster.show("t", None)
+        created: list[ErrorCode] = []
+
+        async def create_again() -> None:
+            created.extend(await create(cluster, NewTopic(name="t"), NewTopic(name="u")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(create_again)
+            await trio.testing.wait_all_tasks_blocked()
+            await cluster.tree.multi([SetData(znodes.deleted_topic_path("t"), b"still there")])
+            await trio.testing.wait_all_tasks_blocked()
+            assert not created
+            cluster.controller.is_lazy = False
+            cluster.controller._on_change("")
+        assert created == [ErrorCode.NONE, ErrorCode.NONE]
 
 
 async def test_a_deleted_topic_is_gone_when_the_answer_comes(tmp_path: Path) -> None:

@@ -190,6 +190,7 @@ async def test_an_election_is_answered_when_the_new_leader_shows(tmp_path: Path)
         request = ElectLeadersRequest(
             topic_partitions=[TopicPartitions(topic="t", partitions=[1, 0]), TopicPartitions(topic="x", partitions=[0])]
         )
+        cluster.controller.decided["t", 0] = PartitionState(2, 7, (1, 2), (2,))
         answers: list[ElectLeadersResponse] = []
 
         async def ask() -> None:
@@ -199,10 +200,12 @@ async def test_an_election_is_answered_when_the_new_leader_shows(tmp_path: Path)
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()
             show(cluster, u=[STATE])
-            show(cluster, t=[PartitionState(-1, 6, (1, 2), (1,)), STATE])
+            show(cluster, t=[PartitionState(1, 6, (1, 2), (1,)), STATE])  # of an earlier decision
+            await trio.testing.wait_all_tasks_blocked()
+            show(cluster, t=[PartitionState(-1, 7, (1, 2), (1,)), STATE])
             await trio.testing.wait_all_tasks_blocked()
             assert not answers
-            show(cluster, t=[PartitionState(2, 7, (1, 2), (2,)), STATE])
+            show(cluster, t=[PartitionState(2, 8, (1, 2), (2,)), STATE])
         assert elections(answers[0]) == {
             ("t", 0): (ErrorCode.NONE, None),
             ("t", 1): (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.message),
@@ -221,6 +224,7 @@ async def test_of_all_partitions_only_those_are_told_that_needed_an_election(
             ("t", 1): KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "why"),
             ("u", 0): None,
         }
+        cluster.controller.decided["u", 0] = PartitionState(2, 6, (1, 2), (2,))
         request = ElectLeadersRequest(election_type=1, topic_partitions=None, timeout_ms=1500)
         started = trio.current_time()
         response = await cluster[1].answer(request, 2)
