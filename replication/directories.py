@@ -73,9 +73,9 @@ class OffsetCheckpoints(NamedTuple):
 
 
 class HeldDirectory:
-    """A log directory this process has the lock of."""
+    """A log directory this process has the lock of, unless it failed before it could be locked."""
 
-    def __init__(self, log_directory: LogDirectory, lock: DirectoryLock, meta: MetaProperties | None) -> None:
+    def __init__(self, log_directory: LogDirectory, lock: DirectoryLock | None, meta: MetaProperties | None) -> None:
         self.log_directory = log_directory
         self.meta = meta
         self._lock = lock
@@ -152,17 +152,24 @@ class HeldDirectory:
 
     def release(self) -> None:
         """Let others have the directory."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
 
 def hold_directories(
     paths: Iterable[str], storage: Storage, *, node_id: int, open_files_max: int = 512
 ) -> list[HeldDirectory]:
-    """Lock log directories, making them where they are missing. LogDirectoryProblem if that cannot be."""
+    """Lock log directories, making them where they are missing. LogDirectoryProblem if that cannot be.
+
+    Those whose disk fails are offline from the start; one must be left.
+    """
     held: list[HeldDirectory] = []
     try:
         for path in paths:
-            held.append(_hold(path, storage, node_id, open_files_max))
+            log_directory = LogDirectory(path, storage, open_files_max=open_files_max)
+            held.append(_hold(log_directory, node_id))
+        if not any(each.log_directory.is_online for each in held):
+            raise LogDirectoryProblem(f"Log directory {held[0].path} cannot be used: {held[0].log_directory.failure}")
         clusters = {each.meta.cluster_id for each in held if each.meta is not None and each.meta.cluster_id}
         if len(clusters) > 1:
             raise LogDirectoryProblem(f"The log directories belong to different clusters: {', '.join(sorted(clusters))}")
@@ -173,27 +180,33 @@ def hold_directories(
     return held
 
 
-def _hold(path: str, storage: Storage, node_id: int, open_files_max: int) -> HeldDirectory:
+def _hold(log_directory: LogDirectory, node_id: int) -> HeldDirectory:
+    lock, meta = None, None
     try:
-        for parent in (*reversed(PurePath(path).parents), PurePath(path)):
-            if not storage.is_directory(str(parent)):
-                storage.make_directory(str(parent))
-        lock = storage.lock(f"{path}/{LOCK}")
-        if lock is None:
-            raise LogDirectoryProblem(
-                f"Failed to acquire lock on file {LOCK} in {path}. A broker in another process is using this directory."
-            )
-        meta = _read_meta(path, storage)
+        lock = _lock(log_directory.path, log_directory.storage)
+        meta = _read_meta(log_directory.path, log_directory.storage)
     except OSError as error:
-        raise LogDirectoryProblem(f"Log directory {path} cannot be used: {error}") from error
-    except CorruptCheckpoint as error:
-        raise LogDirectoryProblem(f"{path}/{META_PROPERTIES} cannot be read: {error}") from error
-    if meta is not None and meta.node_id not in (None, node_id):
+        logger.error("Log directory %s is offline: %s", log_directory.path, error)
+        log_directory.fail(error)
+    if meta is not None and lock is not None and meta.node_id not in (None, node_id):
         lock.release()
         raise LogDirectoryProblem(
-            f"Configured node id {node_id} does not match the stored one {meta.node_id} in {path}/{META_PROPERTIES}"
+            f"Configured node id {node_id} does not match the stored one {meta.node_id}"
+            f" in {log_directory.path}/{META_PROPERTIES}"
         )
-    return HeldDirectory(LogDirectory(path, storage, open_files_max=open_files_max), lock, meta)
+    return HeldDirectory(log_directory, lock, meta)
+
+
+def _lock(path: str, storage: Storage) -> DirectoryLock:
+    for parent in (*reversed(PurePath(path).parents), PurePath(path)):
+        if not storage.is_directory(str(parent)):
+            storage.make_directory(str(parent))
+    lock = storage.lock(f"{path}/{LOCK}")
+    if lock is None:
+        raise LogDirectoryProblem(
+            f"Failed to acquire lock on file {LOCK} in {path}. A broker in another process is using this directory."
+        )
+    return lock
 
 
 def _read_meta(path: str, storage: Storage) -> MetaProperties | None:
@@ -201,3 +214,5 @@ def _read_meta(path: str, storage: Storage) -> MetaProperties | None:
         return decode_meta_properties(storage.read(f"{path}/{META_PROPERTIES}"))
     except FileNotFoundError:
         return None
+    except CorruptCheckpoint as error:
+        raise LogDirectoryProblem(f"{path}/{META_PROPERTIES} cannot be read: {error}") from error

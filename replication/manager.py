@@ -23,6 +23,7 @@ Failing disks
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -49,6 +50,7 @@ from ottla.replication.log.cleaner import Cleanable, LogCleaner
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     DELETE_MARK,
+    FUTURE_MARK,
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     marked_directory_name,
@@ -146,13 +148,24 @@ class ReplicaManager:
 
     def found_partitions(self) -> list[FoundPartition]:
         """The partitions on disk, whether anybody knows of them or not; only before `load`."""
-        return [found for held in self._held for found in held.found_partitions() if not found.parsed.mark]
+        found: list[FoundPartition] = []
+        for held in self._online():
+            with contextlib.suppress(OSError):  # `load` meets it again
+                found += held.found_partitions()
+        current = {(each.parsed.topic, each.parsed.partition): each for each in found if not each.parsed.mark}
+        for each in found:
+            if each.parsed.mark == FUTURE_MARK:  # alone, it is what the next `load` makes the current one
+                current.setdefault((each.parsed.topic, each.parsed.partition), each)
+        return list(current.values())
+
+    def _online(self) -> list[HeldDirectory]:
+        return [held for held in self._held if held.log_directory.is_online]
 
     async def load(self, hosted: Iterable[HostedPartition], *, cluster_id: str) -> None:
         """Bring back every log and lead or follow as `hosted` says. Partitions nobody hosts are put aside."""
         wanted = {(each.topic, each.index): each for each in hosted}
         futures: list[PartitionLog] = []
-        for held in self._held:
+        for held in self._online():
             started = time.perf_counter()
             try:
                 logs, future_logs = await self._load_directory(held, wanted, cluster_id)

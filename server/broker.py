@@ -133,8 +133,11 @@ class Broker:
         """A partition that this broker holds; raises as Kafka answers for one that it does not."""
         partition = self.replicas.partition(topic, index)
         if partition is None:
-            if self.cluster.partition(topic, index) is None:
+            known = self.cluster.partition(topic, index)
+            if known is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if self.node_id in known.replicas and self.replicas.is_offline(topic, index):
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {topic}-{index} is offline")
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.member is not None and self.member.is_fenced:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

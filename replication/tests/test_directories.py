@@ -120,3 +120,12 @@ def test_partitions_are_found_and_other_things_left_alone() -> None:
         "b.c-12": (("b.c", 12, ""), None),
         f"a-1.{'0' * 32}-delete": (("a", 1, "-delete"), None),
     }
+
+
+def test_a_directory_whose_disk_fails_is_offline_from_the_start() -> None:
+    storage = MemoryStorage()
+    storage.fail = lambda operation, path: OSError(5, "Input/output error", path) if path.startswith("/b") else None
+    held = hold(storage, "/a", "/b")
+    assert [each.log_directory.is_online for each in held] == [True, False]
+    for each in held:
+        each.release()

@@ -356,6 +356,23 @@ async def test_partitions_on_a_disk_that_fails_at_start_are_not_made_anew(disk: 
         assert len(list(manager.partitions())) == 4
 
 
+async def test_a_disk_that_cannot_be_used_at_start_keeps_its_partitions(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = [Hosted(index=index) for index in range(4)]
+    async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
+        for partition in manager.partitions():
+            produce(partition)
+    disk.storage.fail = lambda operation, path: OSError(errno.EIO, "broken") if path.startswith("/a/") else None
+    async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
+        assert [directory.is_online for directory in manager.log_directories] == [False, True]
+        assert [manager.is_offline("topic", index) for index in range(4)] == [True, False, True, False]
+        assert manager.is_offline("other", 0)
+        assert {each.parsed.partition for each in manager.found_partitions()} == {1, 3}
+        disk.storage.fail = None
+    async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
+        assert [partition.log_end_offset for partition in manager.partitions()] == [1, 1, 1, 1]
+        assert not manager.is_offline("other", 0)
+
+
 async def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline(disk: Disk, autojump_clock: MockClock) -> None:
     async with disk.broker(Hosted()) as manager:
         produce(partition_of(manager))

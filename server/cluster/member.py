@@ -43,6 +43,7 @@ from ottla.server.cluster.administration import ClusterAdministration
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.controller_shell import ControllerElection
 from ottla.server.cluster.local_peer import LocalPeer
+from ottla.server.cluster.log_dir_failures import LogDirFailures
 from ottla.server.cluster.moving import fill_from_journal, set_journal_aside
 from ottla.server.cluster.session import ClusterSession, Session
 from ottla.server.takeover import read_settings, settle_cluster_id
@@ -134,6 +135,8 @@ class ClusterMember:
             on_unclean_allowed=self._on_unclean_allowed,
             clock_ms=broker.now_ms,
         )
+        self.log_dir_failures = LogDirFailures(self.session, broker.node_id)
+        broker.replicas.on_directory_failure = self.log_dir_failures.note
         broker.replicas.is_eligible = lambda node_id, _: node_id in broker.cluster.brokers
 
     @property
@@ -321,6 +324,7 @@ class ClusterMember:
             await nursery.start(self.fetchers.run)
             await nursery.start(self.isr_changes.run)
             nursery.start_soon(self.administration.run)
+            nursery.start_soon(self.log_dir_failures.run)
             task_status.started()
 
     async def join(self) -> None:

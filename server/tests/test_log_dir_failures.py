@@ -1,0 +1,41 @@
+"""The controller is told once of each log directory that fails, whatever happens to the session."""
+
+import random
+
+import trio
+from trio.testing import MockClock
+
+from ottla.replication import znodes
+from ottla.replication.coordination import Create
+from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.storage import LogDirectory
+from ottla.server.cluster.log_dir_failures import LogDirFailures
+from ottla.server.cluster.session import ClusterSession
+from ottla.server.coordination.memory import MemoryCoordination, MemoryService
+
+
+async def test_each_failure_is_told_once_and_outlives_sessions(autojump_clock: MockClock) -> None:
+    service = MemoryService(random.Random(3))
+    session = ClusterSession()
+    failures = LogDirFailures(session, 7)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(service.run)
+        reader = MemoryCoordination(service.link())
+        await nursery.start(reader.run)
+        await reader.multi([Create(znodes.LOG_DIR_EVENTS)])
+        nursery.start_soon(failures.run)
+        session.attach(reader)
+        failures.note(LogDirectory("/a", MemoryStorage()))
+        await trio.sleep(1)
+        told = await reader.children_data(znodes.LOG_DIR_EVENTS)
+        assert {name: znodes.decode_log_dir_failure(node.data) for name, node in told.items()} == {
+            "log_dir_event_0000000000": 7
+        }
+        session.attach(None)
+        failures.note(LogDirectory("/b", MemoryStorage()))
+        failures.note(LogDirectory("/c", MemoryStorage()))
+        await trio.sleep(5)
+        session.attach(reader)
+        await trio.sleep(1)
+        assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 3
+        nursery.cancel_scope.cancel()
