@@ -36,6 +36,7 @@ from ottla.replication.partition import NO_LEADER_EPOCH
 from ottla.replication.replica_selector import in_same_rack
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.leader_hints import current_leader, endpoints
 from ottla.server.pending import PendingAnswer
 from ottla.server.turns import PARTITIONS_PER_TURN
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -283,9 +284,8 @@ class Reading(PendingAnswer):
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         data = _failed(target, code)
         if code in _MOVED and self._version >= CURRENT_LEADER_SINCE and target.topic is not None:
-            state = self._broker.cluster.partition(target.topic, target.asked.partition)
-            if state is not None:
-                data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+            leader, epoch = current_leader(self._broker, target.topic, target.asked.partition)
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         return data
 
     # ------------------------------------------------------------------ waiting
@@ -398,11 +398,9 @@ class Reading(PendingAnswer):
     def _node_endpoints(self) -> list[NodeEndpoint]:
         """Where the leaders are that the answer names (KIP-951)."""
         leaders = {read.data.current_leader.leader_id for read in self._reads if read.data.error_code}
-        found = [self._broker.cluster.endpoint(node_id, self._listener_name) for node_id in sorted(leaders)]
         return [
             NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in found
-            if each is not None
+            for each in endpoints(self._broker, leaders, self._listener_name)
         ]
 
 

@@ -34,6 +34,7 @@ from ottla.replication.log.ordinary import check_ordinary, ordinary_header
 from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, handles
+from ottla.server.leader_hints import current_leader, endpoints
 from ottla.server.pending import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import (
@@ -339,29 +340,23 @@ class Appending(PendingAnswer):
                 for batch_index, message in error.record_errors
             ]
 
-    def _current_leader(self, topic: TopicProduceResponse, index: int) -> LeaderIdAndEpoch:
-        cluster = self._broker.cluster
-        known = cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else cluster.topic(topic.name)
-        if known is None or index >= len(known.partitions):
-            return LeaderIdAndEpoch()
-        state = known.partitions[index]
-        return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
-
     def _tell_leaders(self, response: ProduceResponse) -> None:
         """Who leads what was refused, and where they are (KIP-951)."""
-        leaders = set()
+        broker, leaders = self._broker, set()
         for topic in response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    answer.current_leader = self._current_leader(topic, answer.index)
-                    leaders.add(answer.current_leader.leader_id)
-        listener = self._context.listener_name
-        found = [self._broker.cluster.endpoint(node_id, listener) for node_id in sorted(leaders)]
+                    leader, epoch = current_leader(broker, self._name_of(topic), answer.index)
+                    answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                    leaders.add(leader)
         response.node_endpoints = [
             NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in found
-            if each is not None
+            for each in endpoints(broker, leaders, self._context.listener_name)
         ]
+
+    def _name_of(self, topic: TopicProduceResponse) -> str:
+        state = self._broker.cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else None
+        return topic.name if state is None else state.name
 
 
 def _without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData]:

@@ -57,6 +57,7 @@ class Leader:
         self.cluster = ClusterState()
         state = PartitionState(replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=EPOCH)
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * partitions))
+        self.replicas = SimpleNamespace(partition=self.partition)
         self.isr_changes = IsrChanges()
         self.member: Any = SimpleNamespace(isr_changes=self.isr_changes)
         self.config = SimpleNamespace(replication=ReplicationConfig())
@@ -229,6 +230,21 @@ async def test_a_consumer_wakes_for_commits(leader: Leader) -> None:
     leader.ask({0: 1}, broker=2, max_wait_ms=0)
     assert reading.is_ready
     assert told(reading.response())[0].records
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "code"), [(4, ErrorCode.NOT_LEADER_OR_FOLLOWER), (3, ErrorCode.FENCED_LEADER_EPOCH)]
+)
+async def test_who_asks_a_former_leader_hears_who_leads(leader: Leader, leader_epoch: int, code: ErrorCode) -> None:
+    endpoint = BrokerEndpoint(2, "host-2", 9092, "b")
+    leader.cluster.put_broker(BrokerRegistration(2, {"PLAINTEXT": endpoint}))
+    leader.partitions[0].make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2, 3))
+    response = leader.ask({0: 0}, broker=3, leader_epoch=leader_epoch)
+    answer = told(response)[0]
+    assert (answer.error_code, answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (code, 2, 4)
+    if code == ErrorCode.FENCED_LEADER_EPOCH:
+        response = leader.ask({0: 0}, broker=-1, leader_epoch=leader_epoch)
+        assert [(each.node_id, each.host, each.rack) for each in response.node_endpoints] == [(2, "host-2", "b")]
 
 
 async def test_the_wait_ends_with_its_time(leader: Leader, nursery: trio.Nursery) -> None:

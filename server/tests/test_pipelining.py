@@ -42,7 +42,7 @@ class Leader:
         for broker in (1, FOLLOWER):
             endpoint = BrokerEndpoint(broker, f"host-{broker}", 9092, None)
             self.cluster.put_broker(BrokerRegistration(broker, {"PLAINTEXT": endpoint}, None))
-        self.replicas = SimpleNamespace(commit_waits=CommitWaits())
+        self.replicas = SimpleNamespace(commit_waits=CommitWaits(), partition=self.partition)
         self.deadlines = Deadlines()
         self.partitions = [self._led(index) for index in range(PARTITIONS)]
 
@@ -261,8 +261,6 @@ async def test_a_request_times_out_in_its_turn(producer: Producer, leader: Leade
 async def test_who_loses_the_leadership_tells_who_leads(producer: Producer, leader: Leader) -> None:
     await producer.send(producer.produce(0), producer.produce(0))
     await appended(leader, 2)
-    moved = PartitionState(replicas=(1, 2), isr=(2,), leader=2, leader_epoch=4)
-    leader.cluster.put_topic(TopicState("t", TOPIC_ID, (moved,) * PARTITIONS))
     leader.partitions[0].make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2))
     for number in (1, 2):
         answer = await producer.answer()
