@@ -122,7 +122,8 @@ async def _read_broker_settings(coordination: Coordination, configs: ConfigRepos
     paths = [znodes.broker_config_path(None), znodes.broker_config_path(configs.started_with.node_id)]
     for node, for_all in zip(await coordination.get_all(paths), (True, False), strict=True):
         if node is not None:
-            configs.put_broker(Overrides(znodes.decode_config(node.data), node.version), for_all=for_all)
+            texts = configs.takeable(znodes.decode_config(node.data), for_all=for_all)
+            configs.put_broker(Overrides(texts, node.version), for_all=for_all)
 
 
 async def _read_topic_settings(coordination: Coordination, configs: ConfigRepository) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from ottla.replication import znodes
-from ottla.replication.coordination import CoordinationUnavailable, Delete, NoNode
+from ottla.replication.coordination import AccessDenied, CoordinationUnavailable, Delete, NoNode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
@@ -162,8 +162,8 @@ class ConfigNotifications:
             if 0 < self._created_ms.get(name, 0) < oldest:
                 try:
                     await self._coordination.multi([Delete(_path(name))])
-                except NoNode:
-                    continue  # another broker was faster
+                except (NoNode, AccessDenied):
+                    continue  # another broker was faster, or made the notice for itself only
 
 
 def _path(notice: str) -> str:

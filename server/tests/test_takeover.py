@@ -5,7 +5,7 @@ import pytest
 from ottla.replication import controller as controller_module
 from ottla.replication import znodes
 from ottla.replication.controller import NewTopic
-from ottla.replication.coordination import CoordinationError, Delete
+from ottla.replication.coordination import CoordinationError, Create, Delete
 from ottla.server.takeover import settle_cluster_id
 from ottla.server.tests.administered import opened
 
@@ -69,3 +69,13 @@ async def test_a_large_topic_comes_and_goes(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(CoordinationError):
         await again.coordination.get("/brokers/topics/t")
     assert await again.coordination.children("/admin/delete_topics") == []
+
+
+async def test_broker_settings_that_cannot_be_taken_do_not_keep_a_broker_from_starting(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    texts = {"log.retention.ms": "often", "log.flush.interval.ms": "6"}
+    await broker.coordination.multi([Create(znodes.broker_config_path(None), znodes.encode_config(texts))])
+    broker.coordination.close()
+    again = await opened(tmp_path)
+    assert again.configs.for_all_brokers.texts == {"log.flush.interval.ms": "6"}
+    assert again.config.log.flush_ms == 6
