@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -47,7 +48,7 @@ LIST_OFFSETS_VERSION = 9
 TURN_BYTES = 256 * 1024  # what is appended before others get their turn: at worst some 4,000 batches
 PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
 GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
-BETWEEN_INTERRUPTIONS_S = 0.1
+INTERRUPTION_S = 0.1  # for the answer to a fetch after one that was given up; twice as long for the next
 
 _batch_length = Struct(">i").unpack_from
 _LENGTH_OFFSET = 8
@@ -96,10 +97,19 @@ class ReplicaFetchers:
                 return
             if following.leader_id != partition.leader_id:
                 fetcher.remove(following)
+        self._drop_what_nobody_vouches_for(partition)
         following = Following(partition)
         fetcher = self._fetcher(partition.leader_id, self._number(partition))
         self._followed[key] = (fetcher, following)
         fetcher.add(following)
+
+    def _drop_what_nobody_vouches_for(self, partition: Partition) -> None:
+        """Batches of old formats have no leader epoch by which the leader could tell where the logs part."""
+        log = partition.log
+        if log.latest_leader_epoch < 0 and log.log_end_offset > partition.high_watermark:
+            logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
+            with suppress(KafkaError):  # of a disk that has failed
+                partition.truncate_to(partition.high_watermark, now_ms=self.clock_ms())
 
     def forget(self, partition: Partition) -> None:
         """Fetch it no more."""
@@ -161,7 +171,8 @@ class Fetcher:
         self._peer: Peer | None = None
         self._wake = trio.Event()
         self._asking: trio.CancelScope | None = None
-        self._interrupted_s = -BETWEEN_INTERRUPTIONS_S
+        self._interrupted_s = 0.0
+        self._interruptions = 0  # since the last answer
         self._failures = 0  # in a row, of whole requests
 
     # --- what may be called at any time
@@ -186,7 +197,8 @@ class Fetcher:
         self._wake.set()
         if self._asking is not None:
             soon = trio.current_time() + GRACE_S
-            soon = max(soon, self._interrupted_s + BETWEEN_INTERRUPTIONS_S)
+            if self._interruptions:  # it may be that an answer takes long on its way
+                soon = max(soon, self._interrupted_s + INTERRUPTION_S * 2**self._interruptions)
             self._asking.deadline = min(self._asking.deadline, soon)
 
     # --- the task
@@ -201,6 +213,7 @@ class Fetcher:
                     return
                 await self._fetch_once()
         finally:
+            self._fetch.renew()
             await self._hang_up()
 
     async def _fetch_once(self) -> None:
@@ -219,6 +232,7 @@ class Fetcher:
         if response is None:
             await self._hang_up()
             return
+        self._interruptions = 0
         answers = self._fetch.take(response)
         if answers is not None:
             self._failures = 0
@@ -243,6 +257,7 @@ class Fetcher:
             finally:
                 self._asking = None
         self._interrupted_s = trio.current_time()
+        self._interruptions += 1
         self._fetch.renew()
         return None
 
