@@ -54,6 +54,9 @@ class CoordinatorLog(Protocol):
     def partition_count(self) -> int:
         """How many there are, or will be once the topic exists."""
 
+    def is_fenced(self) -> bool:
+        """Whether another broker may coordinate these partitions by now, without this one having heard of it."""
+
     def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
         """Write a batch. Returns None if it is committed already, else what to await until it is.
 

@@ -263,7 +263,7 @@ class GroupCoordinator:
     def _partition_of(self, group_id: str) -> PartitionRuntime:
         self._check_running()
         partition = self._runtime.partition(self.partition_for(group_id))
-        if partition is None:
+        if partition is None or self._log.is_fenced():
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return partition
 

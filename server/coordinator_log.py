@@ -31,6 +31,10 @@ class OffsetsTopic:
             return len(topic.partitions)
         return self._broker.config.groups.offsets_topic_num_partitions
 
+    def is_fenced(self) -> bool:
+        member = self._broker.member
+        return member is not None and member.is_fenced
+
     def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
         """Append for the coordinator; None if that is committed, else what to await until it is."""
         found = self._broker.partition(GROUP_METADATA_TOPIC, partition)

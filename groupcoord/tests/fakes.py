@@ -54,9 +54,13 @@ class FakeLog:
         self.refusal: ErrorCode | None = None  # of appends, before anything is written
         self.failure: ErrorCode | None = None  # of commits, after writing
         self.unreadable: ErrorCode | None = None
+        self.fenced = False
 
     def partition_count(self) -> int:
         return PARTITION_COUNT
+
+    def is_fenced(self) -> bool:
+        return self.fenced
 
     def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
         if self.refusal:

@@ -209,6 +209,19 @@ async def test_error_of_a_fetched_group_is_told_as_the_version_can(
         assert errors_of(response) == {"topic": {0: ErrorCode.NOT_COORDINATOR}}
 
 
+async def test_a_coordinator_that_may_have_been_replaced_answers_nothing_of_its_groups(talk: Coordination) -> None:
+    talk.commit(5)
+    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)])
+    talk.log.fenced = True
+    assert talk.groups.offset_fetch(fetch, api_version=8).groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id="m")
+    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.NOT_COORDINATOR
+    described = talk.groups.describe_groups(DescribeGroupsRequest(groups=["group"]), api_version=5)
+    assert described.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    talk.log.fenced = False
+    assert talk.groups.offset_fetch(fetch, api_version=8).groups[0].error_code == ErrorCode.NONE
+
+
 async def test_large_commit_is_taken_in_parts(nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
     talk = Coordination()
     count = 2 * COMMITS_PER_TURN + 7
