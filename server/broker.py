@@ -234,19 +234,27 @@ async def _serve_until_signal(
 ) -> None:
     try:
         async with broker.running() as nursery:
-            calls, buffers = Calls(served_routes(is_in_cluster=broker.is_in_cluster)), ReceiveBuffers()
+            routes = served_routes(is_in_cluster=broker.is_in_cluster)
+            calls, buffers = Calls(routes, is_open=not broker.is_in_cluster), ReceiveBuffers()
             assert broker.readiness is not None
             for endpoint, sock in bound:
                 listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness)
                 broker.listeners.append(listener)
                 nursery.start_soon(listener.run)
             settle_interpreter()
+            if broker.member is not None:
+                nursery.start_soon(_open_when_told, broker.member, calls)
             await broker.place.join()
             on_ready(broker)
             await _stopped(broker, signals)
             await broker.place.leave()
     finally:
         await broker.close()
+
+
+async def _open_when_told(member: ClusterMember, calls: Calls) -> None:
+    await member.until_told()
+    calls.opened.set()
 
 
 async def _stopped(broker: Broker, signals: AsyncIterator[int]) -> None:

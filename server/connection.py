@@ -114,6 +114,8 @@ DRAIN = Waiting(None, 3, None)  # type: ignore[arg-type]
 """In place of a request: the answers to those before it are due first."""
 ROOM = Waiting(None, 4, None)  # type: ignore[arg-type]
 """In place of a request: too many answers are pending."""
+OPENING = Waiting(None, 5, None)  # type: ignore[arg-type]
+"""In place of a request: the broker does not know its cluster yet."""
 END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
 """In place of a request: the peer will send no more."""
 
@@ -135,18 +137,30 @@ class Pending(NamedTuple):
 
 
 class Calls:
-    """The calls this broker serves, made on first use. Key: (api key << 16) + version."""
+    """The calls this broker serves, made on first use. Key: (api key << 16) + version.
 
-    def __init__(self, routes: dict[int, Route]) -> None:
+    Until `opened` is set only ApiVersions and what brokers ask is served. A new member of a cluster knows nothing of it
+    before a controller has spoken to it, and clients that are told of no broker at all may never find one again.
+    """
+
+    def __init__(self, routes: dict[int, Route], *, is_open: bool = True) -> None:
         self._routes = routes
         self._made: dict[int, Call] = {}
         self.get = self._made.get
+        self.opened = trio.Event()
+        if is_open:
+            self.opened.set()
 
-    def resolve(self, api_key: int, version: int) -> Call:
-        """The call of a served (key, version). ApiVersions answers every version, the unknown ones in format 0."""
+    def resolve(self, api_key: int, version: int) -> Call | None:
+        """The call of a served (key, version), None if it has to wait until this is open.
+
+        ApiVersions answers every version, the unknown ones in format 0.
+        """
         route = self._routes.get(api_key)
         if route is None:
             raise ProtocolViolation(f"api key {api_key} (version {version}) is not served")
+        if not (self.opened.is_set() or route.in_cluster_only or api_key == API_VERSIONS_KEY):
+            return None
         if version not in route.versions:
             if api_key != API_VERSIONS_KEY:
                 raise ProtocolViolation(f"{route.name} version {version} is not served")
@@ -308,6 +322,9 @@ class Connection:
             raise ProtocolViolation(f"a frame of {end - start} bytes is too short for a request header")
         api_key, version, correlation_id, client_id_length = _header(buffer, start)
         call = self._calls.get((api_key << 16) + version) or self._calls.resolve(api_key, version)
+        if call is None:
+            self._inbox.put_back(start)
+            return OPENING
         if self._pending and (not call.route.pipelined or len(self._pending) >= PENDING_MAX):
             self._inbox.put_back(start)
             return ROOM if call.route.pipelined else DRAIN
@@ -388,9 +405,18 @@ class Connection:
             await self._drain(0)
         elif waiting is ROOM:
             await self._drain(PENDING_MAX // 2)
+        elif waiting is OPENING:
+            await self._until_open()
         elif waiting is not FLUSH:
             await self._finish_request(waiting)
         self._note_time()
+
+    async def _until_open(self) -> None:
+        self._is_parked = True
+        try:
+            await self._calls.opened.wait()
+        finally:
+            self._is_parked = False
 
     async def _finish_request(self, waiting: Waiting) -> None:
         call = waiting.call

@@ -334,8 +334,12 @@ class ClusterMember:
         if self._join_problem:
             raise JoinProblem(self._join_problem)
         with trio.move_on_after(FIRST_WORD_S):
-            while self._broker.node_id not in self._broker.cluster.brokers:
-                await trio.sleep(0.005)
+            await self.until_told()
+
+    async def until_told(self) -> None:
+        """Return when a controller has told this broker of the cluster, and of this broker as a part of it."""
+        while self._broker.node_id not in self._broker.cluster.brokers:
+            await trio.sleep(0.005)
 
     async def leave(self) -> None:
         """Hand over what this broker leads (controlled shutdown)."""

@@ -97,13 +97,18 @@ def scripted() -> Scripted:
     return Scripted()
 
 
-@pytest.fixture(params=["inside the loop's wait", "waiting in the task"])
-async def peer(request, scripted: Scripted, nursery: trio.Nursery) -> AsyncIterator[Peer]:
+@pytest.fixture
+def calls(scripted: Scripted) -> Calls:
     routes = {
         12: Route(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, abandonable=True),
         42: Route(DeleteGroupsRequest, DeleteGroupsRequest.versions, scripted.delete_groups, abandonable=False),
         18: Route(ApiVersionsRequest, ApiVersionsRequest.versions, scripted.api_versions, abandonable=False),
     }
+    return Calls(routes)
+
+
+@pytest.fixture(params=["inside the loop's wait", "waiting in the task"])
+async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Peer]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     readiness = Readiness()
@@ -114,7 +119,7 @@ async def peer(request, scripted: Scripted, nursery: trio.Nursery) -> AsyncItera
     listener = SimpleNamespace(
         name="PLAINTEXT",
         broker=None,
-        calls=Calls(routes),
+        calls=calls,
         buffers=ReceiveBuffers(),
         readiness=readiness,
         frame_bytes_max=1 << 23,
@@ -148,6 +153,31 @@ async def test_answers_behind_a_waiting_request_wait_and_those_before_do_not(pee
     scripted.gate.set()
     assert (await peer.frame())[:4] == b"\0\0\0\2"
     assert (await peer.frame())[:4] == b"\0\0\0\3"
+
+
+async def test_who_does_not_know_the_cluster_yet_answers_brokers_and_lets_others_wait(
+    peer: Peer, calls: Calls, scripted: Scripted
+):
+    calls.opened = trio.Event()
+    await peer.send(request(18, 0, 1, b"") + heartbeat(2, 2) + heartbeat(3, 3))
+    assert (await peer.frame())[:4] == b"\0\0\0\1"
+    with trio.move_on_after(0.02) as early:
+        await peer.frame()
+    assert early.cancelled_caught
+    assert scripted.contexts == []
+    calls.opened.set()
+    assert (await peer.frame())[:4] == b"\0\0\0\2"
+    assert (await peer.frame())[:4] == b"\0\0\0\3"
+
+
+async def test_what_only_brokers_ask_is_answered_before_clients(
+    peer: Peer, calls: Calls, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+):
+    calls.opened = trio.Event()
+    route = Route(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, in_cluster_only=True)
+    monkeypatch.setitem(calls._routes, 12, route)
+    await peer.send(heartbeat(1, 1))
+    assert (await peer.frame())[:4] == b"\0\0\0\1"
 
 
 async def test_an_error_raised_by_a_handler_is_answered(peer: Peer):
