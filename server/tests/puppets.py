@@ -57,6 +57,7 @@ class Puppet:
         self.is_reachable = True
         self.failed: set[TopicPartition] = set()  # whose log directory is offline
         self.new: set[TopicPartition] = set()
+        self.left_alone: set[TopicPartition] = set()  # Kafka's brokers follow no leader of whom they have not heard
         self._topic_ids: dict[str, bytes] = {}
 
     def kinds(self) -> list[str]:
@@ -103,7 +104,10 @@ class Puppet:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if known is not None and state.leader_epoch < known.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        assert state.leader in (-1, self.node_id) or state.leader in self.live, "Kafka would never follow"
+        if state.leader in (NO_LEADER, self.node_id, *self.live):
+            self.left_alone.discard(partition)
+        else:
+            self.left_alone.add(partition)
         self.replicas[partition] = state
         if state.is_new:
             self.new.add(partition)
@@ -126,6 +130,7 @@ class Puppet:
                 code = ErrorCode.KAFKA_STORAGE_ERROR if partition in self.failed else ErrorCode.NONE
                 if code == ErrorCode.NONE and state.delete_partition:
                     self.replicas.pop(partition, None)
+                    self.left_alone.discard(partition)
                 errors.append(
                     StopReplicaPartitionError(
                         topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
@@ -354,7 +359,10 @@ class Theatre:
                 found.append(f"{node_id} has {partition}: {replica}")
             if replica is None or partition in puppet.failed or state.leader == NO_LEADER:
                 continue
-            if (replica.leader, replica.leader_epoch) != (state.leader, state.leader_epoch):
+            if partition in puppet.left_alone or (replica.leader, replica.leader_epoch) != (
+                state.leader,
+                state.leader_epoch,
+            ):
                 found.append(f"{node_id} follows {replica}, not {state}")
         return found
 

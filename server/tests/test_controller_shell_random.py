@@ -229,6 +229,11 @@ class Play:
 
     # --- and everything becomes well
 
+    def _unanswered(self) -> list[str]:
+        """What was asked of the controller by nodes, and is still there."""
+        paths = (znodes.DELETED_TOPICS, znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES)
+        return [name for path in paths for name in self.theatre.service.tree.children(path)]
+
     async def end(self) -> None:
         theatre = self.theatre
         await self.links_are_healed()
@@ -240,15 +245,13 @@ class Play:
                 await theatre.down(broker)
             await theatre.up(broker)
         with trio.move_on_after(60):
-            while theatre.quarrels() or theatre.service.tree.children(znodes.DELETED_TOPICS):
+            while theatre.quarrels() or self._unanswered():
                 await trio.sleep(0.1)
         assert theatre.quarrels() == [], self.told
         controller = theatre.controller
         for name, state in controller.states.partitions():
             assert state.leader in theatre.puppets, (name, state, self.told)
-        assert await theatre.operator.children(znodes.DELETED_TOPICS) == []
-        assert await theatre.operator.children(znodes.LOG_DIR_EVENTS) == []
-        assert await theatre.operator.children(znodes.ISR_CHANGES) == []
+        assert self._unanswered() == [], self.told
         assert {puppet.controller_epoch for puppet in theatre.puppets.values()} == {controller.epoch}
 
 
