@@ -38,7 +38,7 @@ ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReques
 class ControlBatch:
     """For each broker what it will be told, as `(partition state, is new)`, `(leader epoch, delete)` and
     `(partition state, offline replicas)`. A broker in `update_metadata` without partitions hears of the live brokers; one in
-    `introduced` hears of them before anything else.
+    `introduced` hears of it all before it leads or follows anything.
     """
 
     __slots__ = ("introduced", "leader_and_isr", "stop_replica", "update_metadata")
@@ -96,11 +96,11 @@ class Sender:
         """What to send to one live broker, in this order."""
         requests: list[ControlRequest] = []
         if (leading := batch.leader_and_isr.get(receiver)) is not None:
-            if receiver in batch.introduced:
-                requests.append(self._update_metadata(receiver, {}))
             requests.append(self._leader_and_isr(receiver, leading))
         if (known := batch.update_metadata.get(receiver)) is not None:
-            requests.append(self._update_metadata(receiver, known))
+            # Who is new serves clients as soon as it knows itself, and then has to know all topics as well.
+            place = 0 if receiver in batch.introduced else len(requests)
+            requests.insert(place, self._update_metadata(receiver, known))
         if (stopped := batch.stop_replica.get(receiver)) is not None:
             requests.append(self._stop_replica(receiver, stopped))
         return requests

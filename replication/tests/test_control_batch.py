@@ -67,10 +67,10 @@ def test_everybody_hears_only_what_concerns_them() -> None:
 def test_who_is_told_to_follow_a_new_broker_hears_of_it_before() -> None:
     told = batch()
     told.introduce_brokers([1, 2])
-    first, lead, *_ = SENDER.requests(told, 1)
-    assert isinstance(first, UpdateMetadataRequest) and first.topic_states == []
+    first, lead, stop = SENDER.requests(told, 1)
+    assert isinstance(first, UpdateMetadataRequest) and len(first.topic_states) == 1
     assert [broker.id for broker in first.live_brokers] == [1, 2, 3]
-    assert isinstance(lead, LeaderAndIsrRequest)
+    assert isinstance(lead, LeaderAndIsrRequest) and isinstance(stop, StopReplicaRequest)
     [know] = SENDER.requests(told, 2)
     assert isinstance(know, UpdateMetadataRequest) and know.topic_states != []
 

@@ -16,6 +16,7 @@ from ottla.replication.leader_election import ElectionType
 from ottla.server.tests.puppets import Theatre, open_theatre
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 
 FIRST = ("t", 0)
 
@@ -282,9 +283,12 @@ async def test_a_broker_that_moves_to_another_port_is_announced(theatre: Theatre
     await settled(theatre)
     node = await theatre.operator.get(znodes.broker_path(2))
     await theatre.operator.multi([SetData(znodes.broker_path(2), node.data.replace(b"9092", b"9099"))])
-    await theatre.until(
-        lambda: [each.endpoints[0].port for each in theatre.puppets[1].requests[-1].live_brokers] == [9092, 9099]
-    )
+
+    def ports() -> list[int]:
+        told = [each for each in theatre.puppets[1].requests if isinstance(each, UpdateMetadataRequest)]
+        return [broker.endpoints[0].port for broker in told[-1].live_brokers]
+
+    await theatre.until(lambda: ports() == [9092, 9099])
 
 
 async def test_what_a_broker_does_not_answer_is_sent_again_in_order(
