@@ -40,5 +40,5 @@ def check_replicated(records: memoryview, next_offset: int, leader_epoch: int, n
         next_offset = header.next_offset
         size = end
         found.batches.append(header)
-        found.markers.append(marker_of(header, records[start:end]))
+        found.markers.append(marker_of(header, records[start:end]) if header.is_control else None)
     return found._replace(size=size)

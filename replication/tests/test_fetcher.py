@@ -98,13 +98,13 @@ class FakeThrottle:
 class Follower:
     """A broker that follows, on virtual time."""
 
-    def __init__(self, nursery: trio.Nursery, *leaders: Leader) -> None:
+    def __init__(self, nursery: trio.Nursery, *leaders: Leader, node_id: int = FOLLOWER) -> None:
         self.leaders = {leader.node_id: leader for leader in leaders}
         self.config = ReplicationConfig()
         self.throttle = FakeThrottle()
         self.connected: list[tuple[int, int]] = []
         self.fetchers = ReplicaFetchers(
-            FOLLOWER,
+            node_id,
             connect=self._connect,
             config=lambda: self.config,
             clock_ms=lambda: NOW_MS + int(trio.current_time() * 1000),
