@@ -3,7 +3,8 @@
 Behaviour
 * Topics null mean every partition; otherwise only the partitions named. A topic of which nothing is in a directory is
   left out there.
-* A directory that is offline is told with KAFKA_STORAGE_ERROR and nothing else.
+* A directory that is offline is told with KAFKA_STORAGE_ERROR and nothing else, one whose volume cannot be asked with
+  UNKNOWN_SERVER_ERROR.
 * A replica that is on its way into a directory is told of there as a future one; its lag is what is still to be copied.
 * Directories are never cordoned.
 """
@@ -67,7 +68,10 @@ async def _directory(replicas: ReplicaManager, directory: LogDirectory, wanted: 
         partition = move.partition
         if wanted is None or partition.index in wanted.get(partition.topic, ()):
             by_topic.setdefault(partition.topic, []).append(_future(move))
-    total_bytes, usable_bytes = directory.storage.space(directory.path)
+    try:
+        total_bytes, usable_bytes = directory.storage.space(directory.path)
+    except OSError:
+        return DescribeLogDirsResult(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, log_dir=directory.path, topics=[])
     return DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
         log_dir=directory.path,
