@@ -5,6 +5,7 @@ from ottla.replication.cluster_state import NO_LEADER, RECOVERING
 from ottla.replication.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
 from ottla.replication.coordination import BadVersion, NodeExists, NoNode
 from ottla.replication.decisions import Decision
+from ottla.replication.reassignment import plan_reassignments
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled, registration
 from ottla.replication.znodes import TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -361,3 +362,24 @@ def test_the_fence_is_checked_by_every_write() -> None:
     with pytest.raises(BadVersion):
         cluster.tree.multi(decision.operations(1))
     assert cluster.tree.state(FIRST) is None
+
+
+def test_what_a_broker_answered_is_decided_again_when_it_could_not_be_written() -> None:
+    cluster = Controlled(1, 2)
+    cluster.create((1, 2))
+    answer = {FIRST: ErrorCode.KAFKA_STORAGE_ERROR}
+    first = cluster.states.replicas_answered(1, answer)
+    assert cluster.states.replicas_answered(1, answer).changes == first.changes != ()
+    cluster.do(cluster.states.replicas_answered(1, answer))
+    assert cluster.leadership() == (2, 1, (2,), 1)
+    assert not cluster.states.replicas_answered(1, answer).batch  # no news
+
+
+def test_nothing_is_left_of_a_topic_whose_nodes_are_gone() -> None:
+    cluster = Controlled(1, 2, 3)
+    cluster.create((1, 2))
+    cluster.do(plan_reassignments(cluster.states, {FIRST: [3, 2]}))
+    cluster.states.forget_topic(TOPIC)
+    assert cluster.states.reassigned == set()
+    assert (cluster.states.topics, cluster.states.topic_names) == ({}, {})
+    assert cluster.states.pending() is None

@@ -221,6 +221,7 @@ class ActiveController:
         found = await self._reader.topics(new)
         for name, topic in found.items():
             self.states.load_topic(name, *topic)
+            await trio.lowlevel.checkpoint()
         for name in set(new) - found.keys():
             self._unwatch(znodes.topic_path(name))
         return list(found)
