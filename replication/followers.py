@@ -30,6 +30,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
+INELIGIBLE_MS = 1_000  # how long a controller's word is taken that a broker may not be in sync
 
 IsEligible = Callable[[int, int], bool]
 
@@ -49,6 +50,7 @@ class Follower:
         "broker_epoch",
         "caught_up_ms",
         "fetched_ms",
+        "ineligible_until_ms",
         "leader_end_at_fetch",
         "log_end_offset",
         "log_start_offset",
@@ -61,6 +63,7 @@ class Follower:
         self.fetched_ms = 0
         self.caught_up_ms = 0
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        self.ineligible_until_ms = 0
 
     def begin_epoch(self, leader_end_offset: int, *, is_in_sync: bool, now_ms: int) -> None:
         """Who is in sync has time to show that it still is; who is not has to fetch before it counts."""
@@ -80,7 +83,8 @@ class Follower:
         self.log_start_offset = log_start_offset
         self.leader_end_at_fetch = max(leader_end_offset, self.leader_end_at_fetch)
         self.fetched_ms = now_ms
-        self.broker_epoch = broker_epoch
+        if broker_epoch != self.broker_epoch:
+            self.broker_epoch, self.ineligible_until_ms = broker_epoch, 0
 
     def is_caught_up(self, leader_end_offset: int, lag_ms: int, now_ms: int) -> bool:
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms
@@ -152,7 +156,7 @@ class Followers:
                 broker in maximal
                 or (
                     follower.is_caught_up(leader_end_offset, self._lag_ms, self.now_ms)
-                    and self._is_eligible(broker, follower.broker_epoch)
+                    and self._may_join(broker, follower)
                 )
             ):
                 lowest = follower.log_end_offset
@@ -180,7 +184,10 @@ class Followers:
         follower = self.by_id[broker]
         if follower.log_end_offset < max(high_watermark, epoch_start_offset):
             return None
-        return (*self.isr, broker) if self._is_eligible(broker, follower.broker_epoch) else None
+        return (*self.isr, broker) if self._may_join(broker, follower) else None
+
+    def _may_join(self, broker: int, follower: Follower) -> bool:
+        return self.now_ms >= follower.ineligible_until_ms and self._is_eligible(broker, follower.broker_epoch)
 
     def without_laggards(self, leader_end_offset: int, now_ms: int) -> tuple[int, ...] | None:
         """The ISR without those who fell behind, if there are any."""
@@ -204,8 +211,15 @@ class Followers:
         """The controller has agreed to this ISR."""
         self.isr, self.proposed = isr, None
 
-    def withdraw(self) -> None:
-        """The controller has refused the proposal, and no other controller can have applied it."""
+    def withdraw(self, *, are_ineligible: bool = False) -> None:
+        """The controller has refused the proposal, and no other controller can have applied it.
+
+        Who is not eligible holds nothing back and is not proposed again for a while: the controller may know, before
+        anybody else does, that a broker is going.
+        """
+        if are_ineligible:
+            for broker in set(self.proposed or ()) - set(self.isr):
+                self.by_id[broker].ineligible_until_ms = self.now_ms + INELIGIBLE_MS
         self.proposed = None
 
     def broker_epoch(self, broker: int) -> int:

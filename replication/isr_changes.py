@@ -140,6 +140,8 @@ class IsrChanges:
                 isr = partition.shrunk_isr(self._clock_ms())
                 if isr is not None:
                     self._propose(partition, isr)
+                else:
+                    partition.reconsider()  # nobody who was about to join is waited for any longer than a laggard
 
     def _propose(self, partition: Partition, isr: tuple[int, ...]) -> None:
         followers = partition.followers
@@ -222,7 +224,8 @@ class IsrChanges:
         if not proposal.is_open:
             return True
         if code in _REFUSED_WITHOUT_EFFECT:
-            proposal.followers.withdraw()
+            proposal.followers.withdraw(are_ineligible=code == ErrorCode.INELIGIBLE_REPLICA)
+            partition.reconsider()
         elif not code:
             partition.settle_isr(
                 tuple(answer.isr), leader_epoch=answer.leader_epoch, partition_epoch=answer.partition_epoch

@@ -417,6 +417,11 @@ class Partition:
         self.notify_watchers()
         return True
 
+    def reconsider(self) -> None:
+        """Who may be waited for has changed: maybe more is committed now."""
+        if self.is_leader and self._advance_high_watermark():
+            self.notify_watchers()
+
     # --- following ----------------------------------------------------------------------------------------------------
 
     def append_as_follower(

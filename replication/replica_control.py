@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -63,6 +64,7 @@ logger = logging.getLogger("ottla.replication.control")
 NO_BROKER_EPOCH = -1
 NO_LEADER_EPOCH = -1
 PARTITIONS_PER_TURN = 50
+STATES_PER_TURN = 500  # of the picture of the cluster, which is less work
 
 UNKNOWN_STATE = PartitionState(NO_LEADER, -1, (), (), NO_PARTITION_EPOCH)
 """Of a partition that this broker has a log of, or has heard of indirectly, and that no controller has spoken of yet."""
@@ -157,13 +159,14 @@ class ReplicaControl:
                 return LeaderAndIsrResponse(error_code=error, topics=[])
             unmade = await self._make_missing_logs(request)
             topics = []
+            turn = count(1)
             for topic in request.topic_states:
                 errors = []
                 for state in topic.partition_states:
                     partition = (topic.topic_name, state.partition_index)
                     code = unmade.get(partition) or self._apply(partition, topic.topic_id, state)
                     errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
-                    if len(errors) % PARTITIONS_PER_TURN == 0:
+                    if next(turn) % PARTITIONS_PER_TURN == 0:
                         await trio.lowlevel.checkpoint()
                 topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
             return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
@@ -258,6 +261,8 @@ class ReplicaControl:
                 for state in topic.partition_states:
                     name = (topic.topic_name, state.partition_index)
                     codes[name] = self._stop(name, state.leader_epoch)
+                    if len(codes) % PARTITIONS_PER_TURN == 0:
+                        await trio.lowlevel.checkpoint()
                     if state.delete_partition and codes[name] is ErrorCode.NONE:
                         self._listener.on_resignation(*name)
                         deleted.append(name)
@@ -283,15 +288,26 @@ class ReplicaControl:
         async with self._turn:
             error = self._refusal(request)
             if not error:
+                known = set(self._cluster.brokers)
                 self._cluster.put_brokers(map(_registration, request.live_brokers), controller_id=request.controller_id)
+                if known - set(self._cluster.brokers):
+                    self._wait_for_nobody_gone()
                 deleted: dict[str, bytes] = {}
-                for number, topic in enumerate(request.topic_states, 1):
+                told = 0
+                for topic in request.topic_states:
                     self._update_topic(topic.topic_name, topic.topic_id, topic.partition_states, deleted)
-                    if number % PARTITIONS_PER_TURN == 0:
+                    told += len(topic.partition_states)
+                    if told >= STATES_PER_TURN:
+                        told = 0
                         await trio.lowlevel.checkpoint()
                 if deleted:
                     self._listener.on_topics_deleted(deleted)
             return UpdateMetadataResponse(error_code=error)
+
+    def _wait_for_nobody_gone(self) -> None:
+        """What waited only for a broker that was about to be in sync is committed now that it is gone."""
+        for partition in self._replicas.partitions():
+            partition.reconsider()
 
     def _update_topic(
         self, name: str, topic_id: bytes, told: Sequence[UpdateMetadataPartitionState], deleted: dict[str, bytes]

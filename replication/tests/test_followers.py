@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.replication.followers import Followers
+from ottla.replication.followers import INELIGIBLE_MS, Followers
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -133,6 +133,57 @@ def test_a_refused_proposal_leaves_everything_as_it_was() -> None:
     followers(partition).withdraw()
     assert followers(partition).maximal_isr == (LEADER, A)
     assert partition.joining_isr(B) == (LEADER, A, B)
+
+
+def test_nobody_waits_for_one_whom_the_controller_does_not_let_join() -> None:
+    partition = leader()
+    fetch(partition, A, 2)
+    fetch(partition, B, 2)
+    followers(partition).propose((LEADER, A, B))
+    produce(partition)
+    fetch(partition, A, 3)
+    assert partition.high_watermark == 2
+    followers(partition).withdraw(are_ineligible=True)
+    partition.reconsider()
+    assert partition.high_watermark == 3
+    fetch(partition, B, 3)
+    assert partition.joining_isr(B) is None
+    fetch(partition, B, 3, after_ms=INELIGIBLE_MS)
+    assert partition.joining_isr(B) == (LEADER, A, B)
+
+
+def test_a_new_life_of_a_broker_may_join_at_once() -> None:
+    partition = leader()
+    fetch(partition, B, 2)
+    followers(partition).propose((LEADER, A, B))
+    followers(partition).withdraw(are_ineligible=True)
+    fetch(partition, B, 2, broker_epoch=8)
+    assert partition.joining_isr(B) == (LEADER, A, B)
+
+
+def test_what_waits_only_for_one_that_is_gone_is_committed() -> None:
+    gone: set[int] = set()
+    partition = leader()
+    followers(partition)._is_eligible = lambda broker, broker_epoch: broker not in gone
+    fetch(partition, A, 2)
+    fetch(partition, B, 2)
+    produce(partition)
+    fetch(partition, A, 3)
+    assert partition.high_watermark == 2, "B is about to join"
+    gone.add(B)
+    partition.reconsider()
+    assert partition.high_watermark == 3
+
+
+def test_one_that_was_about_to_join_is_waited_for_no_longer_than_a_laggard() -> None:
+    partition = leader()
+    fetch(partition, A, 2)
+    fetch(partition, B, 2)
+    produce(partition)
+    fetch(partition, A, 3)
+    assert partition.shrunk_isr(NOW_MS + LAG_MS + 1) is None
+    partition.reconsider()
+    assert partition.high_watermark == 3
 
 
 @pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(4, 9), (6, 9), (5, -1)])
