@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
 COPY_BYTES = 1024 * 1024  # by a thread, between two looks of the event loop; replica.fetch.max.bytes in Kafka
-LAST_BYTES = 128 * 1024  # by the event loop itself, when the future log takes over
+LAST_BYTES = 512 * 1024  # by the event loop itself, when the future log takes over
 
 
 class Job(NamedTuple):

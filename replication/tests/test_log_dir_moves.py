@@ -8,8 +8,11 @@ from random import Random
 
 import pytest
 import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from ottla.replication import future_replica
 from ottla.replication.config import LogConfig
 from ottla.replication.log.tests.logs import batch, idempotent, marker, offsets, read_batches
 from ottla.replication.log.validator import AppendOrigin
@@ -26,6 +29,12 @@ DIRS = ("/a", "/b", "/c")
 @pytest.fixture
 def disk() -> Disk:
     return Disk(DIRS)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop copies one or two batches itself, so that small logs move in several steps."""
+    monkeypatch.setattr(future_replica, "LAST_BYTES", 200)
 
 
 async def move(manager: ReplicaManager, path: str, topic: str = "topic", index: int = 0) -> None:
@@ -78,15 +87,16 @@ async def test_a_replica_moves_and_everything_about_it_moves_along(disk: Disk, a
         partition.append_as_leader(idempotent(2, is_transactional=True), required_acks=-1, now_ms=0)
         before = (partition.log_start_offset, partition.log_end_offset, partition.high_watermark, values(partition))
         assert home(partition) == "/a"
+        partition.make_leader(leader_epoch=5, partition_epoch=2, replicas=(NODE,), isr=(NODE,))
         await move(manager, "/b")
         assert len(marked(disk, "-future", "/b")) == 1
-        await trio.sleep(1)
+        await trio.sleep(5)
         assert home(partition) == "/b"
         after = (partition.log_start_offset, partition.log_end_offset, partition.high_watermark, values(partition))
         assert after == before == (4, 13, 13, values(partition))
         assert partition.last_stable_offset == 12
         assert partition.end_offset_for_epoch(0) == (0, 10)
-        assert (partition.topic_id, partition.log.latest_leader_epoch) == (hosted.topic_id, 3)
+        assert (partition.topic_id, partition.log.latest_leader_epoch) == (hosted.topic_id, 5)
         assert partition.append_as_leader(idempotent(0, 2), required_acks=-1, now_ms=0).duplicate
         partition.append_as_leader(marker(), required_acks=-1, now_ms=0, origin=AppendOrigin.COORDINATOR)
         assert plain_names(disk) == ["/b/topic-0"]
@@ -101,6 +111,21 @@ async def test_a_replica_moves_and_everything_about_it_moves_along(disk: Disk, a
         assert values(partition)[:9] == before[3]
 
 
+async def test_producers_whose_records_are_gone_are_known_after_a_move(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker(Hosted(), log_dirs=DIRS, clean=False) as manager:
+        partition = partition_of(manager)
+        partition.append_as_leader(idempotent(0, 2), required_acks=-1, now_ms=Disk.now_ms())
+        produce(partition)
+        partition.delete_records(3)
+        await move(manager, "/b")
+        await trio.sleep(5)
+        assert home(partition) == "/b"
+    disk.storage.kill()
+    async with disk.broker(Hosted(), log_dirs=DIRS) as manager:
+        partition = partition_of(manager)
+        assert partition.append_as_leader(idempotent(0, 2), required_acks=-1, now_ms=Disk.now_ms()).duplicate
+
+
 async def test_appends_while_a_replica_moves_are_in_both_logs(disk: Disk, autojump_clock: MockClock) -> None:
     async with disk.broker(Hosted(), log_dirs=DIRS) as manager:
         partition = partition_of(manager)
@@ -111,7 +136,7 @@ async def test_appends_while_a_replica_moves_are_in_both_logs(disk: Disk, autoju
         written = 5
         while home(partition) == "/a":
             written = produce(partition)
-            await trio.sleep(0.1)
+            await trio.sleep(0.3)
         assert partition.high_watermark == written
         assert offsets(read_batches(partition.log)) == list(range(written))
 
@@ -161,7 +186,7 @@ async def test_forced_flushes_are_kept_through_a_move(disk: Disk, autojump_clock
 
 
 async def test_a_cut_of_the_current_log_cuts_the_future_one(disk: Disk, autojump_clock: MockClock) -> None:
-    async with disk.broker(Hosted(), log_dirs=DIRS) as manager:
+    async with disk.broker(Hosted(config=LogConfig(segment_bytes=600)), log_dirs=DIRS) as manager:
         partition = partition_of(manager)
         for _ in range(10):
             produce(partition, value=b"old")
@@ -170,16 +195,16 @@ async def test_a_cut_of_the_current_log_cuts_the_future_one(disk: Disk, autojump
         future = manager.moves.move_of(partition)
         assert future is not None
         await trio.sleep(1.5)
-        assert future.log.log_end_offset == 10
+        assert (future.log.log_end_offset > 3, home(partition)) == (True, "/a")
         partition.make_follower(leader_id=2, leader_epoch=1, partition_epoch=1, replicas=(NODE, 2))
-        partition.truncate_to_divergence(0, 6, now_ms=0)
+        partition.truncate_to_divergence(0, 3, now_ms=0)
         partition.make_leader(leader_epoch=2, partition_epoch=2, replicas=(NODE,), isr=(NODE,))
         for _ in range(6):
             produce(partition, value=b"new")
         await trio.sleep(20)
         assert home(partition) == "/b"
-        assert values(partition) == [b"old"] * 6 + [b"new"] * 6
-        assert partition.end_offset_for_epoch(0) == (0, 6)
+        assert values(partition) == [b"old"] * 3 + [b"new"] * 6
+        assert partition.end_offset_for_epoch(0) == (0, 3)
 
 
 async def test_records_deleted_on_the_way_are_not_moved(disk: Disk, autojump_clock: MockClock) -> None:
@@ -416,7 +441,8 @@ class Run:
                 await move(manager, "/b")
                 while plain_names(disk) != ["/b/topic-0"] or manager.moves._settling:
                     self._write(partition)
-                    await trio.lowlevel.checkpoint()
+                    for _ in range(4):  # slower than what is copied meanwhile
+                        await trio.lowlevel.checkpoint()
                 self._write(partition)
                 await trio.sleep(1)
         except* PowerCut:
@@ -487,3 +513,86 @@ async def test_a_power_cut_takes_no_more_than_it_would_without_a_move(autojump_c
         await run.run()
         run.disk.storage.crash(Random(stop_at))
         await run.check(run.durable)
+
+
+# --- at random --------------------------------------------------------------------------------------------------------
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 12)),
+    st.tuples(st.just("cut"), st.integers(1, 8)),
+    st.tuples(st.just("delete records"), st.integers(1, 8)),
+    st.tuples(st.just("move"), st.sampled_from(DIRS)),
+    st.tuples(st.just("wait"), st.integers(1, 5)),
+    st.tuples(st.just("kill"), st.just(0)),
+    st.tuples(st.just("stop"), st.just(0)),
+)
+
+
+class Story:
+    """What becomes of a replica, beside a plain list of what it must hold from `start` on."""
+
+    def __init__(self) -> None:
+        self.disk = Disk(DIRS)
+        self.hosted = Hosted(config=LogConfig(segment_bytes=600, file_delete_delay_ms=1000))
+        self.expected: list[bytes | None] = []
+        self.start = 0
+        self._number = 0
+
+    async def tell(self, actions: list[tuple[str, int | str]]) -> None:
+        while actions:
+            end = next((index for index, (name, _) in enumerate(actions) if name in ("kill", "stop")), len(actions))
+            clean = end == len(actions) or actions[end][0] == "stop"
+            async with self.disk.broker(self.hosted, log_dirs=DIRS, clean=clean) as manager:
+                self._check(partition_of(manager))
+                self.disk.thread_delay_s = 0.2
+                for name, argument in actions[:end]:
+                    await self._act(manager, name, argument)
+                    self._check(partition_of(manager))
+                if not clean:
+                    # Where the log begins is noted now and then, and it may begin at the last note after a kill.
+                    await manager._note_offsets(manager.log_directories)
+                self.disk.thread_delay_s = 0
+            if not clean:
+                self.disk.storage.kill()
+            actions = actions[end + 1 :]
+        async with self.disk.broker(self.hosted, log_dirs=DIRS) as manager:
+            await trio.sleep(10)
+            self._check(partition_of(manager))
+            assert plain_names(self.disk) == [f"{home(partition_of(manager))}/topic-0"]
+            assert (marked(self.disk, "-future"), marked(self.disk, "-delete")) == ([], [])
+
+    async def _act(self, manager: ReplicaManager, name: str, argument: int | str) -> None:
+        partition, log = partition_of(manager), partition_of(manager).log
+        if name == "append":
+            for _ in range(int(argument)):
+                self._number += 1
+                self.expected.append(b"%d" % self._number * 10)
+                append(partition, b"%d" % self._number * 10)
+        elif name == "cut":
+            offset = max(log.log_end_offset - int(argument), self.start)
+            epoch = partition.leader_epoch
+            partition.make_follower(leader_id=2, leader_epoch=epoch + 1, partition_epoch=0, replicas=(NODE, 2))
+            partition.truncate_to_divergence(epoch, offset, now_ms=Disk.now_ms())
+            partition.make_leader(leader_epoch=epoch + 2, partition_epoch=0, replicas=(NODE,), isr=(NODE,))
+            del self.expected[offset - self.start :]
+        elif name == "delete records":
+            offset = min(self.start + int(argument), log.log_end_offset)
+            partition.delete_records(offset)
+            partition.delete_old_segments(Disk.now_ms())
+            del self.expected[: offset - self.start]
+            self.start = offset
+        elif name == "move":
+            await move(manager, str(argument))
+        else:
+            await trio.sleep(int(argument) / 2)
+
+    def _check(self, partition: Partition) -> None:
+        assert (partition.log_start_offset, partition.log_end_offset) == (self.start, self.start + len(self.expected))
+        assert values(partition) == self.expected
+        assert partition.high_watermark == partition.log_end_offset
+
+
+@given(st.lists(ACTIONS, max_size=25))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_happens_a_replica_holds_what_it_must(actions: list[tuple[str, int | str]]) -> None:
+    trio.run(Story().tell, actions, clock=MockClock(autojump_threshold=0))
