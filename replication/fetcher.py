@@ -286,7 +286,7 @@ class Fetcher:
 
     async def _use(self, answers: list[tuple[Following, PartitionData]]) -> None:
         out_of_range: list[Following] = []
-        unsynced: list[Partition] = []
+        unsynced: list[Following] = []
         turn_bytes = 0
         for following, data in answers:
             if not following.awaits_answer:
@@ -294,13 +294,13 @@ class Fetcher:
             elif data.error_code == ErrorCode.NONE:
                 turn_bytes = await self._use_data(following, data, turn_bytes)
                 if following.partition.log.is_flush_required:
-                    unsynced.append(following.partition)
+                    unsynced.append(following)
             elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 out_of_range.append(following)
             else:
                 self._back_off(following, ErrorCode.of(data.error_code))
-        for partition in unsynced:
-            await _until_synced(partition)
+        for following in unsynced:
+            await _until_synced(following)
         if out_of_range:
             await self._find_place(out_of_range)
 
@@ -479,10 +479,14 @@ def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
         yield records[start:]
 
 
-async def _until_synced(partition: Partition) -> None:
-    """Wait until what the partition wants on disk is there, or never will be."""
-    log = partition.log
-    while log.recovery_point < log.log_end_offset and log.is_flush_required and not partition.is_deleted:
+async def _until_synced(following: Following) -> None:
+    """Wait until what was fetched and has to be on disk is there, or never will be, or is not this fetcher's any more.
+
+    Not for what comes after it: a partition that is led here by now may never be synced to its end.
+    """
+    partition, log = following.partition, following.partition.log
+    end_offset = log.log_end_offset
+    while following.is_wanted and log.is_flush_required and log.recovery_point < min(end_offset, log.log_end_offset):
         if log.log_directory.failure is not None:
             return
         changed = trio.Event()

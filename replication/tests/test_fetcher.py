@@ -258,6 +258,22 @@ async def test_a_disk_that_failed_before_it_had_the_records_holds_nobody_up(auto
     await until(lambda: other.log_end_offset == 1)
 
 
+async def test_a_partition_that_is_led_here_before_its_records_are_on_disk_holds_nobody_up(
+    autojump_clock, leader, leading, follower
+):
+    following = follow(new_partition(FOLLOWER, flush_messages=1), LEADER, 3)
+    write(leading)
+    follower.fetchers.follow(following)
+    await until(lambda: following.log_end_offset == 1)
+    follower.fetchers.forget(following)
+    lead(following, 4)  # and it is written to without end, so that its disk is never done with it
+    other = follow(new_partition(FOLLOWER, 1), LEADER, 3)
+    leader.partitions["topic", 1] = lead(new_partition(LEADER, 1), 3)
+    write(leader.partitions["topic", 1])
+    follower.fetchers.follow(other)
+    await until(lambda: other.log_end_offset == 1)
+
+
 async def test_large_answers_are_appended_in_pieces(autojump_clock, leader, leading, follower, following):
     follower.config = replace(follower.config, replica_fetch_max_bytes=10 << 20)
     write(leading, 60, b"x" * 50_000)
