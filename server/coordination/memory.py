@@ -62,9 +62,12 @@ class _Session:
 class MemoryService:
     """The tree that all share, and the sessions; see the module's docstring."""
 
-    def __init__(self, random: random.Random, *, delay_s: tuple[float, float] = DELAY_S) -> None:
+    def __init__(
+        self, random: random.Random, *, delay_s: tuple[float, float] = DELAY_S, agenda: Agenda | None = None
+    ) -> None:
+        """With an agenda that somebody else runs, `run` is not needed."""
         self.tree = Tree()
-        self.agenda = Agenda()
+        self.agenda = agenda or Agenda()
         self.random = random
         self.is_up = True
         self._delay_s = delay_s

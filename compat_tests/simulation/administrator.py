@@ -1,0 +1,67 @@
+"""What an operator does meanwhile: moves replicas and leaders, makes topics and deletes them. Errors are no matter."""
+
+import random
+from typing import TYPE_CHECKING
+
+from compat_tests.history.history import FaultBegan
+
+from ottla.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from compat_tests.simulation.cluster import Simulation
+
+REASSIGN_VERSION, ELECT_VERSION, CREATE_VERSION, DELETE_VERSION = 0, 2, 6, 5
+TIMEOUT_MS = 5_000
+NAMES = ("side-1", "side-2")
+
+
+class Administrator:
+    """See the module's docstring."""
+
+    def __init__(self, simulation: "Simulation", chance: random.Random) -> None:
+        self._simulation = simulation
+        self._chance = chance
+        self._client = simulation.client("administrator")
+
+    async def reassign(self) -> None:
+        topic, partition = self._chance.choice(self._simulation.partitions)
+        brokers = [each.node_id for each in self._simulation.brokers]
+        replicas = self._chance.sample(brokers, self._chance.choice((2, 3, 3)))
+        wanted = ReassignablePartition(
+            partition_index=partition, replicas=None if self._chance.random() < 0.1 else replicas
+        )
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=[wanted])]
+        )
+        await self._ask(f"reassign {topic}-{partition} to {wanted.replicas}", request, REASSIGN_VERSION)
+
+    async def elect_preferred(self) -> None:
+        request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=TIMEOUT_MS)
+        await self._ask("elect preferred leaders", request, ELECT_VERSION)
+
+    async def make_topic(self) -> None:
+        name = self._chance.choice(NAMES)
+        topic = CreatableTopic(name=name, num_partitions=2, replication_factor=3, assignments=[], configs=[])
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+        await self._ask(f"make {name}", request, CREATE_VERSION)
+
+    async def delete_topic(self) -> None:
+        name = self._chance.choice(NAMES)
+        await self._ask(
+            f"delete {name}", DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS), DELETE_VERSION
+        )
+
+    async def _ask(self, words: str, request: Message, version: int) -> None:
+        controllers = [each.node_id for each in self._simulation.brokers if each.is_controller]
+        self._simulation.record.add(FaultBegan, words, "")
+        if controllers:
+            response = await self._client.ask(controllers[0], request, version)
+            self._simulation.trace.note(f"{words}: {response!r}")

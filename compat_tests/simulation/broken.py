@@ -1,0 +1,189 @@
+"""Flaws that a replicated log can have, to show that the simulation finds them: each is put into the product while it runs.
+
+    python -m compat_tests.simulation.broken                 all of them, until each is found
+    python -m compat_tests.simulation.broken HIGH_WATERMARK_OF_THE_LEADER_ALONE
+
+A flaw is a function that is put in a method's place and gets the one that was there.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
+from unittest import mock
+
+from compat_tests.simulation.cluster import Outcome, Plan, Simulation
+from compat_tests.simulation.run import with_fixed_hashes
+
+from ottla.replication import election
+from ottla.replication.followers import Followers
+from ottla.replication.isr_changes import IsrChanges
+from ottla.replication.log.producers import ProducerStateManager
+from ottla.replication.partition import Partition
+from ottla.server.coordinator_log import OffsetsTopic
+from ottla.server.inbox import Inbox
+from ottla.wire.errors import ErrorCode
+
+SECONDS = 120.0
+SEEDS_MAX = 60
+Instead = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _truncate_to_high_watermark(make_follower: Callable[..., Any]) -> Callable[..., Any]:
+    def instead(self: Partition, **given: Any) -> Any:
+        is_new = make_follower(self, **given)
+        if is_new and self.log_end_offset > self.high_watermark:
+            self.truncate_to(self.high_watermark, now_ms=0)
+        return is_new
+
+    return instead
+
+
+def _elect_anybody(offline_election: Callable[..., Any]) -> Callable[..., Any]:
+    def instead(state: Any, online: Any, *, unclean: bool) -> Any:
+        leader = next((broker for broker in state.replicas if broker in online), None)
+        if leader is None:
+            return offline_election(state, online, unclean=unclean)
+        return election.succeed(
+            state, leader, (leader, *(each for each in state.isr if each in online and each != leader))
+        )
+
+    return instead
+
+
+def _leader_alone(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, local_offset, leader_end_offset: local_offset
+
+
+def _committed_isr_alone(_: Callable[..., Any]) -> Callable[..., Any]:
+    """The high watermark does not wait for who is about to join."""
+
+    def instead(self: Followers, local_offset: int, leader_end_offset: int) -> int:
+        ends = [follower.log_end_offset for broker, follower in self.by_id.items() if broker in self.isr]
+        return min([local_offset, *ends])
+
+    return instead
+
+
+def _proposed_isr_at_once(_: Callable[..., Any]) -> Callable[..., Any]:
+    """A shrunk ISR counts before the controller has agreed."""
+    return property(lambda self: self.isr if self.proposed is None else self.proposed)  # type: ignore[return-value]
+
+
+def _withdraw_too_early(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """No answer is taken for a refusal."""
+
+    async def instead(self: IsrChanges, proposals: Any) -> bool:
+        done: bool = await ask(self, proposals)
+        if not done:
+            for each in proposals:
+                if each.is_open:
+                    each.followers.withdraw()
+                self._unanswered.pop(each.partition, None)
+        return True
+
+    return instead
+
+
+def _acknowledge_at_once(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, next_offset, required_acks: ErrorCode.NONE
+
+
+def _show_what_is_not_replicated(read: Callable[..., Any]) -> Callable[..., Any]:
+    def instead(self: Partition, *given: Any, **named: Any) -> Any:
+        high_watermark = self.high_watermark
+        self.high_watermark = self.log_end_offset
+        try:
+            return read(self, *given, **named)
+        finally:
+            self.high_watermark = high_watermark
+
+    return instead
+
+
+def _append_retries(find_duplicate: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *given, **named: None
+
+
+def _check_no_sequence(check: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, batches, *, is_client: check(self, batches, is_client=False)
+
+
+def _keep_what_diverged(_: Callable[..., Any]) -> Callable[..., Any]:
+    """A follower does not truncate."""
+    return lambda self, epoch, end_offset, *, now_ms: self.log_end_offset
+
+
+def _load_to_high_watermark(_: Callable[..., Any]) -> Callable[..., Any]:
+    async def instead(self: OffsetsTopic, partition: int) -> Any:
+        found = self._broker.partition("__consumer_offsets", partition)
+        position, end = found.log.log_start_offset, found.high_watermark
+        while position < end:
+            read = found.log.read(position, 1 << 20, upper_bound=end, at_least_one_batch=True)
+            if not read.region:
+                return
+            yield read.region if isinstance(read.region, bytes) else read.region.read()
+            position = max(read.end_offset, position + 1)
+
+    return instead
+
+
+def _mix_up_inboxes(receive: Callable[..., Any]) -> Callable[..., Any]:
+    def instead(self: Inbox, sock: Any) -> int:
+        if self._own is not None:
+            return int(receive(self, sock))
+        self.start = 0
+        self.end = sock.recv_into(self.buffer)
+        return self.end
+
+    return instead
+
+
+class Flaw(Enum):
+    TRUNCATES_TO_HIGH_WATERMARK = Partition, "make_follower", _truncate_to_high_watermark
+    DOES_NOT_TRUNCATE = Partition, "truncate_to_divergence", _keep_what_diverged
+    ELECTS_OUTSIDE_THE_ISR = election, "offline_election", _elect_anybody
+    HIGH_WATERMARK_OF_THE_LEADER_ALONE = Followers, "common_end", _leader_alone
+    HIGH_WATERMARK_OF_THE_COMMITTED_ISR = Followers, "common_end", _committed_isr_alone
+    ISR_SHRINKS_BEFORE_IT_IS_AGREED = Followers, "maximal_isr", _proposed_isr_at_once
+    ISR_PROPOSAL_WITHDRAWN_TOO_EARLY = IsrChanges, "_ask", _withdraw_too_early
+    ACKNOWLEDGES_AT_ONCE = Partition, "acknowledgement", _acknowledge_at_once
+    SHOWS_WHAT_IS_NOT_REPLICATED = Partition, "read", _show_what_is_not_replicated
+    APPENDS_RETRIES = ProducerStateManager, "find_duplicate", _append_retries
+    LOADS_OFFSETS_TO_THE_HIGH_WATERMARK = OffsetsTopic, "read_batches", _load_to_high_watermark
+    MIXES_UP_INBOXES = Inbox, "receive", _mix_up_inboxes
+
+    @contextlib.contextmanager
+    def built_in(self) -> Iterator[None]:
+        owner, name, instead = self.value
+        with mock.patch.object(owner, name, instead(getattr(owner, name))):
+            yield
+
+
+def hunt(flaw: Flaw, seeds_max: int = SEEDS_MAX) -> Outcome | None:
+    """The outcome of the first seed that finds the flaw."""
+    with flaw.built_in():
+        for seed in range(1, seeds_max + 1):
+            outcome = Simulation(Plan(seed, SECONDS)).run()
+            if not outcome.is_good:
+                return outcome
+    return None
+
+
+def main(names: list[str]) -> int:
+    missed = 0
+    for flaw in [Flaw[name] for name in names] or list(Flaw):
+        found = hunt(flaw)
+        if found is None:
+            missed += 1
+            print(f"{flaw.name}: not found in {SEEDS_MAX} seeds", flush=True)
+        else:
+            words = str(found.proofs[0]) if found.proofs else found.problems[0].strip().splitlines()[-1]
+            print(f"{flaw.name}: found with seed {found.seed}: {words.splitlines()[0][:150]}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    with_fixed_hashes("compat_tests.simulation.broken", sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,288 @@
+"""One broker of the simulation: Ottla's own `Broker` on a disk, a network and a ZooKeeper in memory.
+
+`start`, `kill`, `stop`, `pause` and `resume` are what an operator, the kernel or bad luck does to a process. After a SIGKILL
+the disk holds what the process had written, and perhaps a part of the batch that it was just writing; a machine that loses
+power also loses what was not synced (`lose_power`).
+"""
+
+import errno
+import random
+import traceback
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import trio
+from compat_tests.simulation.network import Network, SimPeers, SimReadiness, SimSocket
+from compat_tests.simulation.virtual import EPOCH_S, thread_runner
+
+from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
+from ottla.replication.coordination import CoordinationError
+from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.server.broker import Broker
+from ottla.server.cluster.member import JoinProblem
+from ottla.server.config import load_config
+from ottla.server.connection import Calls, Connection
+from ottla.server.coordination.memory import MemoryCoordination, MemoryService
+from ottla.server.dispatch import served_routes
+from ottla.server.inbox import ReceiveBuffers
+from ottla.server.listener import Listener
+from ottla.server.outbox import Outbox, Progress
+from ottla.server.surroundings import Surroundings
+from ottla.wire.records import iter_batches
+
+DIRECTORIES = ("/disk-a", "/disk-b")
+LISTENER = "PLAINTEXT"
+RESTART_S = 1.0
+SKEW_MS = 300  # of the brokers' wall clocks
+
+
+whose_task: ContextVar[int] = ContextVar("whose_task", default=0)
+"""The broker that a task belongs to, where that is known."""
+
+
+class MemoryOutbox(Outbox):
+    """Regions of files in memory have no descriptor: their bytes are sent."""
+
+    __slots__ = ()
+
+    def send(self, sock: Any) -> Progress:
+        try:
+            parts = [part.read() if hasattr(part, "read") else part for part in self.parts]
+        except OSError as problem:
+            raise ConnectionAbortedError("the disk fails") from problem
+        finally:
+            self.parts.clear()
+        if parts:
+            sock.send(b"".join(parts))
+        return Progress.DONE
+
+
+class SimListener(Listener):
+    """Serves connections that the network hands over."""
+
+    def __init__(self, broker: Broker, calls: Calls) -> None:
+        super().__init__(LISTENER, None, broker, calls, ReceiveBuffers(), SimReadiness())  # type: ignore[arg-type]
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        try:
+            async with trio.open_nursery() as self._nursery:
+                await self._keep_house()
+        finally:
+            self._nursery = None
+
+    def accept(self, sock: SimSocket) -> None:
+        if self._nursery is None or self._nursery.cancel_scope.cancel_called:
+            sock.close()
+            return
+        connection = Connection(sock, f"host-{sock.to}", self)  # type: ignore[arg-type]
+        connection._outbox = MemoryOutbox()
+        self._nursery.start_soon(self._serve, connection, f"host-{sock.to}")
+
+
+class Setting(NamedTuple):
+    """What all brokers live in."""
+
+    network: Network
+    zookeeper: MemoryService
+    chance: random.Random
+    fail: Callable[[str], None]
+    """Called with what must not happen."""
+
+
+class SimBroker:
+    """See the module's docstring."""
+
+    def __init__(self, node_id: int, setting: Setting, settings: Mapping[str, str]) -> None:
+        self.node_id = node_id
+        self.broker: Broker | None = None
+        self.is_serving = False
+        self._setting = setting
+        self._settings = {
+            "broker.id": str(node_id),
+            "log.dirs": ",".join(DIRECTORIES),
+            "listeners": f"{LISTENER}://broker-{node_id}:{node_id}",
+            "zookeeper.connect": "zookeeper:2181/simulation",
+            **settings,
+        }
+        self._timeout_s = float(settings["zookeeper.session.timeout.ms"]) / 1000
+        self._link = setting.zookeeper.link()
+        self._sessions: list[MemoryCoordination] = []
+        self._skew_ms = setting.chance.randint(-SKEW_MS, SKEW_MS)
+        self.disk = MemoryStorage(self.clock_ms)
+        for directory in DIRECTORIES:
+            self.disk.make_directory(directory)
+        self._life: trio.CancelScope | None = None
+        self._stop_asked = trio.Event()
+        self._ended = trio.Event()
+        self._ended.set()
+        self._is_killed = False
+        self._cuts = 0  # faults that cut the way to ZooKeeper
+
+    def __str__(self) -> str:
+        return f"broker {self.node_id}"
+
+    @property
+    def is_running(self) -> bool:
+        return not self._ended.is_set()
+
+    @property
+    def is_controller(self) -> bool:
+        return self.broker is not None and self.broker.member is not None and self.broker.member.controller is not None
+
+    def leads(self, topic: str, partition: int) -> bool:
+        held = self.broker and self.broker.replicas.partition(topic, partition)
+        return held is not None and held.is_leader
+
+    def clock_ms(self) -> int:
+        return int((EPOCH_S + trio.current_time()) * 1000) + self._skew_ms
+
+    # ------------------------------------------------------------------ its life
+
+    async def run(self) -> None:
+        """One process, from its start to its end; again if it ends by itself, as a service manager does."""
+        whose_task.set(self.node_id)
+        self._ended, self._stop_asked = trio.Event(), trio.Event()
+        self._is_killed = False
+        try:
+            with trio.CancelScope() as self._life:
+                while not self._is_killed and not self._stop_asked.is_set():
+                    await self._live_once()
+                    if not self._stop_asked.is_set():
+                        await trio.sleep(RESTART_S)
+        finally:
+            self.is_serving, self.broker = False, None
+            self._ended.set()
+
+    async def _live_once(self) -> None:
+        try:
+            await self._live()
+        except* (JoinProblem, CoordinationError):
+            pass  # such as a session of an earlier life that has not expired, or a ZooKeeper that is away
+        except* OSError as problem:
+            if self.disk.fail is None:
+                self._setting.fail(f"{self}: {problem.exceptions!r}")
+        except* Exception as bug:  # noqa: BLE001 - a broker that ends by itself is what this looks for
+            if not self._is_killed:
+                self._setting.fail(f"{self} ended: {''.join(traceback.format_exception(bug))}")
+        finally:
+            self._setting.network.vanish(self.node_id)
+            self.is_serving = False
+
+    async def _live(self) -> None:
+        broker = self.broker = Broker(load_config(self._settings), self._surroundings(), SimReadiness())  # type: ignore[arg-type]
+        endpoint = BrokerEndpoint(self.node_id, f"broker-{self.node_id}", self.node_id)
+        broker.place.register(BrokerRegistration(self.node_id, {LISTENER: endpoint}))
+        async with trio.open_nursery() as session:
+            await session.start(broker.place.hold)
+            await broker.open()
+            try:
+                await self._serve(broker)
+            finally:
+                if not self._is_killed:
+                    await broker.close()
+            session.cancel_scope.cancel()
+
+    async def _serve(self, broker: Broker) -> None:
+        async with broker.running() as nursery:
+            listener = SimListener(broker, Calls(served_routes(is_in_cluster=True)))
+            nursery.start_soon(listener.run)
+            self._setting.network.listen(self.node_id, listener.accept)
+            await broker.place.join()
+            self.is_serving = True
+            await self._until_stopped(broker)
+            self.is_serving = False
+            await broker.place.leave()
+
+    async def _until_stopped(self, broker: Broker) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def wait(event: trio.Event) -> None:
+                await event.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait, self._stop_asked)
+            nursery.start_soon(wait, broker.replicas.all_directories_failed)
+
+    def _surroundings(self) -> Surroundings:
+        chance = self._setting.chance
+        return Surroundings(
+            storage=self.disk,
+            clock_ms=self.clock_ms,
+            run_in_thread=thread_runner(chance),
+            open_session=self._open_session,
+            make_peers=lambda readiness, receive_buffer_bytes: SimPeers(self._setting.network, self.node_id),
+            random=chance,
+        )
+
+    def _open_session(self, config: object) -> MemoryCoordination:
+        session = MemoryCoordination(self._link, timeout_s=self._timeout_s, connection_timeout_s=self._timeout_s)
+        self._sessions = [session]
+        return session
+
+    # ------------------------------------------------------------------ what is done to it
+
+    async def kill(self, *, is_torn: bool = False) -> None:
+        """SIGKILL. `is_torn`: it was just writing."""
+        if not self.is_running:
+            return
+        assert self._life is not None
+        self._is_killed = True
+        self.disk.fail = lambda operation, path: OSError(errno.EIO, "the process is no more", path)
+        for session in self._sessions:
+            session.abandon()
+        self._setting.network.vanish(self.node_id)
+        self._life.cancel()
+        await self._ended.wait()
+        self.disk.fail = None
+        self.disk.forget_locks()
+        if is_torn:
+            self._tear()
+
+    async def lose_power(self) -> None:
+        """What was not synced may be gone."""
+        await self.kill()
+        self.disk.crash(self._setting.chance)
+
+    async def stop(self) -> None:
+        """SIGTERM: a controlled shutdown."""
+        self._stop_asked.set()
+        await self._ended.wait()
+
+    def expire_session(self) -> None:
+        for session in self._sessions:
+            self._setting.zookeeper.expire(session.session_id)
+
+    def reset_session(self) -> None:
+        self._link.reset()
+
+    def cut_from_zookeeper(self, *, outwards: bool = True, inwards: bool = True) -> None:
+        self._cuts += 1
+        self._link.cut(to_service=outwards, from_service=inwards)
+
+    def heal_way_to_zookeeper(self) -> None:
+        self._cuts -= 1
+        if not self._cuts:
+            self._link.heal()
+
+    def fail_directory(self, directory: str) -> None:
+        """Every access to one of its disks is an error."""
+
+        def fail(operation: str, path: str) -> OSError | None:
+            return OSError(errno.EIO, "Input/output error", path) if path.startswith(directory) else None
+
+        self.disk.fail = fail
+
+    def _tear(self) -> None:
+        """Leave the first part of a batch, which nobody was told of, behind the logs."""
+        chance = self._setting.chance
+        last = {path.rpartition("/")[0]: path for path in sorted(self.disk.files()) if path.endswith(".log")}
+        for path in last.values():
+            data = bytearray(self.disk.read(path))
+            batches = list(iter_batches(data))
+            if batches and chance.random() < 0.5:
+                header, start, end = batches[-1]
+                torn = data[start : start + chance.randint(1, end - start - 1)]
+                torn[:8] = header.next_offset.to_bytes(8, "big")[: len(torn)]
+                self.disk.open(path).append(torn)

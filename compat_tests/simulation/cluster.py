@@ -1,0 +1,341 @@
+"""Three brokers, their ZooKeeper and the clients, as one run of the simulation has them, from the first topic to the check."""
+
+import contextlib
+import logging
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import trio
+from compat_tests.history.checker import check
+from compat_tests.history.history import Event, Recorder, TopicBegan
+from compat_tests.history.replica_logs import Replicas
+from compat_tests.history.rules import Proof
+from compat_tests.simulation import virtual
+from compat_tests.simulation.brokers import Setting, SimBroker, whose_task
+from compat_tests.simulation.client import BACKOFF_S, Client
+from compat_tests.simulation.consumers import SimGroup, SimReader
+from compat_tests.simulation.faults import Faults
+from compat_tests.simulation.network import Network
+from compat_tests.simulation.producer import SimProducer
+from compat_tests.simulation.trace import Trace
+
+from ottla.replication import znodes
+from ottla.replication.coordination import CoordinationError, Delete
+from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.partition import Partition
+from ottla.server.coordination.memory import MemoryService
+from ottla.server.coordination.pipes import Agenda
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.records import iter_batches
+
+TOPIC = "t"
+PARTITIONS = 3
+BROKERS = (1, 2, 3)
+FIRST_CLIENT = 100
+CREATE_TOPICS_VERSION = 6
+RECOVERY_S = 90.0
+
+
+class Plan(NamedTuple):
+    seed: int
+    seconds: float = 600.0
+    """Virtual time, from the start of the brokers to the end of the faults."""
+
+    producers: int = 2
+    rate: float = 2.0
+    """How often a second a producer has something to send."""
+
+    readers: int = 2
+    has_faults: bool = True
+
+
+class Outcome(NamedTuple):
+    seed: int
+    trace: str
+    faults: int
+    acknowledged: int
+    messages: int
+    problems: list[str]
+    proofs: list[Proof]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.problems and not self.proofs
+
+
+class Stuck(Exception):
+    """After all faults were over the cluster did not do its work; says what was waited for."""
+
+
+class BrokersLog(logging.Handler):
+    """Takes what brokers log as bugs, and for those who read the trace what else they log."""
+
+    def __init__(self, fail: Callable[[str], None], tell: Callable[[str], None] | None) -> None:
+        super().__init__(logging.INFO)
+        self._fail = fail
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        words = logging.Formatter().format(record)
+        if record.exc_info:
+            self._fail(f"broker {whose_task.get()} logged: {words}")
+        elif self._tell is not None:
+            self._tell(f"{trio.current_time():12.6f} LOG {whose_task.get() or ''} {words}")
+
+
+class Simulation:
+    """See the module's docstring."""
+
+    def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self.problems: list[str] = []
+        self.trace = Trace(tell)
+        self._tell = tell
+        self.events: list[Event] = []
+        self.chance = random.Random(f"simulation {plan.seed}")
+        self._clients = 0
+        self.producers: list[SimProducer] = []
+
+    def run(self) -> Outcome:
+        handler = BrokersLog(self.fail, self._tell)
+        logger = logging.getLogger("ottla")
+        logger.addHandler(handler)
+        if self._tell is not None:
+            logger.setLevel(logging.INFO)
+        try:
+            faults, replicas = virtual.run(self._main, self.plan.seed)
+        except Exception as bug:  # noqa: BLE001 - one more thing to tell of this seed
+            faults, replicas = 0, []
+            self.problems.append("".join(traceback.format_exception(bug)))
+        finally:
+            logger.removeHandler(handler)
+        return Outcome(
+            self.plan.seed,
+            str(self.trace),
+            faults,
+            sum(producer.acknowledged for producer in self.producers),
+            self.trace.count,
+            self.problems,
+            check(self.events, replicas),
+        )
+
+    def fail(self, words: str) -> None:
+        self.problems.append(words)
+        self.trace.note(f"PROBLEM {words}")
+
+    # ------------------------------------------------------------------ the order of things
+
+    async def _main(self, agenda: Agenda) -> tuple[int, list[Replicas]]:
+        self.record = Recorder(self._note, trio.current_time)
+        self.network = Network(agenda, random.Random(f"network {self.plan.seed}"), self.trace)
+        self.zookeeper = MemoryService(random.Random(f"zookeeper {self.plan.seed}"), agenda=agenda)
+        async with trio.open_nursery() as self.nursery:
+            self._make_brokers()
+            for broker in self.brokers:
+                self.start(broker)
+            await self._create_topic()
+            self._start_clients()
+            faults = Faults(self)
+            try:
+                if self.plan.has_faults:
+                    await faults.run(self.plan.seconds)
+                else:
+                    await trio.sleep(self.plan.seconds)
+                replicas = await self._finish()
+            except Stuck as stuck:
+                self.fail(f"stuck: {stuck}")
+                replicas = []
+            self.nursery.cancel_scope.cancel()
+        return faults.count, replicas
+
+    # ------------------------------------------------------------------ for faults
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """All that is led by somebody, internal topics too."""
+        return [(TOPIC, partition) for partition in range(PARTITIONS)] + [("__consumer_offsets", 0)]
+
+    def remove_controller_node(self) -> None:
+        with contextlib.suppress(CoordinationError):
+            self.zookeeper.write([Delete(znodes.CONTROLLER)], 0)
+
+    def _in_sync(self) -> dict[str, tuple[int, ...]]:
+        """The in-sync replicas of every partition, as ZooKeeper has them."""
+        found = {}
+        for path, node in self.zookeeper.tree.nodes.items():
+            if path.endswith("/state"):
+                found[path] = znodes.decode_state(node.data).isr
+        return found
+
+    def others_are_in_sync(self, broker: SimBroker) -> bool:
+        """Whether every partition has two more in-sync replicas on brokers at work."""
+        at_work = {each.node_id for each in self.brokers if each.is_serving and each is not broker}
+        return all(len(at_work & set(isr)) >= 2 for isr in self._in_sync().values())
+
+    def is_out_of_sync(self, broker: SimBroker) -> bool:
+        return not any(broker.node_id in isr for isr in self._in_sync().values())
+
+    def _is_in_log(self, topic: str, partition: int, producer_id: int, base_sequence: int) -> bool:
+        assert topic == TOPIC
+        leader = _leader(self._held(partition))
+        return leader is not None and any(
+            (header.producer_id, header.base_sequence) == (producer_id, base_sequence)
+            for header, _, _ in iter_batches(self._log(leader))
+        )
+
+    def _note(self, event: Event) -> None:
+        self.events.append(event)
+        self.trace.note(repr(event))
+
+    def _make_brokers(self) -> None:
+        chance = self.chance
+        settings = {
+            "zookeeper.session.timeout.ms": str(chance.choice((3000, 6000))),
+            "default.replication.factor": "3",
+            "min.insync.replicas": "2",
+            "offsets.topic.num.partitions": "2",
+            "offsets.topic.replication.factor": "3",
+            "replica.lag.time.max.ms": str(chance.choice((3000, 8000))),
+            "replica.socket.timeout.ms": str(chance.choice((3000, 10000))),
+            "num.replica.fetchers": str(chance.choice((1, 1, 2))),
+            "auto.create.topics.enable": "false",
+            "leader.imbalance.check.interval.seconds": "20",
+            "log.roll.ms": str(chance.choice((10_000, 60_000, 3_600_000))),
+            "log.cleaner.enable": "false",
+            "controlled.shutdown.max.retries": "1",
+            "controlled.shutdown.retry.backoff.ms": "1000",
+            "request.timeout.ms": "5000",
+        }
+        setting = Setting(self.network, self.zookeeper, random.Random(f"brokers {self.plan.seed}"), self.fail)
+        self.brokers = [SimBroker(node_id, setting, settings) for node_id in BROKERS]
+
+    def start(self, broker: SimBroker) -> None:
+        self.nursery.start_soon(broker.run)
+
+    def client(self, name: str) -> Client:
+        self._clients += 1
+        return Client(self.network, self.nursery, FIRST_CLIENT + self._clients, name, BROKERS)
+
+    async def _create_topic(self) -> None:
+        configs = [CreatableTopicConfig(name="retention.ms", value="-1")]
+        topic = CreatableTopic(
+            name=TOPIC, num_partitions=PARTITIONS, replication_factor=3, assignments=[], configs=configs
+        )
+        client = self.client("creator")
+        with trio.move_on_after(RECOVERY_S):
+            while True:
+                request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+                response = await client.ask_any(request, CREATE_TOPICS_VERSION)
+                if response is not None:
+                    code = ErrorCode(response.topics[0].error_code)
+                    if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                        break
+                await trio.sleep(BACKOFF_S)
+        self.record.add(TopicBegan, TOPIC, PARTITIONS)
+
+    def _start_clients(self) -> None:
+        where = [(TOPIC, partition) for partition in range(PARTITIONS)]
+        self.producers = [
+            SimProducer(self.client(f"p{number}"), self.record, where, self.plan.rate, self.fail, self._is_in_log)
+            for number in range(self.plan.producers)
+        ]
+        self.group = SimGroup(self.client("group"), self.record, TOPIC, 0)
+        for producer in self.producers:
+            self.nursery.start_soon(producer.run)
+        self.nursery.start_soon(self.group.run)
+        for number in range(self.plan.readers):
+            client = self.client(f"reader {number}")
+            for partition in range(PARTITIONS):
+                reader = SimReader(client, self.record, TOPIC, partition, knows_epoch=bool(number % 2))
+                self.nursery.start_soon(reader.run)
+        viewer = SimReader(self.client("viewer"), self.record, TOPIC, 0, knows_epoch=False)
+        self.nursery.start_soon(viewer.watch_end)
+
+    async def _finish(self) -> list[Replicas]:
+        for producer in self.producers:
+            producer.is_over = True
+        self.group.is_over = True
+        await self._until(lambda: all(producer.is_done for producer in self.producers), self._state)
+        with trio.move_on_after(RECOVERY_S):
+            await self.group.fetch_at_last()
+        client = self.client("final reader")
+        with trio.move_on_after(RECOVERY_S) as patience:
+            for partition in range(PARTITIONS):
+                await SimReader(client, self.record, TOPIC, partition, knows_epoch=True).read_to_end()
+        if patience.cancelled_caught:
+            raise Stuck(f"the final reader; {self._state()}")
+        await self._until(self._are_in_sync, self._state)
+        replicas = list(self._replicas())
+        self.trace.note("end")
+        return replicas
+
+    async def _until(self, condition: Callable[[], bool], words: Callable[[], str]) -> None:
+        with trio.move_on_after(RECOVERY_S):
+            while not condition():
+                await trio.sleep(0.2)
+            return
+        raise Stuck(words())
+
+    def _are_in_sync(self) -> bool:
+        """Whether all replicas hold the same, and know it."""
+        for partition in range(PARTITIONS):
+            held = self._held(partition)
+            leader = _leader(held)
+            if leader is None or set(leader.isr) != set(leader.replicas):
+                return False
+            end = leader.log_end_offset
+            for node_id in leader.replicas:
+                replica = held.get(node_id)
+                if replica is None or replica.log_end_offset != end or replica.high_watermark != end:
+                    return False
+        return True
+
+    def _held(self, partition: int) -> dict[int, Partition]:
+        """The replicas of a partition by broker."""
+        held = {}
+        for each in self.brokers:
+            found = each.broker and each.broker.replicas.partition(TOPIC, partition)
+            if found is not None:
+                held[each.node_id] = found
+        return held
+
+    def _state(self) -> str:
+        words = [producer.state() for producer in self.producers if not producer.is_done]
+        for each in self.brokers:
+            if each.broker is None:
+                words.append(f"{each} is down")
+                continue
+            member = each.broker.member
+            assert member is not None
+            words.append(
+                f"{each}: serving {each.is_serving}, fenced {member.is_fenced}, controller {member.controller_id},"
+                f" {list(each.broker.replicas.partitions_of(TOPIC))}"
+            )
+        return "\n    ".join(words)
+
+    def _replicas(self) -> Iterator[Replicas]:
+        """The logs of those that are replicas now; a broker that was cut off may keep what it was told to drop."""
+        for partition in range(PARTITIONS):
+            held = self._held(partition)
+            leader = _leader(held)
+            assert leader is not None
+            logs = {"leader": self._log(leader)}
+            logs |= {
+                str(node_id): self._log(held[node_id]) for node_id in leader.replicas if held[node_id] is not leader
+            }
+            yield Replicas(TOPIC, partition, leader.high_watermark, logs)
+
+    def _log(self, held: Partition) -> bytes:
+        disk = held.log.log_directory.storage
+        assert isinstance(disk, MemoryStorage)
+        folder = held.log.directory + "/"
+        segments = sorted(path for path in disk.files() if path.startswith(folder) and path.endswith(".log"))
+        return b"".join(disk.read(path) for path in segments)
+
+
+def _leader(held: dict[int, Partition]) -> Partition | None:
+    """Who leads in the latest epoch: one that was cut off may not have heard that it leads no more."""
+    return max((each for each in held.values() if each.is_leader), key=lambda each: each.leader_epoch, default=None)

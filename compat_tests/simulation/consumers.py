@@ -1,0 +1,202 @@
+"""Those who read: readers that follow the end, a viewer that asks for ends, a group that commits offsets, final readers."""
+
+from typing import Any
+
+import trio
+from compat_tests.history.history import (
+    UNKNOWN_OFFSET,
+    EndSeen,
+    OffsetCommitted,
+    OffsetFailed,
+    OffsetFetched,
+    OffsetSent,
+    ReachedEnd,
+    Read,
+    ReadBegan,
+    ReadFailed,
+    Recorder,
+    told,
+)
+from compat_tests.simulation.client import BACKOFF_S, Client
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.wire.records import decode_records, iter_batches
+
+FETCH_VERSION, LIST_OFFSETS_VERSION, OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION = 12, 7, 7, 7
+MAX_WAIT_MS = 500
+LATEST = -1
+TRANSIENT = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    }
+)
+REFUSED_OFFSETS = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+
+
+class SimReader:
+    """Reads one partition from its leader, from the first record on."""
+
+    def __init__(self, client: Client, record: Recorder, topic: str, partition: int, *, knows_epoch: bool) -> None:
+        self.position = 0
+        self._client = client
+        self._add = record.add
+        self._topic = topic
+        self._partition = partition
+        self._where = (client.name, topic, partition)
+        self._knows_epoch = knows_epoch  # sends the leader's epoch, so that an older or newer leader refuses
+
+    async def run(self) -> None:
+        """Follow the end until cancelled."""
+        self._add(ReadBegan, *self._where, 0, False, False)
+        while True:
+            await self._fetch()
+
+    async def read_to_end(self) -> None:
+        """Be a final reader."""
+        self._add(ReadBegan, *self._where, 0, False, True)
+        while (end := await self.end()) is None:
+            await trio.sleep(BACKOFF_S)
+        while self.position < end[0]:
+            await self._fetch()
+        self._add(ReachedEnd, *self._where, self.position)
+
+    async def _fetch(self) -> None:
+        leader, epoch = await self._client.leader(self._topic, self._partition)
+        wanted = FetchPartition(
+            partition=self._partition,
+            current_leader_epoch=epoch if self._knows_epoch else -1,
+            fetch_offset=self.position,
+            partition_max_bytes=1 << 20,
+        )
+        request = FetchRequest(
+            max_wait_ms=MAX_WAIT_MS, min_bytes=1, topics=[FetchTopic(topic=self._topic, partitions=[wanted])]
+        )
+        response = await self._client.ask(leader, request, FETCH_VERSION)
+        if response is None:
+            self._client.forget_leader(self._topic, self._partition)
+            await trio.sleep(BACKOFF_S)
+            return
+        data = response.responses[0].partitions[0]
+        code = ErrorCode(data.error_code)
+        if code is ErrorCode.NONE:
+            self._take(bytes(data.records or b""))
+        else:
+            if code not in TRANSIENT:
+                self._add(ReadFailed, *self._where, f"{code.name} at {self.position}")
+            self._client.forget_leader(self._topic, self._partition)
+            await trio.sleep(BACKOFF_S)
+
+    def _take(self, records: bytes) -> None:
+        found = [
+            (record.offset, told(record.value))
+            for header, start, _ in iter_batches(records)
+            if not header.is_control
+            for record in decode_records(records, start)
+            if record.offset >= self.position
+        ]
+        if found:
+            self._add(Read, *self._where, tuple(found))
+            self.position = found[-1][0] + 1
+
+    async def end(self) -> tuple[int, int] | None:
+        """The end of the partition and the leader epoch that came with it; None if nobody said."""
+        leader, epoch = await self._client.leader(self._topic, self._partition)
+        wanted = ListOffsetsPartition(
+            partition_index=self._partition,
+            current_leader_epoch=epoch if self._knows_epoch else -1,
+            timestamp=LATEST,
+        )
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=self._topic, partitions=[wanted])])
+        response = await self._client.ask(leader, request, LIST_OFFSETS_VERSION)
+        answer = response and response.topics[0].partitions[0]
+        if answer is None or answer.error_code:
+            self._client.forget_leader(self._topic, self._partition)
+            return None
+        return answer.offset, answer.leader_epoch
+
+    async def watch_end(self) -> None:
+        """Ask for the end again and again, until cancelled."""
+        while True:
+            if (end := await self.end()) is not None:
+                self._add(EndSeen, *self._where, *end)
+            await trio.sleep(1.0)
+
+
+class SimGroup:
+    """A group whose only member commits ever higher offsets and fetches them."""
+
+    def __init__(self, client: Client, record: Recorder, topic: str, partition: int) -> None:
+        self.committed = 0
+        self.is_over = False
+        self._client = client
+        self._group = client.name
+        self._add = record.add
+        self._topic = topic
+        self._partition = partition
+        self._where = (client.name, topic, partition)
+
+    async def run(self) -> None:
+        offset = 0
+        while not self.is_over:
+            await trio.sleep(self._client.network.chance.expovariate(2.0))
+            if self._client.network.chance.random() < 0.6:
+                offset += 1
+                await self._commit(offset)
+            else:
+                await self._fetch()
+
+    async def _commit(self, offset: int) -> None:
+        coordinator = await self._client.coordinator(self._group)
+        self._add(OffsetSent, *self._where, offset)
+        partition = OffsetCommitRequestPartition(
+            partition_index=self._partition, committed_offset=offset, committed_metadata=""
+        )
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            member_id="",
+            topics=[OffsetCommitRequestTopic(name=self._topic, partitions=[partition])],
+        )
+        response = await self._client.ask(coordinator, request, OFFSET_COMMIT_VERSION)
+        code = None if response is None else ErrorCode(response.topics[0].partitions[0].error_code)
+        if code is ErrorCode.NONE:
+            self.committed += 1
+            self._add(OffsetCommitted, *self._where, offset)
+        else:
+            self._add(OffsetFailed, *self._where, offset, repr(code), code not in REFUSED_OFFSETS)
+
+    async def fetch_at_last(self) -> None:
+        """Once the faults are over."""
+        while not await self._fetch():
+            await trio.sleep(BACKOFF_S)
+
+    async def _fetch(self) -> bool:
+        coordinator = await self._client.coordinator(self._group)
+        request = OffsetFetchRequest(
+            group_id=self._group,
+            topics=[OffsetFetchRequestTopic(name=self._topic, partition_indexes=[self._partition])],
+            require_stable=True,
+        )
+        response = await self._client.ask(coordinator, request, OFFSET_FETCH_VERSION)
+        if response is None or response.error_code:
+            return False
+        answer: Any = response.topics[0].partitions[0]
+        if answer.error_code:
+            return False
+        offset = answer.committed_offset
+        self._add(OffsetFetched, *self._where, UNKNOWN_OFFSET if offset < 0 else offset)
+        return True

@@ -1,0 +1,253 @@
+"""What goes wrong in a run of the simulation: faults that begin at random times, last for a while, and overlap.
+
+One rule is kept throughout, because Kafka promises nothing beyond it: what a broker had written when it was killed is still
+there when it comes back. So power is lost only by a broker that is in sync nowhere by the time it comes back, while others are.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import trio
+from compat_tests.history.history import FaultBegan, FaultEnded
+from compat_tests.simulation.administrator import Administrator
+from compat_tests.simulation.brokers import DIRECTORIES, SimBroker
+
+if TYPE_CHECKING:
+    from compat_tests.simulation.cluster import Simulation
+
+HOLD_S = (0.05, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+BETWEEN_S = 6.0  # on average
+CLIENT_HOSTS = range(100, 120)
+Fault = Callable[[], Awaitable[None]]
+
+
+class Faults:
+    """See the module's docstring."""
+
+    def __init__(self, simulation: "Simulation") -> None:
+        self.count = 0
+        self._simulation = simulation
+        self._chance = random.Random(f"faults {simulation.plan.seed}")
+        self._busy: dict[SimBroker, None] = {}  # whose process is being stopped or started
+        self._has_zookeeper_fault = False
+        self._administrator = Administrator(simulation, self._chance)
+        weighted: list[tuple[int, Fault]] = [
+            (6, self._kill),
+            (1, self._kill_all),
+            (4, self._pause),
+            (4, self._cut_between_brokers),
+            (4, self._cut_from_zookeeper),
+            (3, self._isolate),
+            (1, self._cut_from_clients),
+            (2, self._stop_zookeeper),
+            (3, self._expire_session),
+            (1, self._reset_session),
+            (2, self._break_connections),
+            (3, self._shut_down),
+            (1, self._fail_disk),
+            (1, self._lose_power),
+            (3, self._administrator.reassign),
+            (2, self._administrator.elect_preferred),
+            (2, self._administrator.make_topic),
+            (2, self._administrator.delete_topic),
+            (1, self._depose_controller),
+        ]
+        self._weights = [weight for weight, _ in weighted]
+        self._faults = [fault for _, fault in weighted]
+
+    async def run(self, seconds: float) -> None:
+        """Do harm for so long, and leave everything mended."""
+        end = trio.current_time() + seconds
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(self._chance.expovariate(1 / BETWEEN_S))
+                if trio.current_time() >= end:
+                    break
+                self.count += 1
+                (fault,) = self._chance.choices(self._faults, self._weights)
+                nursery.start_soon(fault)
+
+    # ------------------------------------------------------------------ whom it hits
+
+    @property
+    def _brokers(self) -> list[SimBroker]:
+        return self._simulation.brokers
+
+    def _target(self) -> SimBroker:
+        """The controller, the leader of something, or anybody."""
+        role = self._chance.choice(("controller", "leader", "any"))
+        if role == "controller":
+            found = [each for each in self._brokers if each.is_controller]
+        elif role == "leader":
+            partition = self._chance.choice(self._simulation.partitions)
+            found = [each for each in self._brokers if each.leads(*partition)]
+        else:
+            found = []
+        return self._chance.choice(found or self._brokers)
+
+    def _free_target(self) -> SimBroker | None:
+        """One whose process nobody else is stopping or starting, and which is busy from now on."""
+        target = self._target()
+        if target in self._busy or not target.is_running:
+            return None
+        self._busy[target] = None
+        return target
+
+    def _hold(self) -> float:
+        return self._chance.choice(HOLD_S) * self._chance.uniform(0.5, 1.5)
+
+    async def _while(self, name: str, target: object) -> None:
+        self._simulation.record.add(FaultBegan, name, str(target))
+        await trio.sleep(self._hold())
+        self._simulation.record.add(FaultEnded, name, str(target))
+
+    # ------------------------------------------------------------------ processes
+
+    async def _kill(self) -> None:
+        if (target := self._free_target()) is not None:
+            await self._kill_one(target)
+
+    async def _kill_all(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for target in self._brokers:
+                if target not in self._busy and target.is_running:
+                    self._busy[target] = None
+                    nursery.start_soon(self._kill_one, target)
+
+    async def _kill_one(self, target: SimBroker) -> None:
+        await target.kill(is_torn=self._chance.random() < 0.5)
+        await self._while("SIGKILL", target)
+        self._restart(target)
+
+    def _restart(self, target: SimBroker) -> None:
+        self._simulation.start(target)
+        del self._busy[target]
+
+    async def _shut_down(self) -> None:
+        if (target := self._free_target()) is not None:
+            with trio.move_on_after(30) as patience:
+                await target.stop()
+            if patience.cancelled_caught:
+                await target.kill()
+            await self._while("SIGTERM", target)
+            self._restart(target)
+
+    async def _pause(self) -> None:
+        """SIGSTOP, as far as others can tell: nothing that it says or hears gets through."""
+        target = self._target()
+        self._block(target, others=range(CLIENT_HOSTS.stop))
+        target.cut_from_zookeeper()
+        await self._while("SIGSTOP", target)
+        target.heal_way_to_zookeeper()
+        self._unblock(target, others=range(CLIENT_HOSTS.stop))
+
+    async def _fail_disk(self) -> None:
+        if (target := self._free_target()) is not None:
+            directory = self._chance.choice(DIRECTORIES)
+            target.fail_directory(directory)
+            await self._while(f"failed {directory}", target)
+            await target.kill()
+            await trio.sleep(1.0)
+            self._restart(target)
+
+    async def _lose_power(self) -> None:
+        target = self._free_target()
+        if target is None:
+            return
+        if not self._simulation.others_are_in_sync(target):
+            del self._busy[target]
+            return
+        await target.lose_power()
+        self._simulation.record.add(FaultBegan, "power loss", str(target))
+        while not self._simulation.is_out_of_sync(target):
+            await trio.sleep(1.0)
+        self._simulation.record.add(FaultEnded, "power loss", str(target))
+        self._restart(target)
+
+    # ------------------------------------------------------------------ network
+
+    def _block(self, target: SimBroker, others: range, *, outwards: bool = True, inwards: bool = True) -> None:
+        for other in others:
+            if other != target.node_id:
+                if outwards:
+                    self._simulation.network.block(target.node_id, other)
+                if inwards:
+                    self._simulation.network.block(other, target.node_id)
+
+    def _unblock(self, target: SimBroker, others: range, *, outwards: bool = True, inwards: bool = True) -> None:
+        for other in others:
+            if other != target.node_id:
+                if outwards:
+                    self._simulation.network.unblock(target.node_id, other)
+                if inwards:
+                    self._simulation.network.unblock(other, target.node_id)
+
+    def _ways(self) -> dict[str, bool]:
+        outwards, inwards = self._chance.choice(((True, True), (True, True), (True, False), (False, True)))
+        return {"outwards": outwards, "inwards": inwards}
+
+    async def _cut_between_brokers(self) -> None:
+        target, ways = self._target(), self._ways()
+        other = self._chance.choice([each for each in self._brokers if each is not target])
+        others = range(other.node_id, other.node_id + 1)
+        self._block(target, others, **ways)
+        await self._while(f"cut from {other} {ways}", target)
+        self._unblock(target, others, **ways)
+
+    async def _cut_from_zookeeper(self) -> None:
+        target, ways = self._target(), self._ways()
+        target.cut_from_zookeeper(**ways)
+        await self._while(f"cut from ZooKeeper {ways}", target)
+        target.heal_way_to_zookeeper()
+
+    async def _isolate(self) -> None:
+        """From all brokers and perhaps from ZooKeeper; clients still reach it."""
+        target, ways, from_all = self._target(), self._ways(), self._chance.random() < 0.5
+        peers = range(CLIENT_HOSTS.start)
+        self._block(target, peers, **ways)
+        if from_all:
+            target.cut_from_zookeeper(**ways)
+        await self._while(f"isolated {ways} {from_all}", target)
+        if from_all:
+            target.heal_way_to_zookeeper()
+        self._unblock(target, peers, **ways)
+
+    async def _cut_from_clients(self) -> None:
+        target, ways = self._target(), self._ways()
+        self._block(target, CLIENT_HOSTS, **ways)
+        await self._while(f"cut from clients {ways}", target)
+        self._unblock(target, CLIENT_HOSTS, **ways)
+
+    async def _break_connections(self) -> None:
+        target = self._target()
+        self._simulation.record.add(FaultBegan, "connections broken", str(target))
+        for other in range(CLIENT_HOSTS.stop):
+            if other != target.node_id and self._chance.random() < 0.5:
+                self._simulation.network.break_connections(target.node_id, other)
+
+    # ------------------------------------------------------------------ ZooKeeper
+
+    async def _stop_zookeeper(self) -> None:
+        if self._has_zookeeper_fault:
+            return
+        self._has_zookeeper_fault = True
+        self._simulation.zookeeper.stop()
+        await self._while("stopped", "ZooKeeper")
+        self._simulation.zookeeper.start()
+        self._has_zookeeper_fault = False
+
+    async def _expire_session(self) -> None:
+        target = self._target()
+        self._simulation.record.add(FaultBegan, "session expired", str(target))
+        target.expire_session()
+
+    async def _reset_session(self) -> None:
+        target = self._target()
+        self._simulation.record.add(FaultBegan, "way to ZooKeeper reset", str(target))
+        target.reset_session()
+
+    async def _depose_controller(self) -> None:
+        """Somebody removes /controller, which makes brokers elect another one."""
+        self._simulation.record.add(FaultBegan, "/controller removed", "")
+        self._simulation.remove_controller_node()

@@ -1,0 +1,31 @@
+"""A short look by the simulation at what `make simulate` looks at for hours, and at the simulation itself."""
+
+import subprocess
+import sys
+
+import pytest
+from compat_tests.simulation.broken import Flaw, hunt
+from compat_tests.simulation.cluster import Plan, Simulation
+
+SECONDS = 60.0
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_cluster_keeps_its_promises(seed: int) -> None:
+    outcome = Simulation(Plan(seed, SECONDS)).run()
+    assert (outcome.problems, outcome.proofs) == ([], [])
+    assert outcome.acknowledged > 100
+
+
+def test_a_seed_repeats_itself_in_another_process() -> None:
+    command = [sys.executable, "-m", "compat_tests.simulation.run", "--seed", "3", "--seconds", "40"]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=False).stdout for _ in range(2)]
+    traces = {run.partition("trace ")[2].split(",")[0] for run in runs}
+    assert len(traces) == 1
+    assert traces != {""}
+
+
+@pytest.mark.parametrize("flaw", [Flaw.HIGH_WATERMARK_OF_THE_LEADER_ALONE, Flaw.DOES_NOT_TRUNCATE])
+def test_a_flaw_is_found(flaw: Flaw) -> None:
+    """`python -m compat_tests.simulation.broken` tries all of them."""
+    assert hunt(flaw, seeds_max=10) is not None

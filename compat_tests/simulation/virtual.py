@@ -1,0 +1,114 @@
+"""A world in which a program runs on virtual time and every run of one seed is the same, byte for byte.
+
+`run(main, seed)` is `trio.run` on a clock that jumps to the next deadline when nobody has anything to do, and makes the
+calls of an agenda on its way. All that could
+differ between two runs is replaced meanwhile: the order in which trio wakes tasks (seeded), the clocks of the `time`
+module (they tell virtual time), `uuid`, `os.urandom` and the `random` module (seeded), threads (the work is done in place,
+after a virtual delay). What is left is the order of sets of strings: run Python with PYTHONHASHSEED=0.
+
+Trio has no public way to fix its order (pytest-trio uses the same two names), nor to jump to anything but a deadline.
+"""
+
+import contextlib
+import heapq
+import math
+import os
+import random
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import trio
+from trio._core import _run as trio_run
+from trio.testing import MockClock
+
+from ottla.server.coordination.pipes import Agenda, Call
+
+EPOCH_S = 1_800_000_000  # what virtual wall clocks tell at the start
+THREAD_DELAY_S = (0.0001, 0.003)
+RunInThread = Callable[..., Awaitable[Any]]
+Due = tuple[float, int, Call]
+
+
+class ClockedAgenda(Agenda):
+    """An agenda whose calls the clock makes."""
+
+    def __init__(self) -> None:
+        self.due: list[Due] = []
+        self._count = 0
+
+    def at(self, when: float, call: Call) -> None:
+        self._count += 1
+        heapq.heappush(self.due, (when, self._count, call))
+
+
+def run(main: Callable[[Agenda], Awaitable[Any]], seed: int) -> Any:
+    """Run to the end on virtual time; returns what `main` returns, which gets the agenda of that time."""
+    clock, agenda = MockClock(autojump_threshold=0), ClockedAgenda()
+    jumps = _Jumps(clock, agenda.due)
+    # Trio jumps with nothing but a MockClock, which cannot be extended.
+    clock._autojump, clock.current_time = jumps.jump, jumps.now  # type: ignore[method-assign]
+    with _world(seed, jumps.now):
+        trio_run._r.seed(seed)
+        return trio.run(main, agenda, clock=clock)
+
+
+class _Jumps:
+    """How the clock goes on: to the next deadline, making the agenda's calls on the way until a task can run."""
+
+    def __init__(self, clock: MockClock, due: list[Due]) -> None:
+        self._clock = clock
+        self._due = due
+
+    def now(self) -> float:
+        return self._clock._virtual_base
+
+    def jump(self) -> None:
+        """Called by trio's loop when no task can run."""
+        runner, due, clock = trio_run.GLOBAL_RUN_CONTEXT.runner, self._due, self._clock
+        runnable, next_deadline = runner.runq, runner.deadlines.next_deadline
+        while due and due[0][0] <= next_deadline():
+            when, _, call = heapq.heappop(due)
+            clock._virtual_base = max(clock._virtual_base, when)
+            call()
+            if runnable:
+                return
+        deadline = next_deadline()
+        if deadline < math.inf:
+            clock._virtual_base = max(clock._virtual_base, deadline)
+
+
+def thread_runner(chance: random.Random) -> RunInThread:
+    """What does a thread's work in place, a little later."""
+
+    async def run_in_thread(function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
+        await trio.sleep(chance.uniform(*THREAD_DELAY_S))
+        return function(*arguments)
+
+    return run_in_thread
+
+
+@contextlib.contextmanager
+def _world(seed: int, now: Callable[[], float]) -> Iterator[None]:
+    chance = random.Random(f"world {seed}")
+    bytes_of = chance.randbytes
+    with contextlib.ExitStack() as replaced:
+        for owner, name, value in (
+            (trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
+            (trio.to_thread, "run_sync", thread_runner(chance)),
+            (time, "time", lambda: EPOCH_S + now()),
+            (time, "time_ns", lambda: int((EPOCH_S + now()) * 1e9)),
+            (time, "monotonic", now),
+            (time, "perf_counter", now),
+            (os, "urandom", bytes_of),
+            (uuid, "uuid4", lambda: uuid.UUID(bytes=bytes_of(16), version=4)),
+        ):
+            replaced.enter_context(mock.patch.object(owner, name, value))
+        state = random.getstate()
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(state)
