@@ -15,6 +15,7 @@ is acknowledged or has failed; fresh readers read everything; the brokers stop, 
 """
 
 import argparse
+import contextlib
 import random
 import shutil
 import sys
@@ -41,7 +42,8 @@ from compat_tests.history.rules import Proof
 from compat_tests.history.three_brokers import ThreeBrokers
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
 from compat_tests.support.network import enter_namespaces, has_namespaces
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 TOPIC = "chaos"
 CONFIGS = {"retention.ms": "-1", "segment.bytes": str(2 << 20)}  # so small that segments are rolled as well
@@ -190,8 +192,7 @@ def run(
     """`is_enough(faults)` is asked after every fault, and each fault is told in a line."""
     record = Recorder(history.append)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    new = NewTopic(TOPIC, plan.partitions, cluster.replication_factor, config=CONFIGS | cluster.configs)
-    admin.create_topics([new])[TOPIC].result(30)
+    _create_topic(admin, cluster, plan)
     record.add(TopicBegan, TOPIC, plan.partitions)
     load = Load(plan, cluster.bootstrap, record)
     load.start()
@@ -212,6 +213,24 @@ def run(
         load.viewer.seen,
         check(history, logs),
     )
+
+
+def _create_topic(admin: AdminClient, cluster: Cluster, plan: Plan) -> None:
+    """Returns when all leaders know that they lead.
+
+    Else the first of several batches on their way may be refused and a later one taken, which a leader that knows nothing of the
+    producer does whatever its sequence; and librdkafka takes that for an acknowledgement of all before it, with Apache Kafka too.
+    """
+    new = NewTopic(TOPIC, plan.partitions, cluster.replication_factor, config=CONFIGS | cluster.configs)
+    admin.create_topics([new])[TOPIC].result(30)
+    asked = {TopicPartition(TOPIC, partition): OffsetSpec.latest() for partition in range(plan.partitions)}
+
+    def all_answer() -> bool:
+        with contextlib.suppress(KafkaException):
+            return all(future.result() for future in admin.list_offsets(asked, request_timeout=5).values())
+        return False
+
+    wait_until(all_answer, "all partitions are led", RECOVERY_S)
 
 
 def _do_harm(

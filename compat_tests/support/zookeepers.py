@@ -11,7 +11,8 @@ from compat_tests.support.network import Place
 
 # Milliseconds of a tick and numbers of ticks: a leader that is dead or stopped is missed after two seconds. Sessions
 # may be as short as 1 s.
-TICKS = {"tickTime": "200", "initLimit": "50", "syncLimit": "10", "minSessionTimeout": "1000"}
+TICKS = {"tickTime": "200", "initLimit": "50", "syncLimit": "10"}
+TICKS |= {"minSessionTimeout": "1000", "maxSessionTimeout": "20000"}
 SETTINGS = TICKS | {"4lw.commands.whitelist": "srvr", "maxClientCnxns": "0", "forceSync": "no"}
 
 
