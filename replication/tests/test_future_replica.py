@@ -1,0 +1,58 @@
+"""A future replica step by step: what is acknowledged meanwhile, and how far two logs agree."""
+
+from ottla.replication.future_replica import FutureReplica, common_end
+from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.tests.logs import NOW_MS, batch, log_directory, new_log
+from ottla.replication.partition import Partition
+
+NODE = 1
+
+
+def test_nothing_counts_that_a_power_cut_after_the_change_would_take() -> None:
+    storage = MemoryStorage()
+    log = new_log(log_directory(storage, "/a"), flush_messages=1)
+    partition = Partition("topic", 0, log, local_id=NODE)
+    partition.make_leader(leader_epoch=0, partition_epoch=0, replicas=(NODE,), isr=(NODE,))
+
+    def append_and_flush() -> int:
+        partition.append_as_leader(batch(), required_acks=-1, now_ms=NOW_MS)
+        partition.log.flush()
+        partition.on_flushed()
+        return partition.high_watermark
+
+    assert append_and_flush() == 1
+    target = log_directory(storage, "/b")
+    future = FutureReplica.create_log(log, target, "topic-0.0-future", now_ms=NOW_MS)
+    move = FutureReplica(partition, target, future, lambda: NOW_MS)
+    job = move.next_job()
+    assert job is not None
+    assert append_and_flush() == 1  # the future log has not got it
+    job.run()
+    move.finish_job()
+    assert (append_and_flush(), future.recovery_point) == (1, 1)
+    assert move.next_job() is None
+    move.take_over("topic-0.1-delete")
+    assert (partition.log, partition.log_end_offset) == (future, 3)
+    assert append_and_flush() == 1  # the old log's name may still come back
+    move.let_acknowledge()
+    assert partition.high_watermark == 4
+
+
+def with_epochs(*epochs: int) -> PartitionLog:
+    """A log of one record in each of these leader epochs."""
+    log = new_log()
+    for epoch in epochs:
+        log.append_as_leader(batch(), leader_epoch=epoch, now_ms=NOW_MS)
+    return log
+
+
+def test_leader_epochs_tell_how_far_two_logs_agree() -> None:
+    current = with_epochs(0, 0, 2, 2, 5)
+    assert common_end(current, with_epochs(0, 0, 2), 0) == 3
+    assert common_end(current, with_epochs(0, 0, 2, 2, 5), 0) == 5
+    assert common_end(current, with_epochs(0, 0, 2, 2, 2, 2), 0) == 4
+    assert common_end(current, with_epochs(0, 0, 1, 1, 1), 0) == 2
+    assert common_end(current, with_epochs(0, 0, 0, 6, 6), 0) == 2
+    assert common_end(current, with_epochs(), 0) == 0
+    assert common_end(with_epochs(), with_epochs(0, 0), 0) == 0
