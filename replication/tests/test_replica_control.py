@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from ottla.replication.cluster_state import ClusterState
 from ottla.replication.config import LogConfig
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
-from ottla.replication.replica_control import ReplicaControl
+from ottla.replication.replica_control import PARTITIONS_PER_TURN, ReplicaControl
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.leader_and_isr import (
@@ -261,6 +262,41 @@ async def test_stopping_and_deleting(stage: Stage) -> None:
     ) == [ErrorCode.FENCED_LEADER_EPOCH, 0, 0, 0]
     assert sorted(each.index for each in stage.replicas.partitions()) == [0, 2]
     assert stage.witness.news() == [("forget", 1), ("resigned", 1), ("forget", 2), ("resigned", 7)]
+
+
+async def test_others_have_their_turns_however_the_partitions_are_spread_over_topics(stage: Stage) -> None:
+    count, turns = 300, 0
+    names = [f"topic-{number}" for number in range(count)]
+    led = [
+        LeaderAndIsrTopicState(topic_name=name, topic_id=name.encode().ljust(16), partition_states=[state()])
+        for name in names
+    ]
+    stopped = [
+        StopReplicaTopicState(
+            topic_name=name, partition_states=[StopReplicaPartitionState(partition_index=0, leader_epoch=0)]
+        )
+        for name in names
+    ]
+    sender = {"controller_id": 9, "controller_epoch": 1, "broker_epoch": EPOCH}
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    await stage.control.lead_and_follow(LeaderAndIsrRequest(topic_states=led, live_leaders=[], **sender))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        for each in led:
+            each.partition_states[0].leader_epoch += 1
+        await stage.control.lead_and_follow(LeaderAndIsrRequest(topic_states=led, live_leaders=[], **sender))
+        assert turns >= count // PARTITIONS_PER_TURN - 1
+        turns = 0
+        response = await stage.control.stop(StopReplicaRequest(topic_states=stopped, **sender))
+        assert len(response.partition_errors) == count
+        assert turns >= count // PARTITIONS_PER_TURN - 1
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_picture_of_the_cluster(stage: Stage) -> None:
