@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.replication import znodes
-from ottla.replication.cluster_state import GROUP_METADATA_TOPIC, NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
+from ottla.replication.cluster_state import GROUP_METADATA_TOPIC, NO_BROKER_EPOCH, BrokerRegistration
 from ottla.replication.coordination import (
     AccessDenied,
     CoordinationError,
@@ -46,6 +46,7 @@ from ottla.server.cluster.local_peer import LocalPeer
 from ottla.server.cluster.log_dir_failures import LogDirFailures
 from ottla.server.cluster.moving import fill_from_journal, set_journal_aside
 from ottla.server.cluster.session import ClusterSession, Session
+from ottla.server.cluster.way_to_controller import WayToController
 from ottla.server.takeover import read_settings, settle_cluster_id
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
@@ -80,7 +81,10 @@ class ClusterMember:
         self._peers = broker.surroundings.make_peers(
             broker.readiness, config.replication.replica_socket_receive_buffer_bytes
         )
-        self._to_controller: tuple[int, Peer] | None = None
+        self._to_controller = WayToController(
+            lambda broker_id: broker.cluster.endpoint(broker_id, self._listener),
+            lambda broker_id: self.peer(broker_id, purpose="to-controller"),
+        )
         self._may_join, self._has_joined = trio.Event(), trio.Event()
         self._join_problem = ""
         self._background: trio.Nursery | None = None
@@ -185,15 +189,7 @@ class ClusterMember:
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Ask whoever is the controller, once. Raises PeerUnavailable."""
-        controller_id = self.controller_id
-        if controller_id == NO_CONTROLLER:
-            raise PeerUnavailable("there is no controller")
-        known = self._to_controller
-        if known is None or known[0] != controller_id:
-            if known is not None:
-                await known[1].aclose()
-            known = self._to_controller = (controller_id, self.peer(controller_id, purpose="to-controller"))
-        return await known[1].ask(request, version, timeout_s=timeout_s)
+        return await self._to_controller.ask(self.controller_id, request, version, timeout_s=timeout_s)
 
     # ------------------------------------------------------------------ sessions
 
