@@ -54,6 +54,7 @@ from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, C
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ottla.replication.cluster_state import BrokerEndpoint
     from ottla.replication.partition import Partition
     from ottla.server.broker import Broker
     from ottla.server.cluster.active_controller import ActiveController
@@ -81,10 +82,7 @@ class ClusterMember:
         self._peers = broker.surroundings.make_peers(
             broker.readiness, config.replication.replica_socket_receive_buffer_bytes
         )
-        self._to_controller = WayToController(
-            lambda broker_id: broker.cluster.endpoint(broker_id, self._listener),
-            lambda broker_id: self.peer(broker_id, purpose="to-controller"),
-        )
+        self._to_controller = WayToController(self._endpoint, partial(self.peer, purpose="to-controller"))
         self._may_join, self._has_joined = trio.Event(), trio.Event()
         self._join_problem = ""
         self._background: trio.Nursery | None = None
@@ -171,11 +169,13 @@ class ClusterMember:
         """A new way to a broker. Raises PeerUnavailable if nobody has told of it."""
         if broker_id == self._broker.node_id:
             return LocalPeer(self._broker, purpose)
-        registration = self.registration(broker_id)
-        endpoint = None if registration is None else registration.endpoints.get(self._listener)
+        endpoint = self._endpoint(broker_id)
         if endpoint is None:
             raise PeerUnavailable(f"broker {broker_id} is not known on listener {self._listener}")
         return self._peers.to(endpoint, client_id=purpose)
+
+    def _endpoint(self, broker_id: int) -> BrokerEndpoint | None:
+        return self._broker.cluster.endpoint(broker_id, self._listener)
 
     def _peer_of(self, registration: BrokerRegistration) -> Peer:
         """The controller's way to a broker that has registered."""
