@@ -150,7 +150,7 @@ class Flaw(Enum):
     ISR_PROPOSAL_WITHDRAWN_TOO_EARLY = IsrChanges, "_ask", _withdraw_too_early
     ACKNOWLEDGES_AT_ONCE = Partition, "acknowledgement", _acknowledge_at_once
     SHOWS_WHAT_IS_NOT_REPLICATED = Partition, "read", _show_what_is_not_replicated
-    APPENDS_RETRIES = ProducerStateManager, "find_duplicate", _append_retries
+    APPENDS_RETRIES = ProducerStateManager, "duplicate", _append_retries
     LOADS_OFFSETS_TO_THE_HIGH_WATERMARK = OffsetsTopic, "read_batches", _load_to_high_watermark
     MIXES_UP_INBOXES = Inbox, "receive", _mix_up_inboxes
 

@@ -30,7 +30,13 @@ from ottla.wire.messages.offset_commit import (
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.records import decode_records, iter_batches
 
-FETCH_VERSION, LIST_OFFSETS_VERSION, OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION = 12, 7, 7, 7
+FETCH_VERSION, FETCH_FROM_LEADER_VERSION, LIST_OFFSETS_VERSION, OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION = (
+    12,
+    10,
+    7,
+    7,
+    7,
+)
 MAX_WAIT_MS = 500
 LATEST = -1
 TRANSIENT = frozenset(
@@ -58,7 +64,10 @@ class SimReader:
         self._topic = topic
         self._partition = partition
         self._where = (client.name, topic, partition)
-        self._knows_epoch = knows_epoch  # sends the leader's epoch, so that an older or newer leader refuses
+        # Who sends the leader's epoch is refused by older and newer leaders. Who does not has to speak a version in which
+        # followers refuse, or it may be told by one that was a leader once that its log does not reach so far.
+        self._knows_epoch = knows_epoch
+        self._fetch_version = FETCH_VERSION if knows_epoch else FETCH_FROM_LEADER_VERSION
 
     async def run(self) -> None:
         """Follow the end until cancelled."""
@@ -86,7 +95,7 @@ class SimReader:
         request = FetchRequest(
             max_wait_ms=MAX_WAIT_MS, min_bytes=1, topics=[FetchTopic(topic=self._topic, partitions=[wanted])]
         )
-        response = await self._client.ask(leader, request, FETCH_VERSION)
+        response = await self._client.ask(leader, request, self._fetch_version)
         if response is None:
             self._client.forget_leader(self._topic, self._partition)
             await trio.sleep(BACKOFF_S)

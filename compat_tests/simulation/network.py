@@ -129,6 +129,7 @@ class SimSocket:
         self.outgoing = Pipe(network.agenda, network.delay, blocked=network.is_blocked(host, to))
         self._network = network
         self._incoming: deque[memoryview] = deque()
+        self._taken = 0
         self._has_ended = self._has_failed = False
         self._step: Step | None = None
         self._task: Any = None
@@ -144,6 +145,7 @@ class SimSocket:
         chunk = self._incoming[0]
         size = min(len(chunk), len(buffer))
         buffer[:size] = chunk[:size]
+        self._taken += size
         if size == len(chunk):
             self._incoming.popleft()
         else:
@@ -226,10 +228,10 @@ class SimSocket:
 
     def _run_step(self) -> None:
         while (step := self._step) is not None:
-            left = len(self._incoming)
+            taken = self._taken
             result: outcome.Outcome[Any] = outcome.capture(step)
             if isinstance(result, outcome.Value) and isinstance(result.value, Wait):
-                if not self._incoming or len(self._incoming) == left:
+                if not self._incoming or self._taken == taken:
                     return
             else:
                 if self._task is None:

@@ -9,6 +9,8 @@ after a virtual delay). What is left is the order of sets of strings: run Python
 Trio has no public way to fix its order (pytest-trio uses the same two names), nor to jump to anything but a deadline.
 """
 
+from __future__ import annotations
+
 import contextlib
 import heapq
 import math
@@ -33,46 +35,63 @@ Due = tuple[float, int, Call]
 
 
 class ClockedAgenda(Agenda):
-    """An agenda whose calls the clock makes."""
+    """An agenda whose calls are made by the clock."""
 
     def __init__(self) -> None:
         self.due: list[Due] = []
+        self.scope = trio.CancelScope()
+        self.failure: Exception | None = None
         self._count = 0
 
     def at(self, when: float, call: Call) -> None:
         self._count += 1
         heapq.heappush(self.due, (when, self._count, call))
 
+    def make(self, call: Call) -> None:
+        """Make a call, in no task; a failure ends the run."""
+        try:
+            call()
+        except Exception as failure:  # noqa: BLE001 - raised again by the main task
+            self.failure = failure
+            self.scope.cancel()
+
 
 def run(main: Callable[[Agenda], Awaitable[Any]], seed: int) -> Any:
     """Run to the end on virtual time; returns what `main` returns, which gets the agenda of that time."""
     clock, agenda = MockClock(autojump_threshold=0), ClockedAgenda()
-    jumps = _Jumps(clock, agenda.due)
+    jumps = _Jumps(clock, agenda)
     # Trio jumps with nothing but a MockClock, which cannot be extended.
     clock._autojump, clock.current_time = jumps.jump, jumps.now  # type: ignore[method-assign]
     with _world(seed, jumps.now):
         trio_run._r.seed(seed)
-        return trio.run(main, agenda, clock=clock)
+        return trio.run(_until_a_call_fails, main, agenda, clock=clock)
+
+
+async def _until_a_call_fails(main: Callable[[Agenda], Awaitable[Any]], agenda: ClockedAgenda) -> Any:
+    with agenda.scope:
+        return await main(agenda)
+    assert agenda.failure is not None
+    raise agenda.failure
 
 
 class _Jumps:
     """How the clock goes on: to the next deadline, making the agenda's calls on the way until a task can run."""
 
-    def __init__(self, clock: MockClock, due: list[Due]) -> None:
+    def __init__(self, clock: MockClock, agenda: ClockedAgenda) -> None:
         self._clock = clock
-        self._due = due
+        self._agenda = agenda
 
     def now(self) -> float:
         return self._clock._virtual_base
 
     def jump(self) -> None:
         """Called by trio's loop when no task can run."""
-        runner, due, clock = trio_run.GLOBAL_RUN_CONTEXT.runner, self._due, self._clock
+        runner, due, clock = trio_run.GLOBAL_RUN_CONTEXT.runner, self._agenda.due, self._clock
         runnable, next_deadline = runner.runq, runner.deadlines.next_deadline
         while due and due[0][0] <= next_deadline():
             when, _, call = heapq.heappop(due)
             clock._virtual_base = max(clock._virtual_base, when)
-            call()
+            self._agenda.make(call)
             if runnable:
                 return
         deadline = next_deadline()
