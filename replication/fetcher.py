@@ -8,7 +8,9 @@ Theory
     a diverging epoch            `Partition.truncate_to_divergence`, which may take several rounds
     OFFSET_OUT_OF_RANGE          the leader's ends are asked for: what it does not have is dropped; a log that ended before
                                  the leader's begins starts anew there
-    any other error              the partition is left alone for replica.fetch.backoff.ms; a failed log directory for good
+    any other error              the partition is left alone for replica.fetch.backoff.ms; a failed log directory for good.
+                                 A leader that may not have heard of its leadership is asked again after 10 ms, then
+                                 after twice as long each time: producers wait for the followers that are in sync
 
     `follow` and `forget` may be called at any time, so an answer is used only for a partition that still has the leader
     epoch and the log end that were asked with. A new partition does not wait for a leader that has nothing to send: an
@@ -48,6 +50,7 @@ LIST_OFFSETS_VERSION = 9
 TURN_BYTES = 256 * 1024  # what is appended before others get their turn: at worst some 4,000 batches
 PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
 GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
+FIRST_BACKOFF_MS = 10
 INTERRUPTION_S = 0.1  # for the answer to a fetch after one that was given up; twice as long for the next
 
 _batch_length = Struct(">i").unpack_from
@@ -379,6 +382,9 @@ class Fetcher:
             self._fetch.fail(following)
         else:
             backoff_ms = self._fetchers.config().replica_fetch_backoff_ms
+            if code in _UNDER_WAY:
+                backoff_ms = min(FIRST_BACKOFF_MS << min(following.refusals, 20), backoff_ms)
+                following.refusals += 1
             self._fetch.delay(following, self._fetchers.clock_ms() + backoff_ms)
 
     # --- out of range
@@ -450,16 +456,17 @@ class Fetcher:
             self._fetch.note_fetched(following, is_in_sync=False)
 
 
-_PASSING = frozenset(
+_UNDER_WAY = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
+"""What a leader says that has not heard yet what its follower has heard."""
+
+_PASSING = _UNDER_WAY | {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INCONSISTENT_TOPIC_ID}
 """What two brokers tell each other while a controller's decision is on its way to them."""
 
 

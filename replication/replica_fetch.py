@@ -81,7 +81,17 @@ class Asked(NamedTuple):
 class Following:
     """A partition that is followed, in one leader epoch; another epoch is another object."""
 
-    __slots__ = ("asked", "complaint", "is_current", "is_in_sync", "leader_epoch", "leader_id", "partition", "topic_id")
+    __slots__ = (
+        "asked",
+        "complaint",
+        "is_current",
+        "is_in_sync",
+        "leader_epoch",
+        "leader_id",
+        "partition",
+        "refusals",
+        "topic_id",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -92,6 +102,7 @@ class Following:
         self.is_current = True  # neither replaced nor removed
         self.is_in_sync = False  # as far as the last answer tells
         self.complaint: object = None  # what was last logged of it, so that it is not logged again
+        self.refusals = 0  # in a row
 
     def __repr__(self) -> str:
         partition = self.partition
@@ -199,7 +210,7 @@ class ReplicaFetch:
     def note_fetched(self, following: Following, *, is_in_sync: bool) -> None:
         """Its log has changed by an answer."""
         following.is_in_sync = is_in_sync
-        following.complaint = None
+        following.complaint, following.refusals = None, 0
         key = (following.partition.topic, following.partition.index)
         if following.is_current:
             self._followed[key] = self._followed.pop(key)

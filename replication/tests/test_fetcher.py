@@ -416,7 +416,7 @@ async def test_out_of_range_for_no_reason_is_tried_again(autojump_clock, leader,
     await until(lambda: following.log_end_offset == 3, within_s=0.5)
 
 
-@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR])
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR])
 async def test_a_leader_that_does_not_tell_its_offsets_is_asked_again(
     autojump_clock, leader, leading, follower, following, code
 ):
@@ -721,15 +721,49 @@ async def test_a_topic_without_an_id_is_fetched_by_name(autojump_clock, nursery,
 # --- errors
 
 
+UNDER_WAY = [
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+]
+
+
+@pytest.mark.parametrize("code", UNDER_WAY)
+async def test_a_leader_that_has_not_heard_of_it_is_asked_again_soon(
+    autojump_clock, leader, leading, follower, following, code
+):
+    def refuse(request: Any) -> Any:
+        response = failing(code)
+        response.session_id = request.session_id
+        return response
+
+    write(leading)
+    leader.instead = [refuse] * 3
+    follower.fetchers.follow(following)
+    await until(lambda: following.log_end_offset == 1, within_s=0.2)
+
+
+async def test_a_leader_that_does_not_hear_of_it_is_asked_ever_less(
+    autojump_clock, leader, leading, follower, following
+):
+    def refuse(request: Any) -> Any:
+        response = failing(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        response.session_id = request.session_id
+        return response
+
+    leader.instead = [refuse] * 1000
+    follower.fetchers.follow(following)
+    await trio.sleep(30)
+    asked = sum(bool(topic.partitions) for each in leader.fetches for topic in each.topics)
+    assert 25 < asked < 45
+
+
 @pytest.mark.parametrize(
     "code",
     [
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
