@@ -321,6 +321,7 @@ class ReplicaControl:
                 states.pop(each.partition_index, None)
             else:
                 states[each.partition_index] = _partition_state(each)
+                self._resign_if_moved(name, each)
         if all(state is UNKNOWN_STATE for state in states.values()):
             if known is not None:
                 self._cluster.remove_topic(name)
@@ -328,6 +329,27 @@ class ReplicaControl:
             return
         partitions = tuple(states.get(index, UNKNOWN_STATE) for index in range(max(states) + 1))
         self._cluster.put_topic(TopicState(name, topic_id, partitions, is_internal_topic(name)))
+
+
+    def _resign_if_moved(self, topic: str, told: UpdateMetadataPartitionState) -> None:
+        """What was reassigned away while this broker could not hear of it, it must not go on leading.
+
+        The controller does not speak of it to a broker that is no replica any more. The log stays, as with Kafka.
+        """
+        partition = self._replicas.partition(topic, told.partition_index)
+        if (
+            partition is not None
+            and told.leader_epoch > partition.leader_epoch
+            and self._replicas.node_id not in told.replicas
+        ):
+            partition.make_follower(
+                leader_id=told.leader,
+                leader_epoch=told.leader_epoch,
+                partition_epoch=told.zk_version,
+                replicas=tuple(told.replicas),
+            )
+            self._fetchers.forget(partition)
+            self._listener.on_resignation(topic, told.partition_index)
 
 
 def _stop_errors(codes: Mapping[TopicPartition, ErrorCode]) -> list[StopReplicaPartitionError]:

@@ -157,7 +157,9 @@ def state(index: int = 0, *, leader: int = NODE, epoch: int = 0, **changes: Any)
     return LeaderAndIsrPartitionState(**(known | changes))
 
 
-def told(index: int = 0, *, leader: int = NODE, epoch: int = 0) -> UpdateMetadataPartitionState:
+def told(
+    index: int = 0, *, leader: int = NODE, epoch: int = 0, replicas: Sequence[int] = (NODE, OTHER)
+) -> UpdateMetadataPartitionState:
     return UpdateMetadataPartitionState(
         partition_index=index,
         controller_epoch=1,
@@ -165,7 +167,7 @@ def told(index: int = 0, *, leader: int = NODE, epoch: int = 0) -> UpdateMetadat
         leader_epoch=epoch,
         isr=[NODE],
         zk_version=3,
-        replicas=[NODE, OTHER],
+        replicas=list(replicas),
         offline_replicas=[OTHER],
     )
 
@@ -323,3 +325,18 @@ async def test_the_picture_of_the_cluster(stage: Stage) -> None:
     assert stage.witness.news() == [("deleted", {"topic": b"x" * 16})]
     assert await stage.update(told(0, leader=-2), topic_id=b"x" * 16) == 0  # told once more
     assert stage.witness.news() == []
+
+
+async def test_what_was_reassigned_away_unheard_is_led_no_longer(stage: Stage, autojump_clock: MockClock) -> None:
+    await stage.lead_and_follow(state(0, epoch=2), state(1, epoch=2))
+    stage.witness.news()
+    moved = (OTHER, THIRD)
+    assert await stage.update(told(0, leader=OTHER, epoch=2, replicas=moved), told(1, leader=OTHER, epoch=4)) == 0
+    assert stage.partition(0).is_leader  # that is older than what it knows
+    assert stage.partition(1).is_leader  # LeaderAndIsr is to say that
+    assert stage.witness.news() == []
+    assert await stage.update(told(0, leader=OTHER, epoch=4, replicas=moved)) == 0
+    assert (stage.partition(0).is_leader, stage.partition(0).leader_id) == (False, OTHER)
+    assert stage.witness.news() == [("forget", 0), ("resigned", 0)]
+    assert await stage.lead_and_follow(state(0, epoch=5)) == [0]  # and back
+    assert stage.partition(0).is_leader
