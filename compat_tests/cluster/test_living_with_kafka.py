@@ -12,11 +12,12 @@ import pytest
 from compat_tests.cluster.mixed import ALL, KAFKA, OTHER_KAFKA, OTTLA, SETTINGS, Mixed
 from compat_tests.history.faults import Fault
 from compat_tests.history.history import HistoryFile
-from compat_tests.history.replica_logs import Replicas
+from compat_tests.history.replica_logs import Replicas, batches
 from compat_tests.history.run import TOPIC, Plan, run
 from compat_tests.support.brokers import wait_until
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Where
+from confluent_kafka.admin import AdminClient
 
 MOVED_PARTITIONS = 2
 
@@ -94,6 +95,23 @@ def test_ottla_leads_followers_of_kafka(mixed: Mixed) -> None:
     mixed.wait_for_isr("led", *ALL)
     mixed.produce("led", 100)
     mixed.assert_equal_logs("led")
+
+
+def test_new_replicas_begin_where_records_were_deleted(mixed: Mixed) -> None:
+    """Each makes its replica out of the other's: what the follower asks for first is out of range."""
+    mixed.create("shortened", (OTTLA,), (KAFKA,))
+    for partition in (0, 1):
+        mixed.produce("shortened", 400, partition=partition)
+    admin = AdminClient({"bootstrap.servers": mixed.bootstrap, "log_level": 0})
+    for deleted in admin.delete_records([Where("shortened", partition, 300) for partition in (0, 1)]).values():
+        assert deleted.result(20).low_watermark == 300
+    mixed.reassign({("shortened", 0): (OTTLA, KAFKA), ("shortened", 1): (KAFKA, OTTLA)})
+    for partition in (0, 1):
+        mixed.wait_for_isr("shortened", KAFKA, OTTLA, partition=partition)
+        leader, follower = mixed.replicas("shortened", partition).logs.values()
+        assert next(batches(leader, None)).base_offset == 0
+        assert next(batches(follower, None)).base_offset > 200
+    mixed.assert_equal_logs("shortened", 0, 1)
 
 
 # --- controller ---------------------------------------------------------------------------------------------------------
