@@ -22,7 +22,7 @@ LIBRDKAFKA = "librdkafka"
 TUNED = [Produce(LIBRDKAFKA, KIB, 64 * KIB, "all", 3), Produce(LIBRDKAFKA, KIB, MIB, "all", 12)]
 BYTES = 300e6
 # Until the JVMs of three brokers have compiled what is hot on two processors; with less Kafka looks ten times as slow.
-WARM_UP_PASSES, QUICK_WARM_UP_PASSES = 6, 4
+WARM_UP_PASSES, QUICK_WARM_UP_PASSES = 5, 4
 LATENCY_RATE, LATENCY_S = 1000, 5
 LATENCIES = {"p50_us": "p50", "p99_us": "p99", "p999_us": "p99.9"}
 # Of 2,000 partitions every broker has a replica, and leads a third.
