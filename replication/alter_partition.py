@@ -69,6 +69,8 @@ def respond(
     """The answer after the decision was carried out; `failed` are changes that could not be written."""
     response = AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, topics=[])
     for topic in request.topics:
+        if not topic.partitions:
+            continue
         name = states.topic_names.get(topic.topic_id)
         answered = []
         for asked in topic.partitions:

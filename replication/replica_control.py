@@ -156,7 +156,7 @@ class ReplicaControl:
         async with self._turn:
             error = self._refusal(request)
             if error:
-                return LeaderAndIsrResponse(error_code=error, topics=[])
+                return _refused(request, error)
             unmade = await self._make_missing_logs(request)
             topics = []
             turn = count(1)
@@ -330,7 +330,6 @@ class ReplicaControl:
         partitions = tuple(states.get(index, UNKNOWN_STATE) for index in range(max(states) + 1))
         self._cluster.put_topic(TopicState(name, topic_id, partitions, is_internal_topic(name)))
 
-
     def _resign_if_moved(self, topic: str, told: UpdateMetadataPartitionState) -> None:
         """What was reassigned away while this broker could not hear of it, it must not go on leading.
 
@@ -350,6 +349,21 @@ class ReplicaControl:
             )
             self._fetchers.forget(partition)
             self._listener.on_resignation(topic, told.partition_index)
+
+
+def _refused(request: LeaderAndIsrRequest, error: ErrorCode) -> LeaderAndIsrResponse:
+    """The same error for the whole and for each partition, as Kafka's brokers tell it."""
+    topics = [
+        LeaderAndIsrTopicError(
+            topic_id=topic.topic_id,
+            partition_errors=[
+                LeaderAndIsrPartitionError(partition_index=each.partition_index, error_code=error)
+                for each in topic.partition_states
+            ],
+        )
+        for topic in request.topic_states
+    ]
+    return LeaderAndIsrResponse(error_code=error, topics=topics)
 
 
 def _stop_errors(codes: Mapping[TopicPartition, ErrorCode]) -> list[StopReplicaPartitionError]:

@@ -98,7 +98,7 @@ class ErrorCode(IntEnum):
     LOG_DIR_NOT_FOUND = 57, "The broker has no such log directory."
     SASL_AUTHENTICATION_FAILED = 58, "SASL authentication failed."
     UNKNOWN_PRODUCER_ID = 59, "The broker holds no state of this producer id."
-    REASSIGNMENT_IN_PROGRESS = 60, "A reassignment of partitions is running."
+    REASSIGNMENT_IN_PROGRESS = 60, "A partition reassignment is in progress."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, "Delegation tokens are turned off."
     DELEGATION_TOKEN_NOT_FOUND = 62, "The broker knows no such delegation token."
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, "The principal is neither owner nor renewer of the delegation token."
@@ -122,8 +122,8 @@ class ErrorCode(IntEnum):
     GROUP_MAX_SIZE_REACHED = 81, "The group has as many members as it may have."
     FENCED_INSTANCE_ID = 82, "Another member has taken over this group instance id."
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, "No replica that may become leader is available.", True
-    ELECTION_NOT_NEEDED = 84, "The partition needs no election.", True
-    NO_REASSIGNMENT_IN_PROGRESS = 85, "No reassignment of partitions is running."
+    ELECTION_NOT_NEEDED = 84, "Leader election not needed for topic partition.", True
+    NO_REASSIGNMENT_IN_PROGRESS = 85, "No partition reassignment is in progress."
     GROUP_SUBSCRIBED_TO_TOPIC = 86, "The group is subscribed to the topic whose offsets were to be deleted."
     INVALID_RECORD = 87, "The broker refused a record."
     UNSTABLE_OFFSET_COMMIT = 88, "Offset commits of an open transaction are pending.", True

@@ -183,3 +183,11 @@ def test_the_epoch_of_the_controller_that_wrote_is_in_the_state() -> None:
     assert made.state().controller_epoch == 2
     node = made.tree.nodes[znodes.state_path(*FIRST)]
     assert znodes.decode_state(node[0]).controller_epoch == 2
+
+
+def test_topics_without_partitions_are_not_answered() -> None:
+    made = cluster()
+    request = asked((1, 2))
+    request.topics.append(TopicData(topic_id=b"unknown".ljust(16), partitions=[]))
+    response = respond(made.states, request, judge(made.states, request, 3))
+    assert [topic.topic_id for topic in response.topics] == [TOPIC_ID]

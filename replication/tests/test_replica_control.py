@@ -234,6 +234,24 @@ async def test_topics_of_the_same_name_are_told_apart(stage: Stage) -> None:
     assert await stage.lead_and_follow(state(epoch=1), topic_id=b"x" * 16) == [ErrorCode.INCONSISTENT_TOPIC_ID]
 
 
+async def test_a_refusal_names_every_partition(stage: Stage) -> None:
+    topics = [
+        LeaderAndIsrTopicState(topic_name="topic", topic_id=TOPIC_ID, partition_states=[state(0), state(1)]),
+        LeaderAndIsrTopicState(topic_name="other", topic_id=b"x" * 16, partition_states=[state(4)]),
+    ]
+    response = await stage.control.lead_and_follow(
+        LeaderAndIsrRequest(
+            controller_id=9, controller_epoch=1, broker_epoch=EPOCH - 1, topic_states=topics, live_leaders=[]
+        )
+    )
+    stale = ErrorCode.STALE_BROKER_EPOCH
+    assert response.error_code == stale
+    assert [
+        (topic.topic_id, [(each.partition_index, each.error_code) for each in topic.partition_errors])
+        for topic in response.topics
+    ] == [(TOPIC_ID, [(0, stale), (1, stale)]), (b"x" * 16, [(4, stale)])]
+
+
 async def test_who_is_no_replica_makes_no_log(stage: Stage) -> None:
     assert await stage.lead_and_follow(state(leader=OTHER, replicas=[OTHER, THIRD])) == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -279,7 +297,7 @@ async def test_others_have_their_turns_however_the_partitions_are_spread_over_to
         )
         for name in names
     ]
-    sender = {"controller_id": 9, "controller_epoch": 1, "broker_epoch": EPOCH}
+    sender: dict[str, Any] = {"controller_id": 9, "controller_epoch": 1, "broker_epoch": EPOCH}
 
     async def count_turns() -> None:
         nonlocal turns

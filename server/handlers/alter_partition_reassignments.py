@@ -52,7 +52,7 @@ async def alter_partition_reassignments(
         throttle_time_ms=0,
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
-        error_message=None,
+        error_message="",
         responses=_by_topic(results),
     )
 

@@ -3,12 +3,13 @@
 Behaviour
 * The answer names what the broker still leads, because nobody else is in sync; it may ask again.
 * At a broker that is not the controller: STALE_CONTROLLER_EPOCH, which is how Kafka says that the controller has moved.
-* An earlier incarnation of the broker is STALE_BROKER_EPOCH, a broker that is not there BROKER_NOT_AVAILABLE. Before v2 the
-  epoch is not told and not looked at.
+* An earlier incarnation of the broker is STALE_BROKER_EPOCH, a broker that is not there BROKER_NOT_AVAILABLE, or
+  UNKNOWN_SERVER_ERROR if its epoch is told, over which Kafka fails. Before v2 the epoch is not told and not looked at.
 """
 
 from __future__ import annotations
 
+from ottla.replication.cluster_state import NO_BROKER_EPOCH
 from ottla.server.cluster.ports import member_of
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
@@ -30,6 +31,8 @@ async def controlled_shutdown(
     try:
         remaining = await controller.controlled_shutdown(request.broker_id, request.broker_epoch)
     except KafkaError as error:
+        if error.code is ErrorCode.BROKER_NOT_AVAILABLE and request.broker_epoch != NO_BROKER_EPOCH:
+            return _refused(ErrorCode.UNKNOWN_SERVER_ERROR)
         return _refused(error.code)
     return ControlledShutdownResponse(
         error_code=ErrorCode.NONE,

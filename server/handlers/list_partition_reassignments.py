@@ -60,6 +60,6 @@ def _response(error: KafkaError | None, topics: list[OngoingTopicReassignment]) 
     return ListPartitionReassignmentsResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE if error is None else error.code,
-        error_message=None if error is None else error.message or error.code.message,
+        error_message="" if error is None else error.message or error.code.message,
         topics=topics,
     )

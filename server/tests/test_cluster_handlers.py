@@ -74,11 +74,13 @@ async def test_kafka_s_word_for_a_controller_that_has_moved(tmp_path: Path) -> N
         for raised, told in (
             (ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_CONTROLLER_EPOCH),
             (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_BROKER_EPOCH),
-            (ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.BROKER_NOT_AVAILABLE),
+            (ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR),
         ):
             cluster.controller.answers["controlled_shutdown"] = KafkaError(raised)
             response = await cluster[1].answer(request, 3)
             assert (response.error_code, response.remaining_partitions) == (told, [])
+        response = await cluster[1].answer(ControlledShutdownRequest(broker_id=2), 1)
+        assert response.error_code == ErrorCode.BROKER_NOT_AVAILABLE
 
 
 # ---------------------------------------------------------------------- AlterPartition
