@@ -143,6 +143,21 @@ def test_ottla_controls_brokers_of_kafka(mixed: Mixed) -> None:
     assert mixed.controller_id() == OTTLA
 
 
+def test_brokers_hand_over_what_they_lead_before_they_stop(mixed: Mixed) -> None:
+    """To a controller of the other make each."""
+    mixed.create("handed", (OTTLA, KAFKA), (OTHER_KAFKA, KAFKA))
+    for controller, number, partition in ((KAFKA, OTTLA, 0), (OTTLA, OTHER_KAFKA, 1)):
+        mixed.make_controller(controller)
+        broker = mixed.broker(number)
+        already_logged = len(broker.log)
+        broker.stop()
+        state = mixed.state("handed", partition)
+        assert (state["leader"], state["isr"]) == (KAFKA, [KAFKA])
+        assert "unclean shutdown" not in broker.log[already_logged:]
+        broker.restart()
+        mixed.wait_for_isr("handed", KAFKA, number, partition=partition)
+
+
 # --- all at once --------------------------------------------------------------------------------------------------------
 
 
