@@ -131,10 +131,15 @@ class Followers:
         broker_epoch: int,
         now_ms: int,
     ) -> bool:
-        """A follower has everything below `fetch_offset`; returns whether that is news. UNKNOWN_LEADER_EPOCH: no follower."""
+        """A follower has everything below `fetch_offset`; returns whether that is news. UNKNOWN_LEADER_EPOCH: no follower.
+
+        What an earlier incarnation of it asked, and comes late, says nothing of what the present one has.
+        """
         follower = self.by_id.get(broker)
         if follower is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Broker {broker} is no replica of this partition")
+        if UNKNOWN_BROKER_EPOCH < broker_epoch < follower.broker_epoch:
+            return False
         self.now_ms = now_ms
         known = follower.log_end_offset, follower.log_start_offset
         follower.on_fetch(fetch_offset, log_start_offset, leader_end_offset, broker_epoch=broker_epoch, now_ms=now_ms)

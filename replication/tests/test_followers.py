@@ -27,7 +27,7 @@ def is_eligible(broker: int, broker_epoch: int) -> bool:
     return broker_epoch != STALE_EPOCH
 
 
-STALE_EPOCH = 13
+STALE_EPOCH = 3
 
 
 def produce(partition: Partition, acks: int = -1) -> int:
@@ -54,6 +54,19 @@ def test_the_high_watermark_waits_for_everybody_in_sync() -> None:
     fetch(partition, A, 2)
     assert partition.high_watermark == 2
     assert partition.acknowledgement(2, -1) is ErrorCode.NONE
+
+
+def test_a_late_fetch_of_an_earlier_incarnation_says_nothing() -> None:
+    partition = leader()
+    fetch(partition, A, 0, broker_epoch=9)  # it came back, and without its log
+    fetch(partition, A, 2, broker_epoch=7)
+    assert (partition.high_watermark, followers(partition).broker_epoch(A)) == (0, 9)
+    fetch(partition, B, 0, broker_epoch=9)
+    fetch(partition, B, 2, broker_epoch=7)
+    assert partition.joining_isr(B) == (LEADER, A, B)  # 0 is not below the high watermark
+    assert followers(partition).broker_epoch(B) == 9
+    fetch(partition, A, 2, broker_epoch=-1)  # who does not say is believed
+    assert partition.high_watermark == 2
 
 
 def test_a_follower_out_of_sync_holds_nothing_back_unless_it_is_about_to_join() -> None:
