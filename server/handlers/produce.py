@@ -8,6 +8,8 @@ Behaviour
   what a request of this version may not hold at all (`check_produce_request_records`); acks not in (-1, 0, 1); internal
   topics; then the partition's own checks.
 * A request before v3 may hold no batch for a partition: nothing is appended, and the answer is NONE without an offset.
+* A broker that is fenced hangs up on producers. It may be the leader again a moment later, and would then find that
+  the next request of a producer, which was under way already, leaves out the sequence numbers of the refused one.
 * acks=0 gets no answer; an error then closes the connection, which is how its client learns that something is wrong.
 * acks=1 is answered when the leader holds the records as safely as the topic asks, acks=-1 when all in-sync replicas do.
   Without flush settings and followers both are true at once. After `timeout_ms` the answer is REQUEST_TIMED_OUT; the
@@ -33,7 +35,7 @@ from ottla.replication.cluster_state import INTERNAL_TOPICS
 from ottla.replication.log.ordinary import check_ordinary, ordinary_header
 from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
 from ottla.server.context import RequestContext
-from ottla.server.dispatch import CloseConnection, handles
+from ottla.server.dispatch import CloseConnection, Fenced, handles
 from ottla.server.leader_hints import current_leader, endpoints
 from ottla.server.pending import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -191,6 +193,8 @@ class Appending(PendingAnswer):
                 return answer
             acks = self._request.acks
             info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
+        except Fenced:
+            raise ConnectionAbortedError from None
         except KafkaError as error:
             self._fail(answer, error, partition)
             return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import struct
@@ -19,7 +20,7 @@ from ottla.replication.log.tests.logs import TOPIC_ID, batch, new_log
 from ottla.replication.partition import Partition
 from ottla.server.connection import PENDING_MAX, Calls, Connection
 from ottla.server.deadlines import Deadlines
-from ottla.server.dispatch import Route
+from ottla.server.dispatch import Fenced, Route
 from ottla.server.handlers import produce as produce_handler
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.readiness import Readiness, serve_in_task
@@ -45,6 +46,7 @@ class Leader:
         self.replicas = SimpleNamespace(commit_waits=CommitWaits(), partition=self.partition)
         self.deadlines = Deadlines()
         self.partitions = [self._led(index) for index in range(PARTITIONS)]
+        self.fences = 0  # how often it is fenced when it is asked for a partition
 
     def _led(self, index: int) -> Partition:
         partition = Partition("t", index, new_log(), local_id=1)
@@ -54,6 +56,9 @@ class Leader:
     def partition(self, topic: str, index: int) -> Partition:
         if topic != "t":
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self.fences:
+            self.fences -= 1
+            raise Fenced
         return self.partitions[index]
 
     def commit(self, index: int, offset: int) -> None:
@@ -270,6 +275,22 @@ async def test_who_loses_the_leadership_tells_who_leads(producer: Producer, lead
         assert (answer[0], told.error_code) == (number, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (2, 4)
         assert [(each.node_id, each.host) for each in response.node_endpoints] == [(2, "host-2")]
+
+
+async def test_a_fenced_broker_hangs_up_and_takes_nothing_that_comes_behind(
+    producer: Producer, leader: Leader, caplog: pytest.LogCaptureFixture
+) -> None:
+    await producer.send(producer.produce(0))
+    await appended(leader, 1)
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (1, 0, 0)
+    leader.fences = 1
+    await producer.send(producer.produce(1), producer.produce(1))
+    with contextlib.suppress(trio.BrokenResourceError):
+        assert await producer.answer() is None
+    assert leader.fences == 0
+    assert leader.partitions[1].log_end_offset == 0
+    assert caplog.records == []
 
 
 async def test_nothing_waits_for_a_producer_that_was_cut_off(producer: Producer, leader: Leader) -> None:
