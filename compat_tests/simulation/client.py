@@ -124,6 +124,8 @@ class Client:
         self.leaders: dict[tuple[str, int], tuple[int, int]] = {}
         """Leader and its epoch."""
 
+        self._seen_epochs: dict[tuple[str, int], int] = {}  # of leaders; what is told of earlier ones is old
+
         self._refreshing: trio.Event | None = None
 
     async def channel(self, broker: int) -> Channel | None:
@@ -201,8 +203,11 @@ class Client:
         alive = {each.node_id for each in response.brokers}
         for topic in response.topics:
             for each in topic.partitions:
-                if each.leader_id in alive:
-                    self.leaders[topic.name, each.partition_index] = (each.leader_id, each.leader_epoch)
+                where = (topic.name, each.partition_index)
+                if each.leader_epoch >= self._seen_epochs.get(where, -1):
+                    self._seen_epochs[where] = each.leader_epoch
+                    if each.leader_id in alive:
+                        self.leaders[where] = (each.leader_id, each.leader_epoch)
 
     async def coordinator(self, group: str) -> int:
         """The broker that coordinates a group; asks until somebody knows."""

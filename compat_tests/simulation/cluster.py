@@ -31,7 +31,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.records import iter_batches
 
-TOPIC = "t"
+TOPIC, OFFSETS_TOPIC = "t", "__consumer_offsets"
 PARTITIONS = 3
 BROKERS = (1, 2, 3)
 FIRST_CLIENT = 100
@@ -156,7 +156,7 @@ class Simulation:
     @property
     def partitions(self) -> list[tuple[str, int]]:
         """All that is led by somebody, internal topics too."""
-        return [(TOPIC, partition) for partition in range(PARTITIONS)] + [("__consumer_offsets", 0)]
+        return [(TOPIC, partition) for partition in range(PARTITIONS)] + [(OFFSETS_TOPIC, 0), (OFFSETS_TOPIC, 1)]
 
     def remove_controller_node(self) -> None:
         with contextlib.suppress(CoordinationError):
@@ -177,6 +177,14 @@ class Simulation:
 
     def is_out_of_sync(self, broker: SimBroker) -> bool:
         return not any(broker.node_id in isr for isr in self._in_sync().values())
+
+    def _is_coordinator(self, node_id: int, group: str) -> bool:
+        """As ZooKeeper has it."""
+        broker = next(each.broker for each in self.brokers if each.node_id == node_id)
+        if broker is None:
+            return False
+        path = znodes.state_path(OFFSETS_TOPIC, broker.groups.partition_for(group))
+        return znodes.decode_state(self.zookeeper.tree.get(path).data).leader == node_id
 
     def _is_in_log(self, topic: str, partition: int, producer_id: int, base_sequence: int) -> bool:
         assert topic == TOPIC
@@ -242,7 +250,7 @@ class Simulation:
             SimProducer(self.client(f"p{number}"), self.record, where, self.plan.rate, self.fail, self._is_in_log)
             for number in range(self.plan.producers)
         ]
-        self.group = SimGroup(self.client("group"), self.record, TOPIC, 0)
+        self.group = SimGroup(self.client("group"), self.record, TOPIC, 0, self._is_coordinator)
         for producer in self.producers:
             self.nursery.start_soon(producer.run)
         self.nursery.start_soon(self.group.run)

@@ -1,5 +1,6 @@
 """Those who read: readers that follow the end, a viewer that asks for ends, a group that commits offsets, final readers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -147,11 +148,18 @@ class SimReader:
 
 
 class SimGroup:
-    """A group whose only member commits ever higher offsets and fetches them."""
+    """A group whose only member commits ever higher offsets and fetches them.
 
-    def __init__(self, client: Client, record: Recorder, topic: str, partition: int) -> None:
+    A broker that cannot hear the controller may go on as coordinator of a group after another one has taken its place, in
+    Apache Kafka as here. It can commit nothing then, but tells what was committed before: such an answer does not count.
+    """
+
+    def __init__(
+        self, client: Client, record: Recorder, topic: str, partition: int, is_coordinator: Callable[[int, str], bool]
+    ) -> None:
         self.committed = 0
         self.is_over = False
+        self._is_coordinator = is_coordinator
         self._client = client
         self._group = client.name
         self._add = record.add
@@ -200,8 +208,11 @@ class SimGroup:
             topics=[OffsetFetchRequestTopic(name=self._topic, partition_indexes=[self._partition])],
             require_stable=True,
         )
+        was_coordinator = self._is_coordinator(coordinator, self._group)
         response = await self._client.ask(coordinator, request, OFFSET_FETCH_VERSION)
-        if response is None or response.error_code:
+        if response is None or response.error_code or not was_coordinator:
+            return False
+        if not self._is_coordinator(coordinator, self._group):
             return False
         answer: Any = response.topics[0].partitions[0]
         if answer.error_code:

@@ -6,8 +6,18 @@ import sys
 import pytest
 from compat_tests.simulation.broken import Flaw, hunt
 from compat_tests.simulation.cluster import Plan, Simulation
+from trio._core import _run as trio_run
+from trio.testing import MockClock
 
 SECONDS = 60.0
+
+
+def test_trio_has_what_has_no_public_name() -> None:
+    assert isinstance(trio_run._ALLOW_DETERMINISTIC_SCHEDULING, bool)
+    assert callable(trio_run._r.seed)
+    assert callable(trio_run.Deadlines.next_deadline)
+    clock = MockClock()
+    assert (clock._virtual_base, callable(clock._autojump)) == (0.0, True)
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
