@@ -1,0 +1,28 @@
+"""Three brokers lose nothing while whatever can happen to them happens: a short run of `make chaos BROKERS=3`.
+
+It is a process of its own, because it needs namespaces of its own for its network and its small disk.
+"""
+
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = 8
+RUN_S = 150
+
+
+def test_three_brokers_break_no_promise(tmp_path):
+    seed = random.SystemRandom().randrange(1 << 31)
+    kafka = ["--apache-kafka", "3"] if os.environ.get("OTTLA_COMPAT_BROKER") == "kafka" else []
+    options = ["--brokers", "3", "--count", str(FAULTS), "--seed", str(seed), "--directory", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "compat_tests.history.run", *options, *kafka]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=RUN_S)
+    assert done.returncode == 0, f"{done.stdout[-20_000:]}\n{done.stderr[-4000:]}"
+    outcome = re.search(r"^(\d+) faults, (\d+) acknowledged.* (\d+) committed offsets", done.stdout, re.MULTILINE)
+    assert int(outcome[1]) == FAULTS
+    assert int(outcome[2]) > 100
+    assert int(outcome[3]) > 0
