@@ -184,7 +184,9 @@ class IsrChanges:
             logger.debug("The controller did not answer AlterPartition: %s", error)
             return False
         if response.error_code:
-            logger.warning("AlterPartition failed: %r", _error(response.error_code))
+            # Between two controllers that is what everybody says, many times a second.
+            level = logging.DEBUG if response.error_code == ErrorCode.NOT_CONTROLLER else logging.WARNING
+            logger.log(level, "AlterPartition failed: %r", _error(response.error_code))
             return False
         answers = {
             (topic.topic_id, each.partition_index): each for topic in response.topics for each in topic.partitions
