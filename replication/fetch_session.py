@@ -13,7 +13,8 @@ Errors of an incremental fetch: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSIO
 
 An incremental answer holds a partition only if there is something to tell: records, an error, a moved high watermark or
 log start offset, a preferred replica, a diverging epoch. A partition that returned records moves to the end of the
-order, so that all get their turn. A session comes into being with the answer to its first fetch, and whoever asks with
+order, so that all get their turn. Partitions of large sessions that have nothing to tell are left idle
+(`idle_targets.py`). A session comes into being with the answer to its first fetch, and whoever asks with
 the next epoch while an answer is still waited for makes that answer INVALID_FETCH_SESSION_EPOCH. Kafka: FetchManager,
 FetchContext, FetchSessionCacheShard.
 """
@@ -22,14 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from ottla.replication.followers import LastFetch
+from ottla.replication.idle_targets import IDLE_FROM, IdleTarget
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.cluster_state import ClusterState
+    from ottla.replication.followers import Follower
+    from ottla.replication.partition import Partition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -44,7 +50,7 @@ Key = tuple[str | bytes, int]  # topic name, or topic id from v13 on, and partit
 class FetchTarget:
     """One partition somebody fetches: what was asked for last, and what was told last (-1: nothing yet)."""
 
-    __slots__ = ("asked", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
+    __slots__ = ("asked", "idle", "key", "place", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
 
     def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
         self.topic = topic  # None while the topic id is unknown here
@@ -52,11 +58,10 @@ class FetchTarget:
         self.asked = asked
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
-
-    @property
-    def key(self) -> Key:
-        is_named = self.topic_id == ZERO_UUID and self.topic is not None
-        return self.topic if is_named else self.topic_id, self.asked.partition  # type: ignore[return-value]
+        name: str | bytes = topic if topic is not None and topic_id == ZERO_UUID else topic_id
+        self.key: Key = (name, asked.partition)
+        self.place = 0  # in its session's order
+        self.idle: IdleTarget | None = None
 
     def has_news(self, data: PartitionData) -> bool:
         """Whether an incremental answer must mention `data`; remembers what it tells."""
@@ -69,10 +74,27 @@ class FetchTarget:
         return news
 
 
+_by_place = attrgetter("place")
+
+
 class FetchSession:
     """The partitions of one session, in serving order."""
 
-    __slots__ = ("created_ms", "epoch", "is_follower", "last_used_ms", "session_id", "targets", "uses_topic_ids")
+    __slots__ = (
+        "_awake",
+        "_last_place",
+        "circumstances",
+        "created_ms",
+        "epoch",
+        "is_closed",
+        "is_follower",
+        "last_fetch",
+        "last_used_ms",
+        "on_wake",
+        "session_id",
+        "targets",
+        "uses_topic_ids",
+    )
 
     def __init__(self, session_id: int, *, uses_topic_ids: bool, is_follower: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -82,13 +104,32 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.epoch = 1
         self.targets: dict[Key, FetchTarget] = {}
+        self._awake: dict[FetchTarget, None] = {}
+        self._last_place = 0
+        self.is_closed = False
+        self.last_fetch = LastFetch()
+        self.circumstances: object = None  # of the fetches for which the idle partitions are idle
+        self.on_wake: Callable[[IdleTarget], None] | None = None  # what the request in progress wants to hear
 
     def update(self, changed: Iterable[FetchTarget], forgotten: Iterable[Key]) -> None:
         for target in changed:
-            known = self.targets.setdefault(target.key, target)
-            known.asked = target.asked
+            known = self.targets.get(target.key)
+            if known is None:
+                self._append(target)
+                self._awake[target] = None
+            else:
+                self.wake(known)
+                known.asked = target.asked
         for key in forgotten:
-            self.targets.pop(key, None)
+            known = self.targets.pop(key, None)
+            if known is not None:
+                self.wake(known)
+                del self._awake[known]
+
+    def _append(self, target: FetchTarget) -> None:
+        self.targets[target.key] = target
+        self._last_place += 1
+        target.place = self._last_place
 
     def advance(self, now_ms: int) -> None:
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
@@ -96,7 +137,48 @@ class FetchSession:
 
     def move_to_end(self, target: FetchTarget) -> None:
         if self.targets.pop(target.key, None) is not None:
-            self.targets[target.key] = target
+            self._append(target)
+
+    # --- idle partitions
+
+    @property
+    def has_idle(self) -> bool:
+        return len(self._awake) < len(self.targets)
+
+    def awake(self) -> list[FetchTarget]:
+        """What a fetch has to read, in order."""
+        return sorted(self._awake, key=_by_place) if self.has_idle else list(self.targets.values())
+
+    def let_idle(
+        self, target: FetchTarget, partition: Partition, role: tuple[object, ...], follower: Follower | None
+    ) -> None:
+        """Do not read it until it changes."""
+        del self._awake[target]
+        target.idle = IdleTarget(target, partition, role, follower, self._on_change)
+        target.idle.begin(self.last_fetch)
+
+    def _on_change(self, idle: IdleTarget) -> None:
+        self.wake(idle.target)
+        if self.on_wake is not None:
+            self.on_wake(idle)
+
+    def wake(self, target: FetchTarget) -> None:
+        """Read it again with the next fetch."""
+        idle, target.idle = target.idle, None
+        if idle is not None:
+            idle.end(self.last_fetch)
+            self._awake[target] = None
+
+    def wake_all(self) -> None:
+        if self.has_idle:
+            for target in self.targets.values():
+                self.wake(target)
+
+    def close(self) -> None:
+        """Nobody can use it any more, but for the answer to its last fetch."""
+        self.is_closed = True
+        self.on_wake = None
+        self.wake_all()
 
 
 class FetchContext:
@@ -126,7 +208,8 @@ class FetchContext:
     def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
         """What of `answers` goes into the response; remembers in the session what the client now knows."""
         if self._begin is not None:
-            self.session = self._begin([target for target, _ in answers])
+            self.session = session = self._begin([target for target, _ in answers])
+            self._epoch = INITIAL_EPOCH if session is None else session.epoch
             for target, data in answers:
                 target.has_news(data)
             return answers
@@ -140,6 +223,61 @@ class FetchContext:
             if data.records:
                 self.session.move_to_end(target)
         return told
+
+    # --- idle partitions: those of the session that are not among `targets`
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether there is more in the session than `targets`."""
+        return self.session is not None and self.session.has_idle
+
+    @property
+    def may_let_idle(self) -> bool:
+        """Whether this request's answer is the session's last, and the session large."""
+        session = self.session
+        return (
+            session is not None
+            and len(session.targets) >= IDLE_FROM
+            and session.epoch == self._epoch
+            and not session.is_closed
+        )
+
+    def confirm(self, circumstances: object, now_ms: int) -> None:
+        """A fetch under other circumstances than before has to read everything; None: under any."""
+        session = self.session
+        if session is not None and session.has_idle:
+            if circumstances is None or circumstances != session.circumstances:
+                session.wake_all()
+                self.targets = session.awake()
+            else:
+                session.last_fetch.at_ms = now_ms
+
+    def let_idle(
+        self,
+        target: FetchTarget,
+        partition: Partition,
+        *,
+        role: tuple[object, ...],
+        follower: Follower | None,
+        circumstances: object,
+    ) -> None:
+        """There is nothing to tell of `target` until it changes; only where `may_let_idle` says so, after `select`."""
+        assert self.session is not None
+        self.session.circumstances = circumstances
+        self.session.let_idle(target, partition, role, follower)
+
+    def on_wake(self, listener: Callable[[IdleTarget], None] | None) -> None:
+        """Whom to tell of idle partitions that change from now on."""
+        if self.session is not None and self.session.epoch == self._epoch and not self.session.is_closed:
+            self.session.on_wake = listener
+
+    def add_woken(self, target: FetchTarget) -> None:
+        """Read one more partition."""
+        self.targets.append(target)
+
+    def sort_targets(self) -> None:
+        """Put those that were added into their places."""
+        self.targets.sort(key=_by_place)
 
 
 class FetchSessionCache:
@@ -157,7 +295,7 @@ class FetchSessionCache:
         """The context a request asks for; see the table in the module's docstring."""
         changed = _targets(request, version, cluster)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._close(request.session_id)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(changed)
             return FetchContext(changed, begin=partial(self._create, request, version, now_ms))
@@ -173,16 +311,22 @@ class FetchSessionCache:
             return FetchContext([], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.on_wake = None
         session.update(changed, _forgotten(request, version))
         if not session.targets:
-            del self._sessions[session.session_id]
+            self._close(session.session_id)
             return FetchContext(changed)
         session.advance(now_ms)
-        targets = list(session.targets.values())
+        targets = session.awake()
         for target in targets:
             if target.topic is None:
                 target.topic = _topic_name(cluster, target.topic_id)
         return FetchContext(targets, session=session)
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
 
     def _create(
         self, request: FetchRequest, version: int, now_ms: int, targets: list[FetchTarget]
@@ -206,12 +350,12 @@ class FetchSessionCache:
             return False
         stale = min(self._sessions.values(), key=lambda session: session.last_used_ms)
         if now_ms - stale.last_used_ms > EVICTION_MS:
-            del self._sessions[stale.session_id]
+            self._close(stale.session_id)
             return True
         least = min(self._sessions.values(), key=lambda session: (session.is_follower, len(session.targets)))
         is_better = (is_follower, size) > (least.is_follower, len(least.targets))
         if is_better and now_ms - least.created_ms > EVICTION_MS:
-            del self._sessions[least.session_id]
+            self._close(least.session_id)
             return True
         return False
 

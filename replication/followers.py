@@ -43,12 +43,22 @@ class Holder(NamedTuple):
     caught_up_ms: int
 
 
+class LastFetch:
+    """When a fetch session was last used, for the followers that rest on it; see `idle_targets.py`."""
+
+    __slots__ = ("at_ms",)
+
+    def __init__(self) -> None:
+        self.at_ms = 0
+
+
 class Follower:
     """What a leader knows of one follower."""
 
     __slots__ = (
+        "_caught_up_ms",
+        "_rests_on",
         "broker_epoch",
-        "caught_up_ms",
         "fetched_ms",
         "ineligible_until_ms",
         "leader_end_at_fetch",
@@ -61,24 +71,44 @@ class Follower:
         self.log_start_offset = UNKNOWN_OFFSET
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.fetched_ms = 0
-        self.caught_up_ms = 0
+        self._caught_up_ms = 0
+        self._rests_on: LastFetch | None = None
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.ineligible_until_ms = 0
+
+    @property
+    def caught_up_ms(self) -> int:
+        """When it last had the leader's whole log."""
+        last_fetch = self._rests_on
+        return self._caught_up_ms if last_fetch is None else max(self._caught_up_ms, last_fetch.at_ms)
+
+    def rest_on(self, last_fetch: LastFetch) -> None:
+        """Until the partition changes, each fetch of its session is one of the log's end."""
+        self._rests_on = last_fetch
+
+    def wake(self, last_fetch: LastFetch) -> None:
+        """The partition is about to change, or has, since the last fetch; it may rest on another session by now."""
+        if self._rests_on is last_fetch:
+            self._caught_up_ms = self.caught_up_ms
+            self._rests_on = None
 
     def begin_epoch(self, leader_end_offset: int, *, is_in_sync: bool, now_ms: int) -> None:
         """Who is in sync has time to show that it still is; who is not has to fetch before it counts."""
         if self.log_end_offset != UNKNOWN_OFFSET:
             self.leader_end_at_fetch = leader_end_offset
             self.fetched_ms = now_ms if is_in_sync else 0
-        self.caught_up_ms = now_ms if is_in_sync else 0
+        self._caught_up_ms = now_ms if is_in_sync else 0
+        self._rests_on = None
 
     def on_fetch(
         self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, *, broker_epoch: int, now_ms: int
     ) -> None:
+        if self._rests_on is not None:
+            self.wake(self._rests_on)
         if fetch_offset >= leader_end_offset:
-            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+            self._caught_up_ms = max(self._caught_up_ms, now_ms)
         elif fetch_offset >= self.leader_end_at_fetch:
-            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+            self._caught_up_ms = max(self._caught_up_ms, self.fetched_ms)
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
         self.leader_end_at_fetch = max(leader_end_offset, self.leader_end_at_fetch)
@@ -144,6 +174,10 @@ class Followers:
         known = follower.log_end_offset, follower.log_start_offset
         follower.on_fetch(fetch_offset, log_start_offset, leader_end_offset, broker_epoch=broker_epoch, now_ms=now_ms)
         return known != (fetch_offset, log_start_offset)
+
+    def in_sync(self, broker: int) -> Follower | None:
+        """A follower that is in the committed ISR."""
+        return self.by_id.get(broker) if broker in self.isr else None
 
     # --- what they hold together
 

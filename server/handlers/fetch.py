@@ -16,6 +16,7 @@ Behaviour
 * Who asks as a replica (ReplicaId >= 0) reads up to the log end and is refused unless it follows the partition. Where it
   fetches tells how far it has come; an answer with a diverging epoch does not count. It gets nothing while the leader's
   replication throttle is exceeded, unless it is in sync. A broker that is alone has no followers.
+* Of a large session only what may have something to tell is read; the others are idle (`replication/idle_targets.py`).
 
 Version notes
 * v0-2 have no limit for the whole answer, and one batch more than a partition's limit allows is not given. v4 isolation level. v7 sessions (KIP-227). v9 and v12 fence by leader epochs.
@@ -55,6 +56,7 @@ from ottla.wire.messages.fetch import (
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
+    from ottla.replication.idle_targets import IdleTarget
     from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
     from ottla.replication.partition import Partition, ReadInfo
     from ottla.server.broker import Broker
@@ -84,6 +86,8 @@ def fetch(request: FetchRequest, context: RequestContext) -> Answered | Coroutin
     reading = Reading(broker, request, context, opened)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and reading.has_readable_targets():
         return _not_understood(request, context.api_version)
+    if opened.has_idle:
+        reading.confirm_idle()
     if len(opened.targets) > PARTITIONS_PER_TURN:
         return reading.finish_in_turns()
     reading.read_all()
@@ -123,6 +127,7 @@ class Reading(PendingAnswer):
         selector = broker.config.replication.replica_selector_class
         self._rack = request.rack_id if selector is not None and not self._only_from_leader else ""
         self._now_ms = context.now_ms
+        self._cluster_version = broker.cluster.version
         self._notes_progress = self._is_follower  # what a follower asks for tells how far it has come, once
         self._gives_one_batch = version >= AT_LEAST_ONE_BATCH_SINCE
         self._bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
@@ -130,6 +135,7 @@ class Reading(PendingAnswer):
         self._parked: list[_Parked] = []
         self._changed: set[int] = set()  # places in `_reads` of what has changed since it was read
         self._deadline: Deadline | None = None
+        self._woken = 0  # partitions that were idle when the request came
         self._refused: list[Answer] = []
         self._reads: list[PartitionRead] = []
         self._bytes_read = 0
@@ -137,7 +143,7 @@ class Reading(PendingAnswer):
 
     def has_readable_targets(self) -> bool:
         """Whether anything is asked for that this broker would try to read."""
-        return any(self._refusal(target) is None for target in self._opened.targets)
+        return self._opened.has_idle or any(self._refusal(target) is None for target in self._opened.targets)
 
     def read_all(self) -> None:
         """Read every partition within the request's limits; decides `is_complete`."""
@@ -148,8 +154,11 @@ class Reading(PendingAnswer):
         """The same for a great many partitions, giving way between pieces."""
         self._start_over()
         targets = self._opened.targets
-        for start in range(0, len(targets), PARTITIONS_PER_TURN):
+        self._opened.on_wake(self._on_woken)
+        start = 0
+        while start < len(targets):  # there may come more
             self._read_targets(targets[start : start + PARTITIONS_PER_TURN])
+            start += PARTITIONS_PER_TURN
             await trio.lowlevel.checkpoint()
         return self.answer()
 
@@ -169,7 +178,7 @@ class Reading(PendingAnswer):
             read = self._read(target, room, at_least_one=self._gives_one_batch and not self._bytes_read)
             self._reads.append(read)
             self._bytes_read += read.size
-        self.is_complete = not self._reads or self._bytes_read >= self._bytes_min or self._is_enough()
+        self.is_complete = self._bytes_read >= self._bytes_min or self._is_enough() or self._has_nothing_to_read()
 
     def _is_enough(self) -> bool:
         """Whether what the partitions have to give ends a wait."""
@@ -179,6 +188,9 @@ class Reading(PendingAnswer):
                 return True
             available += read.available
         return available >= self._bytes_min
+
+    def _has_nothing_to_read(self) -> bool:
+        return not self._reads and not self._opened.has_idle
 
     def _refusal(self, target: FetchTarget) -> ErrorCode | None:
         """Why this broker does not even try to read; such partitions do not end a wait."""
@@ -296,9 +308,10 @@ class Reading(PendingAnswer):
             return self._response()
         self._notes_progress = False
         self._deadline = self._broker.deadlines.add(self._request.max_wait_ms / 1000, self.become_ready)
-        self._parked = [
-            _Parked(self, index, read.partition) for index, read in enumerate(self._reads) if read.partition is not None
-        ]
+        for index, read in enumerate(self._reads):
+            if (partition := read.partition) is not None:
+                self._parked.append(_Parked(self, index, partition, self.end_of(partition), _role(partition)))
+        self._opened.on_wake(self._on_woken)
         return self
 
     def end_of(self, partition: Partition) -> int:
@@ -337,6 +350,9 @@ class Reading(PendingAnswer):
         self.abandon()
         for index in sorted(self._changed):
             self._read_again(index)
+        if self._woken:
+            self._reads.sort(key=_place)
+            self._opened.sort_targets()
         if sum([read.size > 0 for read in self._reads]) > 1:
             self.read_all()
         return self._response()
@@ -345,8 +361,68 @@ class Reading(PendingAnswer):
         for parked in self._parked:
             parked.leave()
         self._parked.clear()
+        self._opened.on_wake(None)
         if self._deadline is not None:
             self._broker.deadlines.cancel(self._deadline)
+
+    # ------------------------------------------------------------------ idle partitions
+
+    def _circumstances(self) -> object:
+        """Under what else nothing is to be told again of what had nothing to tell; None: nothing is certain."""
+        if self._rack or self._bytes_max < 0:
+            return None
+        asks = (self._version, self._replica_id, self._replica_epoch, self._request.isolation_level)
+        return *asks, self._cluster_version
+
+    def confirm_idle(self) -> None:
+        """Leave idle what is idle, if this request asks as the last one did."""
+        member = self._broker.member
+        is_certain = member is None or not member.is_fenced
+        self._opened.confirm(self._circumstances() if is_certain else None, self._now_ms)
+
+    def _on_woken(self, idle: IdleTarget) -> None:
+        """An idle partition has changed."""
+        target, partition = idle.target, idle.partition
+        self._opened.add_woken(target)
+        if self._deadline is None:
+            return  # what was added is still to be read
+        self._woken += 1
+        never_told = _failed(target, ErrorCode.NONE)  # it is read again, for it has changed
+        self._reads.append(PartitionRead(target, never_told, is_settled=False, partition=partition))
+        parked = _Parked(self, len(self._reads) - 1, partition, target.asked.fetch_offset, idle.role)
+        self._parked.append(parked)
+        parked.look()
+
+    def _let_idle(self) -> None:
+        """Leave alone from now on what has nothing to tell."""
+        circumstances = self._circumstances()
+        if circumstances is None:
+            return
+        for target, _, size, _, is_settled, partition in self._reads:
+            if partition is None or size or is_settled or target.told_high_watermark != partition.high_watermark:
+                continue
+            follower = None
+            if self._is_follower:
+                followers = partition.followers
+                follower = None if followers is None else followers.in_sync(self._replica_id)
+                if follower is None or follower.log_end_offset != target.asked.fetch_offset:
+                    continue
+            if self._has_all(target, partition):
+                self._opened.let_idle(
+                    target, partition, role=_role(partition), follower=follower, circumstances=circumstances
+                )
+
+    def _has_all(self, target: FetchTarget, partition: Partition) -> bool:
+        """Whether the reader knows all that it may, also if the partition has changed since it was read."""
+        asked = target.asked
+        return (
+            asked.fetch_offset == self.end_of(partition)
+            and target.told_log_start_offset == partition.log_start_offset
+            and not partition.is_deleted
+            and asked.current_leader_epoch in (NO_LEADER_EPOCH, partition.leader_epoch)
+            and partition.log.log_directory.failure is None
+            and (partition.is_leader or not self._only_from_leader)
+        )
 
     # ------------------------------------------------------------------ answering
 
@@ -359,7 +435,10 @@ class Reading(PendingAnswer):
         topics: list[FetchableTopicResponse] = []
         if not self._is_follower:
             self._refused.sort(key=_is_known)  # Kafka sorts out ids that it does not know before it looks for partitions
-        for target, data in opened.select(answers + self._refused):
+        selected = opened.select(answers + self._refused)
+        if opened.may_let_idle:
+            self._let_idle()
+        for target, data in selected:
             last = topics[-1] if topics else None
             if last is None or last.topic_id != target.topic_id or last.topic != (target.topic or ""):
                 last = FetchableTopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=[])
@@ -409,12 +488,14 @@ class _Parked:
 
     __slots__ = ("_end", "_index", "_partition", "_reading", "_role")
 
-    def __init__(self, reading: Reading, index: int, partition: Partition) -> None:
+    def __init__(
+        self, reading: Reading, index: int, partition: Partition, end: int, role: tuple[object, ...]
+    ) -> None:
         self._reading = reading
         self._index = index
         self._partition = partition
-        self._end = reading.end_of(partition)
-        self._role = _role(partition)
+        self._end = end
+        self._role = role
         partition.watchers.add(self.look)
 
     def look(self) -> None:
@@ -432,6 +513,10 @@ class _Parked:
 def _role(partition: Partition) -> tuple[object, ...]:
     """What ends a wait when it changes."""
     return partition.leader_id, partition.leader_epoch, partition.is_deleted, partition.log.log_directory.failure
+
+
+def _place(read: PartitionRead) -> int:
+    return read.target.place
 
 
 def _failed(target: FetchTarget, code: ErrorCode) -> PartitionData:

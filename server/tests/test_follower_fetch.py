@@ -59,7 +59,7 @@ class Leader:
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * partitions))
         self.replicas = SimpleNamespace(partition=self.partition)
         self.isr_changes = IsrChanges()
-        self.member: Any = SimpleNamespace(isr_changes=self.isr_changes)
+        self.member: Any = SimpleNamespace(isr_changes=self.isr_changes, is_fenced=False)
         self.config = SimpleNamespace(replication=ReplicationConfig())
         self.fetch_sessions = FetchSessionCache(10, lambda: 77)
         self.deadlines = Deadlines()
@@ -70,9 +70,9 @@ class Leader:
             1, limit=lambda: Limit(self.rate, 11, 1), throttled_replicas=lambda _: self.throttled
         )
         self.throttles = SimpleNamespace(leader=leader)
-        self.partitions = [self._led(index) for index in range(partitions)]
+        self.partitions = [self.led(index) for index in range(partitions)]
 
-    def _led(self, index: int) -> Partition:
+    def led(self, index: int) -> Partition:
         partition = Partition("t", index, new_log(), local_id=1)
         partition.make_leader(
             leader_epoch=EPOCH, partition_epoch=0, replicas=(1, 2, 3), isr=(1, 2), now_ms=self.time_ms
