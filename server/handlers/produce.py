@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -98,6 +98,24 @@ def produce(
     return appending.append_deferred() if appending.has_deferred else appending.answer()
 
 
+class _Uncommitted(NamedTuple):
+    """Records that were appended in `leader_epoch` and end before `next_offset`; their acknowledgement is not decided."""
+
+    partition: Partition
+    answer: PartitionProduceResponse
+    next_offset: int
+    leader_epoch: int
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the log has them still: this broker may have followed another one, and lead again."""
+        epoch, partition = self.leader_epoch, self.partition
+        if partition.leader_epoch == epoch:
+            return True
+        known, end_offset = partition.log.end_offset_for_epoch(epoch)
+        return known == epoch and end_offset >= self.next_offset
+
+
 class Appending(PendingAnswer):
     """The appends of one produce request, and the wait for their commits."""
 
@@ -124,7 +142,7 @@ class Appending(PendingAnswer):
         self._has_moved = False  # a partition of the request is led by another broker
         self._topics: list[TopicProduceResponse] = []
         self._deferred: list[tuple[Partition, PartitionProduceResponse, bytearray]] = []
-        self._uncommitted: list[tuple[Partition, PartitionProduceResponse, int]] = []
+        self._uncommitted: list[_Uncommitted] = []
 
     @property
     def has_deferred(self) -> bool:
@@ -235,7 +253,7 @@ class Appending(PendingAnswer):
             return
         code = partition.acknowledgement(next_offset, self._request.acks)
         if code is None:
-            self._uncommitted.append((partition, answer, next_offset))
+            self._uncommitted.append(_Uncommitted(partition, answer, next_offset, partition.leader_epoch))
         elif code:
             self._refuse_late(answer, code)
 
@@ -247,8 +265,11 @@ class Appending(PendingAnswer):
             await self._append_deferred(partition, answer, records)
         self._deferred.clear()
         appended, self._uncommitted = self._uncommitted, []
-        for partition, answer, next_offset in appended:
-            self._settle(partition, answer, next_offset)  # may be committed by now
+        for each in appended:  # may be committed by now, or lost: nobody watched them meanwhile
+            if each.is_held:
+                self._settle(each.partition, each.answer, each.next_offset)
+            else:
+                self._refuse_late(each.answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.answer()
 
     async def _append_deferred(
@@ -273,15 +294,15 @@ class Appending(PendingAnswer):
         if not self._uncommitted:
             return self.response()
         if self._request.timeout_ms <= 0:
-            for _, answer, _ in self._uncommitted:
-                self._refuse_late(answer, ErrorCode.REQUEST_TIMED_OUT)
+            for each in self._uncommitted:
+                self._refuse_late(each.answer, ErrorCode.REQUEST_TIMED_OUT)
             return self.response()
         waits = self._broker.replicas.commit_waits
         acks = self._request.acks
         self._undecided = len(self._uncommitted)
         self._waits = [
-            waits.add(partition, next_offset, acks, partial(self._decide, answer))
-            for partition, answer, next_offset in self._uncommitted
+            waits.add(each.partition, each.next_offset, acks, partial(self._decide, each.answer))
+            for each in self._uncommitted
         ]
         self._deadline = self._broker.deadlines.add(self._request.timeout_ms / 1000, self._time_out)
         return self
@@ -295,10 +316,10 @@ class Appending(PendingAnswer):
             self.become_ready()
 
     def _time_out(self) -> None:
-        for wait, (_, answer, _) in zip(self._waits, self._uncommitted, strict=True):
+        for wait, each in zip(self._waits, self._uncommitted, strict=True):
             if wait.settle is not None:
                 wait.give_up()
-                self._refuse_late(answer, ErrorCode.REQUEST_TIMED_OUT)
+                self._refuse_late(each.answer, ErrorCode.REQUEST_TIMED_OUT)
         self.become_ready()
 
     def _refuse_late(self, answer: PartitionProduceResponse, code: ErrorCode) -> None:

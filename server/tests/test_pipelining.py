@@ -6,6 +6,7 @@ import contextlib
 import random
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -81,6 +82,12 @@ class Producer:
         data = PartitionProduceData(index=index, records=batch(*[1] * count))
         topic = TopicProduceData(name="t", partition_data=[data])
         return self._frame(ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic]), VERSION, b"\0")
+
+    def produce_all(self, *wishes: tuple[int, int]) -> bytes:
+        """Acks from all for a number of records in each of several partitions."""
+        data = [PartitionProduceData(index=index, records=batch(*[1] * count)) for index, count in wishes]
+        topic = TopicProduceData(name="t", partition_data=data)
+        return self._frame(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), VERSION, b"\0")
 
     def heartbeat(self) -> bytes:
         return self._frame(HeartbeatRequest(group_id="g", generation_id=7, member_id="m"), 0, b"")
@@ -315,6 +322,43 @@ async def test_who_stops_sending_still_gets_the_answers(producer: Producer, lead
     leader.commit(1, 1)
     assert await producer.acknowledged() == (2, 0, 0)
     assert await producer.answer() is None
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_what_is_lost_while_other_records_are_checked_is_not_acknowledged(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    lost, checked = leader.partitions[:2]
+    release, check = threading.Event(), type(checked.log).check_produced
+    monkeypatch.setattr(produce_handler, "check_ordinary", lambda *_, **__: None)
+    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: len(records) > 200)
+
+    def check_slowly(log: Any, records: memoryview, **options: Any) -> Any:
+        if log is checked.log:
+            assert release.wait(10)
+        return check(log, records, **options)
+
+    monkeypatch.setattr(type(checked.log), "check_produced", check_slowly)
+    await producer.send(producer.produce_all((0, 1), (1, 40)))
+    with trio.fail_after(3):
+        while lost.log_end_offset != 1:
+            await trio.sleep(0.001)
+    if is_lost:
+        lost.make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, FOLLOWER))
+        lost.truncate_to(0, now_ms=0)
+    lost.make_leader(leader_epoch=5, partition_epoch=2, replicas=(1, FOLLOWER), isr=(1, FOLLOWER))
+    lost.append_as_leader(batch(1), required_acks=1, now_ms=0)
+    leader.commit(0, lost.log_end_offset)
+    release.set()
+    with trio.fail_after(3):
+        while checked.log_end_offset != 40:
+            await trio.sleep(0.001)
+    leader.commit(1, 40)
+    answer = await producer.answer()
+    assert answer is not None
+    told = ProduceResponse.decode(answer[1][1:], VERSION).responses[0].partition_responses
+    expected = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_lost else ErrorCode.NONE
+    assert [each.error_code for each in told] == [expected, ErrorCode.NONE]
 
 
 async def test_records_checked_in_a_thread_keep_their_place(
