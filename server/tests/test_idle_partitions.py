@@ -276,7 +276,7 @@ RARE = st.one_of(
 HAPPENINGS = st.one_of(WAITS, NOW, NOW, APPENDS, PASSES, ANSWERS, ANSWERS, RARE)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(HAPPENINGS, min_size=30, max_size=80))
 def test_idle_partitions_make_no_difference(happenings: list[tuple[Any, ...]]) -> None:
     async def compare() -> None:
