@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -266,6 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
     directory = chosen.directory or Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
     print(f"seed {seed}, in {directory}", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the first process of a namespace would not hear it
     cluster = _cluster(chosen, directory)
     try:
         cluster.start()
