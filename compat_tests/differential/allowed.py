@@ -87,12 +87,6 @@ ALLOWED: list[Allowed] = [
         "no feature that has levels is served yet",
     ),
     Allowed(
-        "long_poll/records_deleted_meanwhile",
-        r"main hears nothing yet ",
-        "a reader whose records are deleted while it waits for more learns of it at once; Kafka lets it wait in vain",
-        ottla=False,
-    ),
-    Allowed(
         "coordinators/coordinators_of_*",
         r"main .* (coordinators\[[01]\]\.)?(error_code|error_message|node_id|host|port)",
         "neither transactions nor share groups are served yet: their coordinators are refused with words",

@@ -138,6 +138,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "producer_epoch": (-1, 0, 1),
     "topic_name": topic_names,
     "response_partition_limit": (2000, 1, 0, -1),
+    "AlterReplicaLogDir.path": ("/nowhere", ""),
+    "AlterReplicaLogDirTopic.partitions": indexes,
 }
 # Arrays that mean everything there is when they are empty or null, which other tellings would show in.
 NEVER_ALL = (

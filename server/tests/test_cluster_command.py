@@ -1,5 +1,6 @@
 import fcntl
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,7 @@ def test_debians_zookeeper_goes_before_pysparks(tmp_path: Path, monkeypatch: pyt
     (package / "__init__.py").touch()
     (package / "jars" / "zookeeper-3.9.5.jar").touch()
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     debian = tmp_path / "zookeeper.jar"
     monkeypatch.setattr(local_zookeeper, "DEBIAN", debian)
     assert f"{package}/jars/*" in local_zookeeper.zookeeper_command(tmp_path / "zoo.cfg")
