@@ -155,6 +155,18 @@ class Mixed:
             f"{topic}-{partition} has the ISR {brokers}",
         )
 
+    def wait_until_all_are_in_sync(self) -> None:
+        """Every replica of every topic: then whoever stops can hand over all that it leads to somebody."""
+        topics = self._zookeeper.get_children("/brokers/topics")
+        wait_until(lambda: all(map(self._is_whole, topics)), "all replicas are in sync", 60)
+
+    def _is_whole(self, topic: str) -> bool:
+        node = self.node(f"/brokers/topics/{topic}") or {"partitions": {}}
+        return all(
+            set(self.state(topic, int(index)).get("isr", ())) == set(replicas)
+            for index, replicas in node["partitions"].items()
+        )
+
     def reassign(self, replicas: Mapping[tuple[str, int], Sequence[int]], at: int = KAFKA) -> None:
         """kafka-reassign-partitions --execute, and --verify until it says that all is done."""
         parts = [

@@ -148,6 +148,7 @@ def test_brokers_hand_over_what_they_lead_before_they_stop(mixed: Mixed) -> None
     mixed.create("handed", (OTTLA, KAFKA), (OTHER_KAFKA, KAFKA))
     for controller, number, partition in ((KAFKA, OTTLA, 0), (OTTLA, OTHER_KAFKA, 1)):
         mixed.make_controller(controller)
+        mixed.wait_until_all_are_in_sync()
         broker = mixed.broker(number)
         already_logged = len(broker.log)
         broker.stop()
