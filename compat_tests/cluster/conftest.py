@@ -18,7 +18,7 @@ def mixed(mixed_cluster: Mixed) -> Mixed:
     """With all brokers at work, and under a controller of Apache Kafka, whatever the test before has left."""
     for number in ALL:
         if mixed_cluster.broker(number).died():
-            mixed_cluster.broker(number).restart()
+            mixed_cluster.restart(number)
     mixed_cluster.cluster.wait_until_whole()
     mixed_cluster.make_controller(KAFKA)
     return mixed_cluster

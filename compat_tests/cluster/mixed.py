@@ -155,6 +155,11 @@ class Mixed:
             f"{topic}-{partition} has the ISR {brokers}",
         )
 
+    def restart(self, number: int) -> None:
+        """After a kill, too: a broker of Kafka does not start while its last life's session is not known to be over."""
+        wait_until(lambda: self.node(f"/brokers/ids/{number}") is None, f"broker {number} is missed", 60)
+        self.broker(number).restart()
+
     def wait_until_all_are_in_sync(self) -> None:
         """Every replica of every topic: then whoever stops can hand over all that it leads to somebody."""
         topics = self._zookeeper.get_children("/brokers/topics")

@@ -73,7 +73,7 @@ def test_a_follower_that_was_away_comes_back(mixed: Mixed) -> None:
     mixed.wait_for_isr("away", KAFKA, partition=1)
     for partition in (0, 1):
         mixed.produce("away", 700, partition=partition)
-    mixed.broker(OTTLA).restart()
+    mixed.restart(OTTLA)
     for partition in (0, 1):
         mixed.wait_for_isr("away", KAFKA, OTTLA, partition=partition)
     mixed.assert_equal_logs("away", 0, 1)
@@ -91,7 +91,7 @@ def test_ottla_leads_followers_of_kafka(mixed: Mixed) -> None:
     mixed.broker(OTHER_KAFKA).kill()
     mixed.produce("led", 300)
     mixed.wait_for_isr("led", KAFKA, OTTLA)
-    mixed.broker(OTHER_KAFKA).restart()
+    mixed.restart(OTHER_KAFKA)
     mixed.wait_for_isr("led", *ALL)
     mixed.produce("led", 100)
     mixed.assert_equal_logs("led")
@@ -129,7 +129,7 @@ def test_ottla_controls_brokers_of_kafka(mixed: Mixed) -> None:
     mixed.broker(OTHER_KAFKA).kill()
     mixed.wait_for_leaders("ruled", {0: KAFKA, 1: KAFKA, 2: OTTLA})
     mixed.produce("ruled", 200, partition=1)
-    mixed.broker(OTHER_KAFKA).restart()
+    mixed.restart(OTHER_KAFKA)
     mixed.wait_for_isr("ruled", KAFKA, OTHER_KAFKA, partition=1)
     mixed.elect_preferred("ruled", 1)
     mixed.wait_for_leaders("ruled", {0: KAFKA, 1: OTHER_KAFKA, 2: OTTLA})
@@ -155,7 +155,7 @@ def test_brokers_hand_over_what_they_lead_before_they_stop(mixed: Mixed) -> None
         state = mixed.state("handed", partition)
         assert (state["leader"], state["isr"]) == (KAFKA, [KAFKA])
         assert "unclean shutdown" not in broker.log[already_logged:]
-        broker.restart()
+        mixed.restart(number)
         mixed.wait_for_isr("handed", KAFKA, number, partition=partition)
 
 
@@ -176,7 +176,7 @@ class Moving:
         for targets in ((KAFKA, OTHER_KAFKA), (OTTLA,), (OTHER_KAFKA, KAFKA), (OTTLA, KAFKA, OTHER_KAFKA)):
             yield Fault("reassignment", lambda ids=targets: self._move(ids), lambda: None)
         for number in (OTTLA, KAFKA):  # each leads when it is killed
-            yield Fault("SIGKILL", lambda at=number: self._kill(at), self._mixed.broker(number).restart)
+            yield Fault("SIGKILL", lambda at=number: self._kill(at), lambda at=number: self._mixed.restart(at))
 
     def _move(self, replicas: tuple[int, ...]) -> str:
         self._mixed.reassign({(TOPIC, index): replicas for index in range(MOVED_PARTITIONS)})
