@@ -6,7 +6,7 @@
     coordination = MemoryCoordination(link)      # one session
     await nursery.start(coordination.run)        # returns when the session is there; run() holds it
 
-A session is as `zookeeper.py` has it: connecting -> connected <-> cut off -> ended. Every request takes its way to the
+A session is as `probed_session.py` has it: connecting -> connected <-> cut off -> ended. Every request takes its way to the
 service and its answer the way back, each with a delay from the service's `random`; what goes one way keeps its order,
 as it does on a connection. Watch notices come the same way as answers. The service counts a session's timeout from the
 last request that reached it; the client probes, gives up a connection that does not answer, and connects again.
@@ -19,7 +19,6 @@ dies: nothing is said to the service.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -33,14 +32,13 @@ from ottla.replication.coordination import (
     Delete,
     Node,
     OnChange,
-    OnSessionChange,
     Operation,
     SessionExpired,
 )
 from ottla.server.coordination.pipes import Agenda, Pipe
+from ottla.server.coordination.probed_session import ProbedSession
 from ottla.server.coordination.tree import Change, Result, Tree, Watched, Watches, concerned_by
 
-SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session timeout, as in zookeeper.py
 ATTEMPT_SHARE = 1 / 6  # of the session timeout, to connect
 RETRY_S = 0.1
 DELAY_S = (0.0002, 0.002)
@@ -279,25 +277,18 @@ class _Flight:
         self.landed.set()
 
 
-class MemoryCoordination:
+class MemoryCoordination(ProbedSession):
     """The `Coordination` port over a `MemoryService`; see the module's docstring."""
 
     def __init__(self, link: Link, *, timeout_s: float = 18.0, connection_timeout_s: float = 18.0) -> None:
-        self.session_id = 0
-        self.session_sure_until = -math.inf
+        super().__init__(timeout_s)
         self.watches = Watches()
         self._link = link
         self._service = link.service
-        self._timeout_s = timeout_s
         self._connection_timeout_s = connection_timeout_s
         self._connection: _Connection | None = None  # None while cut off
         self._attempt: _Connection | None = None
-        self._ended = self._was_sure = False
-        self._changed = trio.Event()  # of the session; replaced each time
-        self._probe_sent = -math.inf
-        self._probe_open = False
         self._flights: dict[_Flight, None] = {}
-        self._session_listeners: dict[object, OnSessionChange] = {}
 
     # ------------------------------------------------------------------ the port
 
@@ -326,18 +317,6 @@ class MemoryCoordination:
 
     def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
         return self.watches.watch("children", path, on_change)
-
-    def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
-        token = object()
-        self._session_listeners[token] = on_change
-        return lambda: (self._session_listeners.pop(token, None), None)[1]
-
-    async def until_available(self) -> None:
-        await trio.lowlevel.checkpoint()
-        while self._connection is None:
-            if self._ended:
-                raise SessionExpired
-            await self._changed.wait()
 
     async def _ask(self, action: Action) -> Any:
         if self._ended:
@@ -419,7 +398,7 @@ class MemoryCoordination:
         self._connection, self._attempt = connection, None
         self._probe_open, self._probe_sent = False, sent
         self.watches.call(self.watches)
-        self._contact(sent)
+        self._note_contact(sent)
 
     def lost(self, connection: _Connection) -> None:
         """A connection broke."""
@@ -434,63 +413,25 @@ class MemoryCoordination:
         """The session has ended: "expired", "closed" or "abandoned"."""
         if self._ended:
             return
-        self._ended = True
-        self.session_sure_until, self._was_sure = -math.inf, False
+        self._no_longer_sure()
         if self._connection is not None:
             self.lost(self._connection)
         self._session_changed()
         if reason != "abandoned":
             self._call_session_listeners()
 
-    def _session_changed(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
-    def _call_session_listeners(self) -> None:
-        for token, listener in list(self._session_listeners.items()):
-            if token in self._session_listeners:
-                listener()
-
     # ------------------------------------------------------------------ being sure of the session
 
-    async def _keep_sure(self) -> None:
-        while not self._ended:
-            now = trio.current_time()
-            if self._connection is not None and now >= self._probe_due():
-                self._probe_or_give_up(self._connection)
-            if self._was_sure and now >= self.session_sure_until:
-                self._was_sure = False
-                self._call_session_listeners()
-            wake = min(
-                self._probe_due() if self._connection is not None else math.inf,
-                self.session_sure_until if self._was_sure else math.inf,
-            )
-            with trio.move_on_at(wake):
-                await self._changed.wait()
+    @property
+    def _is_connected(self) -> bool:
+        return self._connection is not None
 
-    def _probe_or_give_up(self, connection: _Connection) -> None:
-        if self._probe_open:
-            connection.give_up()
-            self.lost(connection)
-        else:
-            self._probe_open, self._probe_sent = True, trio.current_time()
-            connection.ask(lambda: None, partial(self._probed, self._probe_sent))
+    def _send_probe(self, sent: float) -> None:
+        assert self._connection is not None
+        self._connection.ask(lambda: None, lambda _: self._probe_answered(sent))
 
-    def _probe_due(self) -> float:
-        """When to probe again, or to give up the connection."""
-        return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
-
-    def _probed(self, sent: float, _: Any) -> None:
-        if self._ended:
-            return
-        if sent == self._probe_sent:
-            self._probe_open = False
-        self._contact(sent)
-
-    def _contact(self, sent: float) -> None:
-        """Something that was sent at that time has been answered."""
-        self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
-        self._session_changed()
-        if not self._was_sure:
-            self._was_sure = True
-            self._call_session_listeners()
+    async def _give_up_connection(self) -> None:
+        assert self._connection is not None
+        connection = self._connection
+        connection.give_up()
+        self.lost(connection)

@@ -9,12 +9,9 @@ keep the request and send it later. Requests in flight fail, too, when the conne
 beginning a session of its own.
 
 Being sure: kazoo tells of a lost session only when it reaches a server again, and a server that has lost its leader still
-answers pings. So the adapter probes with `sync`, which only the leader can answer and only for a living session. The
-session cannot have ended before its timeout has passed since the last answered probe was sent. `session_sure_until`
-keeps a third of the timeout in hand for clocks, for what the leader learns late, and for the broker to stop. A
-probe every sixth of the timeout leaves at least half of it for ZooKeeper to be restarted or to elect a leader. A
-connection whose probe stays unanswered for a third is cut, so that kazoo tries another server. The probe is also the first
-request of every connection: what is read after it includes all that the server before may still have written for us.
+answers pings. So the adapter probes with `sync`, which only the leader can answer and only for a living session; what follows
+from the answers is in `probed_session.py`. The probe is also the first request of every connection: what is read after it
+includes all that the server before may still have written for us.
 
 Order: results of requests, watch events (`zookeeper_watches.py`) and changes of state share one queue
 (`kazoo_handler.py`), and requests one connection, so everybody sees things happen in ZooKeeper's order.
@@ -23,7 +20,6 @@ Order: results of requests, watch events (`zookeeper_watches.py`) and changes of
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -48,13 +44,13 @@ from ottla.replication.coordination import (
     NoNode,
     NotEmpty,
     OnChange,
-    OnSessionChange,
     Operation,
     SessionExpired,
     SetData,
     TooLarge,
 )
 from ottla.server.coordination.kazoo_handler import LoopHandler
+from ottla.server.coordination.probed_session import PROBE_SHARE, ProbedSession
 from ottla.server.coordination.zookeeper_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
 from ottla.server.coordination.zookeeper_watches import Watches
 
@@ -62,7 +58,6 @@ logger = logging.getLogger("ottla.zookeeper")
 
 REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server hangs up on whoever sends more
 READS_IN_FLIGHT = 500  # so that a probe never waits behind more than these
-SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session timeout
 # To connect to one server, which while it is starting may take a connection and never answer.
 ATTEMPT_S_MIN, ATTEMPT_S_MAX = 0.3, 3.0
 GOODBYE_S = 3.0
@@ -101,26 +96,20 @@ class _Flight:
             self.landed.set()
 
 
-class ZooKeeperCoordination:
+class ZooKeeperCoordination(ProbedSession):
     """The `Coordination` port over ZooKeeper; see the module's docstring. Raises InvalidSetting when made."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
-        self.session_id = 0
-        self.session_sure_until = -math.inf
+        super().__init__(config.zookeeper_session_timeout_ms / 1000)
         self._servers, self._root = parse_connect(config.zookeeper_connect)
         self._tls = tls_context(config)
         self._sasl = sasl_options(config)
         self._config = config
-        self._timeout_s = config.zookeeper_session_timeout_ms / 1000
         self._client: Any = None
-        self._connected = self._ended = self._was_sure = False
+        self._connected = False
         self._end_reason = ""
-        self._changed = trio.Event()  # of the session; replaced each time
-        self._probe_sent = -math.inf
-        self._probe_open = False
         self._flights: set[_Flight] = set()
         self._watches = Watches(self._absolute)
-        self._session_listeners: dict[object, OnSessionChange] = {}
 
     # ------------------------------------------------------------------ the port
 
@@ -168,17 +157,6 @@ class ZooKeeperCoordination:
 
     def watch_children(self, path: str, on_change: OnChange) -> Callable[[], None]:
         return self._watches.watch(path, True, on_change)
-
-    def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
-        token = object()
-        self._session_listeners[token] = on_change
-        return lambda: (self._session_listeners.pop(token, None), None)[1]
-
-    async def until_available(self) -> None:
-        while not self._connected:
-            if self._ended:
-                raise SessionExpired
-            await self._changed.wait()
 
     # ------------------------------------------------------------------ the life of the session
 
@@ -301,8 +279,8 @@ class ZooKeeperCoordination:
     def _end(self, reason: str) -> None:
         if self._ended:
             return
-        self._ended, self._end_reason = True, reason
-        self.session_sure_until, self._was_sure = -math.inf, False
+        self._no_longer_sure()
+        self._end_reason = reason
         logger.log(
             logging.INFO if reason == "closed" else logging.WARNING,
             "The session 0x%x with ZooKeeper has ended: %s",
@@ -313,34 +291,11 @@ class ZooKeeperCoordination:
         self._session_changed()
         self._call_session_listeners()
 
-    def _session_changed(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
-    def _call_session_listeners(self) -> None:
-        for token, listener in list(self._session_listeners.items()):
-            if token in self._session_listeners:
-                listener()
-
     # ------------------------------------------------------------------ being sure of the session
 
-    async def _keep_sure(self) -> None:
-        while not self._ended:
-            now = trio.current_time()
-            if self._connected and now >= self._probe_due():
-                if self._probe_open:
-                    await self._give_up_connection()
-                else:
-                    self._probe()
-            if self._was_sure and now >= self.session_sure_until:
-                self._was_sure = False
-                self._call_session_listeners()
-            wake = min(
-                self._probe_due() if self._connected else math.inf,
-                self.session_sure_until if self._was_sure else math.inf,
-            )
-            with trio.move_on_at(wake):
-                await self._changed.wait()
+    @property
+    def _is_connected(self) -> bool:
+        return self._connected
 
     async def _give_up_connection(self) -> None:
         await trio.lowlevel.checkpoint()  # if it was this loop that was late, the answer is waiting
@@ -349,24 +304,12 @@ class ZooKeeperCoordination:
             self._handler.cut_connection()
             self._cut_off()
 
-    def _probe_due(self) -> float:
-        """When to probe again, or to give up the connection."""
-        return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
-
-    def _probe(self) -> None:
-        self._probe_open, self._probe_sent = True, trio.current_time()
-        self._client.sync_async(self._root or "/").rawlink(partial(self._probed, self._probe_sent))
+    def _send_probe(self, sent: float) -> None:
+        self._client.sync_async(self._root or "/").rawlink(partial(self._probed, sent))
 
     def _probed(self, sent: float, answer: Any) -> None:
-        if self._ended or not answer.successful():
-            return
-        if sent == self._probe_sent:
-            self._probe_open = False
-        self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
-        self._session_changed()
-        if not self._was_sure:
-            self._was_sure = True
-            self._call_session_listeners()
+        if answer.successful():
+            self._probe_answered(sent)
 
     # ------------------------------------------------------------------ requests
 

@@ -16,8 +16,9 @@ from ottla.replication.coordination import (
     SessionExpired,
     SetData,
 )
-from ottla.server.coordination.memory import SURE_SHARE, MemoryCoordination, MemoryService
+from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 from ottla.server.coordination.pipes import Agenda
+from ottla.server.coordination.probed_session import SURE_SHARE
 from ottla.server.tests.coordination_promises import Calls
 
 TIMEOUT_S = 6.0

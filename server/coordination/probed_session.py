@@ -1,0 +1,123 @@
+"""How long a session can be rested on: what adapters share whose service is on the other side of a connection.
+
+A session cannot have ended before its timeout has passed since the last answered probe was sent. `session_sure_until`
+keeps a third of the timeout in hand for clocks, for what the service's leader learns late, and for the broker to stop. A
+probe every sixth of the timeout leaves at least half of it for the service to be restarted or to elect a leader. A
+connection whose probe stays unanswered for a third is given up, so that another server is tried.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.coordination import SessionExpired
+
+if TYPE_CHECKING:
+    from ottla.replication.coordination import OnSessionChange
+
+SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session timeout
+
+
+class ProbedSession(ABC):
+    """The part of an adapter that knows whether its session lives; see the module's docstring."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.session_id = 0
+        self.session_sure_until = -math.inf
+        self._timeout_s = timeout_s
+        self._ended = self._was_sure = False
+        self._changed = trio.Event()  # of the session; replaced each time
+        self._probe_sent = -math.inf
+        self._probe_open = False
+        self._session_listeners: dict[object, OnSessionChange] = {}
+
+    # ------------------------------------------------------------------ what the adapter does
+
+    @property
+    @abstractmethod
+    def _is_connected(self) -> bool: ...
+
+    @abstractmethod
+    def _send_probe(self, sent: float) -> None:
+        """Ask what only a living session is answered, and call `_probe_answered` with this time when it is."""
+
+    @abstractmethod
+    async def _give_up_connection(self) -> None:
+        """The probe was not answered in time."""
+
+    # ------------------------------------------------------------------ the port
+
+    def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
+        token = object()
+        self._session_listeners[token] = on_change
+        return lambda: (self._session_listeners.pop(token, None), None)[1]
+
+    async def until_available(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while not self._is_connected:
+            if self._ended:
+                raise SessionExpired
+            await self._changed.wait()
+
+    # ------------------------------------------------------------------ being sure
+
+    async def _keep_sure(self) -> None:
+        """Probe, and tell the listeners when the session is no longer sure; until it has ended."""
+        while not self._ended:
+            now = trio.current_time()
+            if self._is_connected and now >= self._probe_due():
+                if self._probe_open:
+                    await self._give_up_connection()
+                else:
+                    self._probe()
+            if self._was_sure and now >= self.session_sure_until:
+                self._was_sure = False
+                self._call_session_listeners()
+            wake = min(
+                self._probe_due() if self._is_connected else math.inf,
+                self.session_sure_until if self._was_sure else math.inf,
+            )
+            with trio.move_on_at(wake):
+                await self._changed.wait()
+
+    def _probe_due(self) -> float:
+        """When to probe again, or to give up the connection."""
+        return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
+
+    def _probe(self) -> None:
+        self._probe_open, self._probe_sent = True, trio.current_time()
+        self._send_probe(self._probe_sent)
+
+    def _probe_answered(self, sent: float) -> None:
+        if self._ended:
+            return
+        if sent == self._probe_sent:
+            self._probe_open = False
+        self._note_contact(sent)
+
+    def _note_contact(self, sent: float) -> None:
+        """Something that was sent at that time, and that only a living session is answered, has been answered."""
+        self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
+        self._session_changed()
+        if not self._was_sure:
+            self._was_sure = True
+            self._call_session_listeners()
+
+    def _no_longer_sure(self) -> None:
+        """The session has ended."""
+        self._ended = True
+        self.session_sure_until, self._was_sure = -math.inf, False
+
+    def _session_changed(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _call_session_listeners(self) -> None:
+        for token, listener in list(self._session_listeners.items()):
+            if token in self._session_listeners:
+                listener()
