@@ -87,6 +87,10 @@ class PartitionState:
         return tuple(broker for broker in self.replicas if broker not in self.removing_replicas)
 
 
+UNKNOWN_STATE = PartitionState(NO_LEADER, -1, (), (), NO_PARTITION_EPOCH)
+"""Of a partition that this broker has a log of, or has heard of indirectly, and that no controller has spoken of yet."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicState:
     """A topic and its partitions, indexed by partition number."""

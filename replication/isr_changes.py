@@ -23,12 +23,12 @@ Kafka: Partition.handleAlterPartitionError and -Update, DefaultAlterPartitionMan
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
+from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster_state import RECOVERED
 from ottla.replication.peers import PeerUnavailable
 from ottla.wire.errors import ErrorCode
@@ -62,10 +62,6 @@ _OVERTAKEN = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-
-
-def _system_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class AskController(Protocol):
@@ -103,7 +99,7 @@ class IsrChanges:
         ask_controller: AskController,
         broker_epoch: Callable[[], int],
         config: Callable[[], ReplicationConfig],
-        clock_ms: Callable[[], int] = _system_clock_ms,
+        clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         self._node_id = node_id
         self._partitions = partitions

@@ -7,32 +7,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.replication.cluster_state import UNKNOWN_STATE, PartitionState
 from ottla.replication.directories import FoundPartition, HeldDirectory, LogDirectoryProblem, OffsetCheckpoints
 from ottla.replication.log.names import DELETE_MARK, FUTURE_MARK, STRAY_MARK, marked_directory_name
 from ottla.replication.log.recovery import LoadOptions
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster_state import PartitionState
     from ottla.replication.config import LogConfig
 
 logger = logging.getLogger(__name__)
 
 
-class HostedPartition(Protocol):
-    """A partition that belongs on this broker's disks, and what it is to be."""
+@dataclass(frozen=True, slots=True)
+class HostedPartition:
+    """A partition that belongs on this broker's disks, with all that is needed to open or make its log.
 
-    @property
-    def topic(self) -> str: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def topic_id(self) -> bytes: ...
-    @property
-    def state(self) -> PartitionState: ...
-    @property
-    def config(self) -> LogConfig: ...
+    `state` is what it is to be at once; in a cluster the controller says that later.
+    """
+
+    topic: str
+    index: int
+    topic_id: bytes
+    config: LogConfig
+    state: PartitionState = UNKNOWN_STATE
 
 
 class Load(NamedTuple):

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.replication.checkpointing import CheckpointWriter, NotedLog
+from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster_state import NO_TOPIC_ID
 from ottla.replication.commit_waits import CommitWaits
 from ottla.replication.config import LogConfig, ReplicationConfig
@@ -75,10 +76,6 @@ RunInThread = Callable[..., Awaitable[Any]]
 CREATIONS_PER_THREAD_CALL = 32
 INITIAL_DELAY_S = 30
 REMOVAL_INTERVAL_S = 1
-
-
-def system_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _let_others_run() -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,7 +27,7 @@ import trio
 
 from ottla.replication.cluster_state import (
     NO_LEADER,
-    NO_PARTITION_EPOCH,
+    UNKNOWN_STATE,
     BrokerEndpoint,
     BrokerRegistration,
     ClusterState,
@@ -37,6 +36,7 @@ from ottla.replication.cluster_state import (
     is_internal_topic,
 )
 from ottla.replication.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
+from ottla.replication.loading import HostedPartition
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -66,8 +66,6 @@ NO_LEADER_EPOCH = -1
 PARTITIONS_PER_TURN = 50
 STATES_PER_TURN = 500  # of the picture of the cluster, which is less work
 
-UNKNOWN_STATE = PartitionState(NO_LEADER, -1, (), (), NO_PARTITION_EPOCH)
-"""Of a partition that this broker has a log of, or has heard of indirectly, and that no controller has spoken of yet."""
 
 
 class Fetchers(Protocol):
@@ -86,17 +84,6 @@ class LeadershipListener(Protocol):
     def on_resignation(self, topic: str, index: int) -> None: ...
 
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Hosted:
-    """A partition whose log is to be opened or made, before the controller's word is carried out."""
-
-    topic: str
-    index: int
-    topic_id: bytes
-    config: LogConfig
-    state: PartitionState = UNKNOWN_STATE
 
 
 class ReplicaControl:
@@ -186,7 +173,7 @@ class ReplicaControl:
                     missing.append((name, index, topic.topic_id))
         if missing:
             await self._learn_settings(list(dict.fromkeys(name for name, _, _ in missing)))
-        hosted = [Hosted(name, index, topic_id, self._topic_config(name)) for name, index, topic_id in missing]
+        hosted = [HostedPartition(name, index, topic_id, self._topic_config(name)) for name, index, topic_id in missing]
         try:
             await self._replicas.create_partitions(hosted)
         except OSError as error:

@@ -15,13 +15,12 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 import trio
 
 from ottla.replication import znodes
-from ottla.replication.cluster_state import PartitionState, topic_name_problem
+from ottla.replication.cluster_state import topic_name_problem
 from ottla.replication.config import LogConfig
 from ottla.replication.controller import Controller, NewTopic, TopicPlan
 from ottla.replication.coordination import (
@@ -35,6 +34,7 @@ from ottla.replication.coordination import (
     SessionExpired,
     SetData,
 )
+from ottla.replication.loading import HostedPartition
 from ottla.server.config_changes import check_broker, check_topic
 from ottla.server.configs import ConfigRepository, Overrides, Texts
 from ottla.server.internal_topics import new_topic
@@ -48,17 +48,6 @@ RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
 
 Change = Callable[[Texts], Texts]
 Outcome = TopicPlan | KafkaError
-
-
-@dataclass(frozen=True, slots=True)
-class HostedPartition:
-    """A partition that this broker holds a replica of, with all that is needed to open or make it."""
-
-    topic: str
-    index: int
-    topic_id: bytes
-    state: PartitionState
-    config: LogConfig
 
 
 class TopicConfigTaker(Protocol):
@@ -399,7 +388,7 @@ class TopicAdministration(Administration):
     def hosted_partitions(self) -> list[HostedPartition]:
         """Every partition that should be on this broker's disks."""
         return [
-            HostedPartition(topic.name, index, topic.topic_id, state, self.configs.log_config(topic.name))
+            HostedPartition(topic.name, index, topic.topic_id, self.configs.log_config(topic.name), state)
             for topic in self._cluster.topics.values()
             for index, state in enumerate(topic.partitions)
             if self._node_id in state.replicas
@@ -433,7 +422,7 @@ class TopicAdministration(Administration):
         assert plan.after is not None
         config = self.configs.log_config(plan.name)
         return [
-            HostedPartition(plan.name, index, plan.after.topic_id, state, config)
+            HostedPartition(plan.name, index, plan.after.topic_id, config, state)
             for index, state in enumerate(plan.after.partitions)
             if index >= plan.first_new and self._node_id in state.replicas
         ]

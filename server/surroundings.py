@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import trio
+
+from ottla.replication.clock import system_clock_ms
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import Storage
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from ottla.server.cluster.session import Session
     from ottla.server.coordination.zookeeper_config import ZooKeeperConfig
     from ottla.server.readiness import Readiness
-
-
-def system_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:

@@ -13,7 +13,6 @@ the node's owner tells. The epoch is read before the node: if the node is ours t
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from ottla.replication import znodes
+from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster_state import NO_CONTROLLER, BrokerRegistration
 from ottla.replication.coordination import (
     BadVersion,
@@ -56,10 +56,6 @@ class Term(NamedTuple):
     epoch_version: int
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class ControllerElection:
     """See the module's docstring."""
 
@@ -72,7 +68,7 @@ class ControllerElection:
         inter_broker_listener: str,
         is_unclean: Callable[[str], bool],
         config: Callable[[], BrokerConfig],
-        clock_ms: Callable[[], int] = _now_ms,
+        clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         """`peer` makes a way to a broker that is registered (to this one as well); `is_unclean` says whether a topic allows
         unclean elections."""

@@ -12,7 +12,8 @@ registers anew, and the controller tells it what it leads and follows from now o
 
 Fencing: a broker must not serve what it leads when it may have been replaced without hearing of it. It is *fenced* while its
 session may have ended (`session_sure_until`), and after a new registration until a controller has spoken to it under the
-new epoch. A fenced broker answers NOT_LEADER_OR_FOLLOWER for every partition, and clients look for the leader elsewhere.
+new epoch. A fenced broker answers NOT_LEADER_OR_FOLLOWER for every partition, so that clients look for the leader elsewhere;
+on producers it hangs up, because it may lead again a moment later (`Fenced` in dispatch.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.replication import znodes
-from ottla.replication.cluster_state import GROUP_METADATA_TOPIC, NO_BROKER_EPOCH, BrokerRegistration
+from ottla.replication.cluster_state import GROUP_METADATA_TOPIC, NO_BROKER_EPOCH, NO_TOPIC_ID, BrokerRegistration
 from ottla.replication.coordination import (
     AccessDenied,
     CoordinationError,
@@ -36,8 +37,9 @@ from ottla.replication.coordination import (
 )
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.isr_changes import IsrChanges
+from ottla.replication.loading import HostedPartition
 from ottla.replication.peers import Peer, PeerUnavailable
-from ottla.replication.replica_control import Hosted, ReplicaControl
+from ottla.replication.replica_control import ReplicaControl
 from ottla.server.alone import JoinProblem, random_cluster_id
 from ottla.server.cluster.administration import ClusterAdministration
 from ottla.server.cluster.config_notifications import ConfigNotifications
@@ -303,10 +305,10 @@ class ClusterMember:
         await read_settings(self.session, broker.configs)
         found = await broker.surroundings.run_in_thread(broker.replicas.found_partitions)
         hosted = [
-            Hosted(
+            HostedPartition(
                 each.parsed.topic,
                 each.parsed.partition,
-                each.topic_id or bytes(16),
+                each.topic_id or NO_TOPIC_ID,
                 broker.configs.log_config(each.parsed.topic),
             )
             for each in found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.replication.coordination import Coordination
     from ottla.replication.leader_election import ElectionType
     from ottla.replication.partition_states import PartitionStates
+    from ottla.server.cluster.member import ClusterMember
     from ottla.server.context import RequestContext
     from ottla.wire.errors import KafkaError
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -65,8 +66,8 @@ class Member(Protocol):
         """Ask whoever is the controller, once. Raises PeerUnavailable."""
 
 
-def member_of(context: RequestContext) -> Member:
+def member_of(context: RequestContext) -> ClusterMember:
     """For handlers that are `in_cluster_only`."""
     member = context.broker.member
     assert member is not None
-    return cast("Member", member)
+    return member

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from ottla.server.cluster.ports import member_of
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -14,6 +15,4 @@ from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsr
 
 @handles(LeaderAndIsrRequest, versions="5-7", in_cluster_only=True)
 def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) -> Awaitable[LeaderAndIsrResponse]:
-    member = context.broker.member
-    assert member is not None
-    return member.control.lead_and_follow(request)
+    return member_of(context).control.lead_and_follow(request)

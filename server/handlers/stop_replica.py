@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from ottla.server.cluster.ports import member_of
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -14,6 +15,4 @@ from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResp
 
 @handles(StopReplicaRequest, versions="3-4", in_cluster_only=True)
 def stop_replica(request: StopReplicaRequest, context: RequestContext) -> Awaitable[StopReplicaResponse]:
-    member = context.broker.member
-    assert member is not None
-    return member.control.stop(request)
+    return member_of(context).control.stop(request)

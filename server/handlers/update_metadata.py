@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from ottla.server.cluster.ports import member_of
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
@@ -14,6 +15,4 @@ from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMet
 
 @handles(UpdateMetadataRequest, versions="7-8", in_cluster_only=True)
 def update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> Awaitable[UpdateMetadataResponse]:
-    member = context.broker.member
-    assert member is not None
-    return member.control.update_metadata(request)
+    return member_of(context).control.update_metadata(request)
