@@ -141,7 +141,7 @@ class Simulation:
             faults = Faults(self)
             try:
                 if self.plan.has_faults:
-                    await faults.run(self.plan.seconds)
+                    await self._harm(faults)
                 else:
                     await trio.sleep(self.plan.seconds)
                 replicas = await self._finish()
@@ -150,6 +150,12 @@ class Simulation:
                 replicas = []
             self.nursery.cancel_scope.cancel()
         return faults.count, replicas
+
+    async def _harm(self, faults: Faults) -> None:
+        with trio.move_on_after(self.plan.seconds + RECOVERY_S):
+            await faults.run(self.plan.seconds)
+            return
+        raise Stuck(f"a fault does not end; {self._state()}")
 
     # ------------------------------------------------------------------ for faults
 

@@ -1,7 +1,8 @@
 """What goes wrong in a run of the simulation: faults that begin at random times, last for a while, and overlap.
 
 One rule is kept throughout, because Kafka promises nothing beyond it: what a broker had written when it was killed is still
-there when it comes back. So power is lost only by a broker that is in sync nowhere by the time it comes back, while others are.
+there when it comes back. So power is lost only by a broker that is in sync nowhere by the time it comes back, while others are:
+nothing else goes wrong meanwhile, or the others could be the ones that are left behind, and the broker would never come back.
 """
 
 import random
@@ -30,6 +31,8 @@ class Faults:
         self._simulation = simulation
         self._chance = random.Random(f"faults {simulation.plan.seed}")
         self._busy: dict[SimBroker, None] = {}  # whose process is being stopped or started
+        self._under_way = 0
+        self._is_power_lost = False
         self._has_zookeeper_fault = False
         self._administrator = Administrator(simulation, self._chance)
         weighted: list[tuple[int, Fault]] = [
@@ -46,7 +49,7 @@ class Faults:
             (2, self._break_connections),
             (3, self._shut_down),
             (1, self._fail_disk),
-            (1, self._lose_power),
+            (2, self._lose_power),
             (3, self._administrator.reassign),
             (2, self._administrator.elect_preferred),
             (2, self._administrator.make_topic),
@@ -64,9 +67,15 @@ class Faults:
                 await trio.sleep(self._chance.expovariate(1 / BETWEEN_S))
                 if trio.current_time() >= end:
                     break
-                self.count += 1
                 (fault,) = self._chance.choices(self._faults, self._weights)
-                nursery.start_soon(fault)
+                if not self._is_power_lost:
+                    nursery.start_soon(self._cause, fault)
+
+    async def _cause(self, fault: Fault) -> None:
+        self.count += 1
+        self._under_way += 1
+        await fault()
+        self._under_way -= 1
 
     # ------------------------------------------------------------------ whom it hits
 
@@ -152,18 +161,19 @@ class Faults:
             self._restart(target)
 
     async def _lose_power(self) -> None:
-        target = self._free_target()
-        if target is None:
+        if self._under_way > 1 or (target := self._free_target()) is None:
             return
         if not self._simulation.others_are_in_sync(target):
             del self._busy[target]
             return
+        self._is_power_lost = True
         await target.lose_power()
         self._simulation.record.add(FaultBegan, "power loss", str(target))
         while not self._simulation.is_out_of_sync(target):
             await trio.sleep(1.0)
         self._simulation.record.add(FaultEnded, "power loss", str(target))
         self._restart(target)
+        self._is_power_lost = False
 
     # ------------------------------------------------------------------ network
 

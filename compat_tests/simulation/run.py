@@ -57,7 +57,7 @@ def _run_all(plans: list[Plan], processes: int) -> Iterator[Told]:
         yield from map(_run, plans)
         return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap(_run, plans)
+        yield from pool.imap_unordered(_run, plans)
 
 
 def _run_and_trace(plan: Plan) -> Told:

@@ -24,6 +24,7 @@ from ottla.replication.throttle import Limit, ReplicationThrottle
 from ottla.server.context import RequestContext
 from ottla.server.deadlines import Deadlines
 from ottla.server.handlers.fetch import Reading, fetch
+from ottla.server.tests.garbage import nothing_is_left_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
     FetchPartition,
@@ -166,6 +167,18 @@ async def test_only_the_first_read_of_a_request_counts_as_progress(leader: Leade
     assert reading.is_ready
     assert told(reading.response())[0].records
     assert leader.isr_changes.told == [(0, 2)]
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_nothing_is_left_of_a_request_that_has_waited(leader: Leader, is_answered: bool) -> None:
+    with nothing_is_left_of(Reading):
+        reading = waiting(leader.ask({0: 0}))
+        if is_answered:
+            leader.append()
+            assert told(reading.response())[0].records
+        else:
+            reading.abandon()
+        del reading
 
 
 async def test_what_has_left_our_log_does_not_count(leader: Leader) -> None:

@@ -25,6 +25,7 @@ from ottla.server.dispatch import Fenced, Route
 from ottla.server.handlers import produce as produce_handler
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.readiness import Readiness, serve_in_task
+from ottla.server.tests.garbage import nothing_is_left_of
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -183,6 +184,15 @@ async def test_requests_are_appended_at_once_and_answered_in_order(producer: Pro
     leader.commit(0, 2)
     assert await producer.acknowledged() == (3, 0, 1)
     assert await producer.acknowledged() == (4, 0, 0)
+
+
+async def test_nothing_is_left_of_requests_that_have_waited(producer: Producer, leader: Leader) -> None:
+    with nothing_is_left_of(produce_handler.Appending):
+        await producer.send(producer.produce(0), producer.produce(0))
+        await appended(leader, 2)
+        leader.commit(0, 2)
+        assert await producer.acknowledged() == (1, 0, 0)
+        assert await producer.acknowledged() == (2, 0, 1)
 
 
 @pytest.mark.parametrize("seed", range(5))
