@@ -3,10 +3,15 @@
     python -m benchmarks.failover                        Ottla, 20 of each
     python -m benchmarks.failover --apache-kafka         three brokers of Apache Kafka 3.9 instead
     python -m benchmarks.failover --rounds 100 --session-ms 6000
+    python -m benchmarks.failover --client librdkafka    instead of kafka-python
 
-One partition on three brokers, min.insync.replicas=2; a librdkafka producer with acks=all sends 200 small records a
-second, with its default settings but for how soon it connects again. An interruption is the longest time between two acknowledgements that follow each other, around
-the event; after a SIGKILL it is counted from the kill. Between two events all replicas come back into sync.
+One partition on three brokers, min.insync.replicas=2; an idempotent producer sends 200 small records a second with acks=all,
+with its default settings but for how soon it connects and asks again. An interruption is the longest time between two
+acknowledgements that follow each other, around the event; after a SIGKILL it is counted from the kill. Between two events
+all replicas come back into sync.
+
+After a SIGKILL librdkafka measures itself: while it cannot connect to a leader it asks for another one once a second, and
+once it was told that the old one is gone, it waits for one more second before it goes to the new one.
 """
 
 import argparse
@@ -17,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,52 +31,46 @@ from compat_tests.support.brokers import OttlaProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaProducer
 
 TOPIC = "led"
 # A broker that was down is tried again after up to 10 s by default, and the next leader is often one that was.
-# With librdkafka's own pauses, which grow to seconds, the client would be what is measured.
-RECONNECT = {
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 100,
-    "retry.backoff.ms": 20,
-    "retry.backoff.max.ms": 100,
-    "topic.metadata.refresh.fast.interval.ms": 50,
-}
+# With the clients' own pauses, which grow to seconds, these would be what is measured.
+RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
+ASK_AGAIN = {"retry.backoff.max.ms": 100, "topic.metadata.refresh.fast.interval.ms": 50}  # librdkafka only
 INTERVAL_S = 0.005
 CALM_S = 1.0
 SYNC_S = 120.0
 
 
-class SteadyProducer(threading.Thread):
+class SteadyProducer(threading.Thread, ABC):
     """Sends at a steady pace and notes when acknowledgements come."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self) -> None:
         super().__init__(daemon=True)
         self.acknowledged: list[float] = []
         self.errors: list[str] = []
         self._is_over = threading.Event()
-        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "acks": "all", "log_level": 0}
-        self._producer = Producer(settings | RECONNECT | {"linger.ms": 0, "error_cb": self._noticed})
+
+    @abstractmethod
+    def _send(self) -> None:
+        """Hand one record over."""
+
+    @abstractmethod
+    def _wait(self, seconds: float) -> None:
+        """Until the next record is due."""
+
+    @abstractmethod
+    def _flush(self) -> None: ...
 
     def run(self) -> None:
         due = time.perf_counter()
         while not self._is_over.is_set():
-            self._producer.produce(TOPIC, b"x" * 100, partition=0, on_delivery=self._delivered)
+            self._send()
             due += INTERVAL_S
             while (left := due - time.perf_counter()) > 0:
-                self._producer.poll(left)
-            self._producer.poll(0)
-        self._producer.flush(60)
-
-    def _delivered(self, error: KafkaError | None, _: object) -> None:
-        if error is None:
-            self.acknowledged.append(time.perf_counter())
-        else:
-            self.errors.append(error.str())
-
-    def _noticed(self, error: KafkaError) -> None:
-        if error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):  # connections come and go
-            self.errors.append(error.str())
+                self._wait(left)
+        self._flush()
 
     def wait_for_more(self, count: int = 20) -> None:
         wanted = len(self.acknowledged) + count
@@ -86,11 +86,65 @@ class SteadyProducer(threading.Thread):
         self.join()
 
 
+class KafkaPython(SteadyProducer):
+    """The one of kafka-python, which asks for a new leader as soon as it has lost the old one."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        pauses = {name.replace(".", "_"): value for name, value in RECONNECT.items()}
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap, enable_idempotence=True, acks="all", linger_ms=0, **pauses
+        )
+
+    def _send(self) -> None:
+        sent = self._producer.send(TOPIC, b"x" * 100, partition=0)
+        sent.add_callback(lambda _: self.acknowledged.append(time.perf_counter()))
+        sent.add_errback(lambda error: self.errors.append(str(error)))
+
+    def _wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _flush(self) -> None:
+        self._producer.close(timeout=60)
+
+
+class Librdkafka(SteadyProducer):
+    """The one of confluent-kafka."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "acks": "all", "log_level": 0}
+        self._producer = Producer(settings | RECONNECT | ASK_AGAIN | {"linger.ms": 0, "error_cb": self._noticed})
+
+    def _send(self) -> None:
+        self._producer.produce(TOPIC, b"x" * 100, partition=0, on_delivery=self._delivered)
+        self._producer.poll(0)
+
+    def _wait(self, seconds: float) -> None:
+        self._producer.poll(seconds)
+
+    def _flush(self) -> None:
+        self._producer.flush(60)
+
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
+        if error is None:
+            self.acknowledged.append(time.perf_counter())
+        else:
+            self.errors.append(error.str())
+
+    def _noticed(self, error: KafkaError) -> None:
+        if error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):  # connections come and go
+            self.errors.append(error.str())
+
+
+CLIENTS: dict[str, Callable[[str], SteadyProducer]] = {"kafka-python": KafkaPython, "librdkafka": Librdkafka}
+
+
 class Measured:
-    def __init__(self, cluster: Cluster, rounds: int) -> None:
+    def __init__(self, cluster: Cluster, rounds: int, client: Callable[[str], SteadyProducer]) -> None:
         self._cluster = cluster
         self._rounds = rounds
-        self._producer = SteadyProducer(cluster.bootstrap)
+        self._client = client
         self._chance = random.Random(1)
 
     def run(self, session_ms: int) -> bool:
@@ -99,6 +153,7 @@ class Measured:
         new = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
         admin.create_topics([new])[TOPIC].result(30)
         self._settle()
+        self._producer = self._client(self._cluster.bootstrap)
         self._producer.start()
         self._producer.wait_for_more()
         moved = self._measure("leader moved as planned", self._move, 200)
@@ -168,6 +223,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.failover", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--session-ms", type=int, default=6000)
+    parser.add_argument("--client", choices=CLIENTS, default="kafka-python")
     parser.add_argument("--apache-kafka", action="store_true", help="measure Apache Kafka 3.9")
     chosen = parser.parse_args()
     kind = ApacheKafka3 if chosen.apache_kafka else OttlaProcess
@@ -177,7 +233,7 @@ def main() -> int:
     for server in cluster.zookeeper.servers:
         server.settings |= {"maxSessionTimeout": "60000"}
     with cluster:
-        is_within = Measured(cluster, chosen.rounds).run(chosen.session_ms)
+        is_within = Measured(cluster, chosen.rounds, CLIENTS[chosen.client]).run(chosen.session_ms)
     shutil.rmtree(directory)
     return 0 if is_within else 1
 
