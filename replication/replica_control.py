@@ -1,7 +1,8 @@
 """What a controller tells this broker: to lead and follow (LeaderAndIsr), to stop (StopReplica), and what is (UpdateMetadata).
 
 The trio shell between the controller's requests and the replicas. Requests are carried out one after the other, because
-making logs has to be waited for, and an older request must not overtake a newer one.
+making logs has to be waited for, and an older request must not overtake a newer one. Before this broker is registered they
+wait: they may be meant for an earlier life of it, whose picture of the cluster it does not have.
 
 | the request                                      | answer                                                                  |
 |--------------------------------------------------|-------------------------------------------------------------------------|
@@ -19,7 +20,8 @@ Kafka's classes ReplicaManager (becomeLeaderOrFollower, stopReplicas) and ZkMeta
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
@@ -67,7 +69,6 @@ PARTITIONS_PER_TURN = 50
 STATES_PER_TURN = 500  # of the picture of the cluster, which is less work
 
 
-
 class Fetchers(Protocol):
     """What fetches from leaders."""
 
@@ -87,7 +88,7 @@ class LeadershipListener(Protocol):
 
 
 class ReplicaControl:
-    """Carries out the controller's requests; see the module's docstring."""
+    """Carries out the controller's requests; see the module's docstring. `registered` is to be set with the first epoch."""
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class ReplicaControl:
         broker_epoch: Callable[[], int],
         clock_ms: Callable[[], int],
     ) -> None:
+        self.registered = trio.Event()
         self.controller_epoch = 0
         self.heard_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
         self._replicas = replicas
@@ -112,6 +114,12 @@ class ReplicaControl:
         self._broker_epoch = broker_epoch
         self._clock_ms = clock_ms
         self._turn = trio.Lock()
+
+    @asynccontextmanager
+    async def _my_turn(self) -> AsyncGenerator[None]:
+        await self.registered.wait()
+        async with self._turn:
+            yield
 
     def _refusal(self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> ErrorCode:
         """Why a request as a whole is not for this broker or not from its controller."""
@@ -140,7 +148,7 @@ class ReplicaControl:
 
     async def lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """LeaderAndIsr, v5 and later."""
-        async with self._turn:
+        async with self._my_turn():
             error = self._refusal(request)
             if error:
                 return _refused(request, error)
@@ -238,7 +246,7 @@ class ReplicaControl:
 
     async def stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """StopReplica, v3 and later."""
-        async with self._turn:
+        async with self._my_turn():
             error = self._refusal(request)
             if error:
                 return StopReplicaResponse(error_code=error, partition_errors=[])
@@ -272,7 +280,7 @@ class ReplicaControl:
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """UpdateMetadata, v7 and later: what this broker tells its clients from now on."""
-        async with self._turn:
+        async with self._my_turn():
             error = self._refusal(request)
             if not error:
                 known = set(self._cluster.brokers)

@@ -168,6 +168,7 @@ class SimBroker:
                 self._setting.fail(f"{self} ended: {''.join(traceback.format_exception(bug))}")
         finally:
             self._setting.network.vanish(self.node_id)
+            self.disk.forget_locks()
             self.is_serving = False
 
     async def _live(self) -> None:
@@ -236,7 +237,6 @@ class SimBroker:
         self._life.cancel()
         await self._ended.wait()
         self.disk.fail = None
-        self.disk.forget_locks()
         if is_torn:
             self._tear()
 

@@ -82,6 +82,7 @@ class Stage:
             broker_epoch=lambda: EPOCH,
             clock_ms=lambda: 0,
         )
+        self.control.registered.set()
 
     async def _learn(self, topics: Sequence[str]) -> None:
         self.learned += topics
@@ -223,6 +224,26 @@ async def test_what_is_old_is_refused(stage: Stage) -> None:
 async def test_epochs_of_this_broker_that_may_be_meant(stage: Stage, broker_epoch: int) -> None:
     assert await stage.lead_and_follow(state(), broker_epoch=broker_epoch) == [0]
     assert stage.control.heard_epoch == broker_epoch
+
+
+async def test_before_it_is_registered_nothing_is_carried_out_that_may_be_for_an_earlier_life(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    stage.control.registered = trio.Event()
+    answers = []
+
+    async def ask(broker_epoch: int) -> None:
+        answers.append((broker_epoch, await stage.lead_and_follow(state(), broker_epoch=broker_epoch)))
+
+    nursery.start_soon(ask, EPOCH - 1)
+    await trio.testing.wait_all_tasks_blocked()
+    nursery.start_soon(ask, EPOCH)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not answers
+    assert stage.replicas.partition("topic", 0) is None
+    stage.control.registered.set()
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    assert sorted(answers) == [(EPOCH - 1, [ErrorCode.STALE_BROKER_EPOCH]), (EPOCH, [ErrorCode.NONE])]
 
 
 async def test_topics_of_the_same_name_are_told_apart(stage: Stage) -> None:

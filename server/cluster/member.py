@@ -243,6 +243,7 @@ class ClusterMember:
             self._join_problem = str(problem)
             self._has_joined.set()
             return
+        self.control.registered.set()
         logger.info("Broker %d is registered, broker epoch %d", self._broker.node_id, self.broker_epoch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hear_of_settings)
