@@ -50,6 +50,13 @@ class LeaderEpochs:
         self._start_offsets.append(start_offset)
         self.is_dirty = True
 
+    def confirm(self, epoch: int, offset: int) -> None:
+        """Learn from a batch of `epoch` at `offset`: epochs that would have begun by then, but are later, did not."""
+        if epoch < (self.epoch_for_offset(offset) or 0):
+            self._truncate(bisect_right(self._epochs, epoch))
+        if epoch > self.latest_epoch:
+            self.assign(epoch, offset)
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest known epoch at or below `epoch`, and where it ended; (-1, -1) if that cannot be said."""
         if epoch == UNDEFINED_EPOCH or not self._epochs:

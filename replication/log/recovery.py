@@ -8,7 +8,9 @@ What a crash can leave, and what is done about it, in this order:
 3. Without the mark of an orderly shutdown nothing from the recovery point on is believed. Every batch of those segments
    is read and checked (size, checksum, offsets in order), and indexes, leader epochs and producer state are built anew on
    the way. At the first bad byte the segment is cut and later segments are given up. Offsets are outside the checksum, and
-   a file may have lost its end at a batch border; both show as a gap, which only a compacted log may have.
+   a file may have lost its end at a batch border; both show as a gap, which only a compacted log may have. Batches that
+   were cut off to follow another leader may be there again, and later ones gone: then they are right about their epoch, and
+   not the checkpoint of epochs, or this replica would not notice that its leader has others in their place.
 4. Segments that end below the log start offset mean that files were lost: the log begins empty at that offset.
 5. Producer state is the newest good snapshot plus the batches after it.
 
@@ -259,9 +261,8 @@ class _Loader:
             if header.magic == MAGIC_V2 and self._is_gap(producers.map_end_offset, header.base_offset):
                 break  # a message set of old says its first offset only inside
             segment.index_batch(header, position, interval)
-            epoch = header.partition_leader_epoch
-            if epoch > self._epochs.latest_epoch:
-                self._epochs.assign(epoch, header.base_offset)
+            if header.partition_leader_epoch >= 0:
+                self._epochs.confirm(header.partition_leader_epoch, header.base_offset)
             for aborted in producers.apply(producers.note(header, marker_of(header, batch))):
                 segment.append_aborted(aborted)
             producers.map_end_offset = header.next_offset

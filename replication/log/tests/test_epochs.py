@@ -67,6 +67,25 @@ def test_an_entry_that_contradicts_later_ones_replaces_them(
 
 
 @pytest.mark.parametrize(
+    ("batch", "entries"),
+    [
+        ((4, 25), [(2, 10), (4, 20), (7, 30)]),
+        ((7, 30), [(2, 10), (4, 20), (7, 30)]),
+        ((8, 35), [(2, 10), (4, 20), (7, 30), (8, 35)]),
+        ((4, 30), [(2, 10), (4, 20)]),
+        ((5, 31), [(2, 10), (4, 20), (5, 31)]),
+        ((2, 25), [(2, 10)]),
+        ((1, 12), [(1, 12)]),
+        ((1, 5), [(2, 10), (4, 20), (7, 30)]),  # which does not say that others began before it
+    ],
+)
+def test_batches_are_right_about_their_epochs(batch: tuple[int, int], entries: list[tuple[int, int]]) -> None:
+    epochs = LeaderEpochs([(2, 10), (4, 20), (7, 30)])
+    epochs.confirm(*batch)
+    assert epochs.entries == entries
+
+
+@pytest.mark.parametrize(
     ("end", "entries"),
     [(31, [(2, 10), (4, 20), (7, 30)]), (30, [(2, 10), (4, 20)]), (11, [(2, 10)]), (10, []), (0, [])],
 )

@@ -362,6 +362,23 @@ def test_epochs_of_records_that_were_lost_are_forgotten() -> None:
     assert again.end_offset_for_epoch(again.latest_leader_epoch)[1] == again.log_end_offset
 
 
+def test_records_that_come_back_although_they_were_cut_off_have_their_own_epoch() -> None:
+    """The power goes after a follower has cut its log and followed another leader: of the log's file nothing was synced."""
+    log = new_log()
+    append(log, batch(NOW_MS), batch(NOW_MS))
+    append(log, batch(NOW_MS), batch(NOW_MS), epoch=1)
+    log.flush()
+    storage, file = storage_of(log), log.segments[-1].log_file.path
+    before = storage.read(file)
+    log.truncate_to(2, now_ms=NOW_MS)
+    append(log, *[batch(NOW_MS) for _ in range(4)], epoch=2)
+    storage.replace(*log.epochs_to_write())
+    storage.write(file, before)
+    again = load(log, clean=False, recovery_point=0)
+    assert (again.log_end_offset, again.latest_leader_epoch) == (4, 1)
+    assert [again.end_offset_for_epoch(epoch) for epoch in range(2)] == [(0, 2), (1, 4)]
+
+
 def test_damaged_partition_metadata_counts_as_missing() -> None:
     log = filled_log()
     log.close()
