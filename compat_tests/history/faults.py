@@ -17,6 +17,7 @@ from typing import NamedTuple
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.network import Network, SmallDisk
+from compat_tests.support.proxies import Proxies
 
 HOLD_S = (0.0, 0.3, 1.0, 2.5, 4.0, 7.0)  # the session timeout is 3 s, as is replica.lag.time.max.ms
 ROLES = ("leader", "follower", "controller", "all")
@@ -40,7 +41,7 @@ Maker = Callable[[str, random.Random], Fault]
 
 class FaultMaker:
     def __init__(
-        self, cluster: Cluster, network: Network | None, disk: SmallDisk | None, settle: Callable[[], None]
+        self, cluster: Cluster, network: Network | Proxies, disk: SmallDisk | None, settle: Callable[[], None]
     ) -> None:
         """`disk` is where broker 0 has its data. `settle` waits until all is well."""
         self._cluster = cluster
@@ -56,9 +57,8 @@ class FaultMaker:
         made |= {"ZooKeeper leader killed": self.kill_zookeepers_leader, "ZooKeeper restarted": self.restart_zookeepers}
         made |= {"torn tail": self.tear, "rolling restart": self.roll}
         made |= {"reassignment": self.reassign, "leaders moved": self.move_leaders}
-        if self._network is not None:
-            cuts = itertools.product(("peers", "ZooKeeper", "both"), ("", " outwards", " inwards"))
-            made |= {f"partition from {side}{way}": self._cutter(side, way) for side, way in cuts}
+        cuts = itertools.product(("peers", "ZooKeeper", "both"), ("", " outwards", " inwards"))
+        made |= {f"partition from {side}{way}": self._cutter(side, way) for side, way in cuts}
         if self._disk is not None:
             made["disk full"] = self.fill
         single = [maker for name, maker in made.items() if name.split()[0] in SIMPLE and not name.endswith("all")]

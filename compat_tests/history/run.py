@@ -261,7 +261,7 @@ def _do_harm(
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     chosen = _parser().parse_args(given)
-    if chosen.brokers > 1:
+    if chosen.brokers > 1 and not chosen.proxies:
         enter_namespaces("compat_tests.history.run", given)
     seed = random.randrange(1 << 31) if chosen.seed is None else chosen.seed
     directory = chosen.directory or Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
@@ -304,6 +304,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rate", type=float, default=Plan._field_defaults["rate"], help="records a second of each producer"
     )
+    parser.add_argument("--proxies", action="store_true", help="cut networks by proxies, as where no namespaces are allowed")
     parser.add_argument("--directory", type=Path, help="where data and history are left (default: only if needed)")
     return parser
 
@@ -312,7 +313,7 @@ def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | ThreeBr
     if chosen.brokers == 1:
         return OneBroker(OttlaProcess(directory, {}))
     if not has_namespaces():
-        print("this machine allows no namespaces: networks stay whole, and disks are not filled", flush=True)
+        print("this machine allows no namespaces: networks are cut by proxies, and disks are not filled", flush=True)
     ours = chosen.brokers - chosen.apache_kafka
     return ThreeBrokers(directory, [OttlaProcess] * ours + [ApacheKafka3] * chosen.apache_kafka, chosen.faults)
 

@@ -15,6 +15,7 @@ from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.network import Network, SmallDisk, has_namespaces
+from compat_tests.support.proxies import Proxies
 
 # Whatever waits for a broker that does not answer waits shorter than Kafka would, so that a run sees more.
 SETTINGS = {
@@ -35,9 +36,9 @@ class ThreeBrokers:
 
     def __init__(self, directory: Path, kinds: Sequence[type[BrokerProcess]], wanted: Sequence[str] = ()) -> None:
         """`wanted`: names of faults, or beginnings of names; without them all that this machine allows."""
-        network = Network() if has_namespaces() else None
+        network = Network() if has_namespaces() else Proxies()
         self.cluster = Cluster(directory, kinds, SETTINGS, zookeepers=3, network=network)
-        self._disk = SmallDisk(str(self.cluster.brokers[0].data_dir)) if network else None
+        self._disk = SmallDisk(str(self.cluster.brokers[0].data_dir)) if has_namespaces() else None
         self._topic = ""
         self._leaders: dict[int, BrokerProcess] = {}
         self._maker = FaultMaker(self.cluster, network, self._disk, self.settle)

@@ -17,6 +17,7 @@ from typing import Any, Self
 from compat_tests.apache.brokers import ApacheKafka3
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, free_port, wait_until
 from compat_tests.support.network import Network
+from compat_tests.support.proxies import Proxies
 from compat_tests.support.raw import Peer, message_class
 from compat_tests.support.zookeepers import Ensemble
 
@@ -50,7 +51,7 @@ class Cluster:
         zookeepers: int = 1,
         chroot: str = "",
         each: Sequence[dict[str, str]] = (),
-        network: Network | None = None,
+        network: Network | Proxies | None = None,
     ) -> None:
         """`settings` are for all brokers, `each` for one each, by Apache Kafka's names.
 
@@ -59,7 +60,8 @@ class Cluster:
         directory.mkdir(exist_ok=True)
         self.directory = directory
         self._network = network
-        self.zookeeper = Ensemble(directory / "zookeeper", zookeepers, place=network and network.add("zookeeper"))
+        place = network.add("zookeeper") if isinstance(network, Network) else None
+        self.zookeeper = Ensemble(directory / "zookeeper", zookeepers, place=place)
         self.settings = settings_of(len(kinds)) | (settings or {})
         self.settings["zookeeper.connect"] = self.zookeeper.address + chroot
         self.brokers = [self._broker(kind, number, each[number] if each else {}) for number, kind in enumerate(kinds)]
@@ -70,8 +72,11 @@ class Cluster:
         options: dict[str, Any] = {"heap": SMALL_HEAP} if issubclass(kind, ApacheKafka3) else {}
         broker = kind(directory, self.settings | {"node.id": str(number)} | more, **options)
         broker.port = free_port()
-        if self._network is not None:
-            broker.host, broker.inside = self._network.add(f"broker-{number}")
+        if isinstance(self._network, Network):
+            broker.host, broker.inside = self._network.add(directory.name)
+        elif self._network is not None:
+            zookeepers = [(server.host, server.port) for server in self.zookeeper.servers]
+            broker.settings |= self._network.connect(directory.name, broker, zookeepers)
         return broker
 
     def __enter__(self) -> Self:
