@@ -9,6 +9,10 @@ import pytest
 import trio
 from compat_tests.apache.brokers import ZooKeeper, free_port, jars, small_java
 from compat_tests.coordination.proxy import Proxy
+from compat_tests.support.brokers import OttlaProcess
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+from kazoo.security import Permissions
 
 from ottla.replication.coordination import AccessDenied, CoordinationUnavailable, Create, SetData
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
@@ -149,3 +153,35 @@ async def test_nodes_can_be_kept_to_a_user_only_by_a_user(guarded: ZooKeeper, ro
     config = ZooKeeperConfig(zookeeper_connect=guarded.address + root, zookeeper_set_acl=True)
     with pytest.raises(AccessDenied, match="may not be made"):
         await ZooKeeperCoordination(config).run()
+
+
+def test_a_broker_is_a_member_by_tls_and_as_a_user(
+    guarded: ZooKeeper, certificates: Certificates, root: str, tmp_path: Path
+) -> None:
+    """What a broker's own settings come to: it registers, is the controller, and creates a topic."""
+    settings = {
+        "zookeeper.connect": secure_address(guarded) + root,
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.location": str(certificates.store),
+        "zookeeper.ssl.truststore.location": str(certificates.authority),
+        "zookeeper.set.acl": "true",
+        "zookeeper.sasl.username": "ottla",
+        "zookeeper.sasl.password": "s3cret",
+    }
+    member = OttlaProcess(tmp_path, settings)
+    member.start()
+    try:
+        admin = AdminClient({"bootstrap.servers": member.bootstrap})
+        admin.create_topics([NewTopic("ours", 1, 1)])["ours"].result(30)
+    finally:
+        member.stop()
+    assert "s3cret" not in member.log
+    stranger = KazooClient(guarded.address + root)
+    stranger.start()
+    try:
+        access, _ = stranger.get_acls("/brokers/topics/ours/partitions/0/state")
+        allowed = {(each.id.scheme, each.id.id, each.perms) for each in access}
+        assert allowed >= {("sasl", "ottla", Permissions.ALL), ("world", "anyone", Permissions.READ)}
+    finally:
+        stranger.stop()
+        stranger.close()

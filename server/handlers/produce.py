@@ -323,10 +323,8 @@ class Appending(PendingAnswer):
         self.become_ready()
 
     def _refuse_late(self, answer: PartitionProduceResponse, code: ErrorCode) -> None:
-        """What was appended is not acknowledged."""
+        """What was appended is not acknowledged; where it was appended is told all the same."""
         answer.error_code = code
-        answer.base_offset = NO_OFFSET
-        answer.log_append_time_ms = answer.log_start_offset = -1
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._has_moved = True
 

@@ -275,7 +275,7 @@ async def test_a_request_times_out_in_its_turn(producer: Producer, leader: Leade
     leader.commit(0, 1)
     assert await producer.acknowledged() == (1, 0, 0)
     for number in (2, 3):
-        assert await producer.acknowledged() == (number, ErrorCode.REQUEST_TIMED_OUT, -1)
+        assert await producer.acknowledged() == (number, ErrorCode.REQUEST_TIMED_OUT, number - 2)
     leader.commit(1, 2)
     assert await producer.hears_nothing()
 
