@@ -6,6 +6,7 @@ Every test runs against three brokers of Ottla and against three of Apache Kafka
 import contextlib
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from compat_tests.apache.brokers import ApacheKafka3
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.raw import Peer, batch, message_class, produce, response
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from ottla.wire.errors import ErrorCode
@@ -45,7 +46,7 @@ class Topic:
 
     def __init__(self, cluster: Cluster, name: str, replicas: list[int], **config: str) -> None:
         self.cluster, self.name = cluster, name
-        self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, 1, replica_assignment=[replicas], config=settings)
         self.admin.create_topics([new])[name].result(30)
@@ -264,6 +265,43 @@ def test_consumers_read_from_the_replica_in_their_rack(topic) -> None:
 
 
 # --- how fast replicas are filled -------------------------------------------------------------------------------------
+
+
+def test_a_follower_that_was_away_catches_up_while_a_producer_goes_on(topic) -> None:
+    """What that costs the producer is what `python -m benchmarks.catch_up` measures."""
+    it = topic([0, 2, 1], min_insync_replicas="2")
+    away = it.cluster.brokers[2]
+    away.stop()
+    errors: list[KafkaError] = []
+    counts = Counter[str]()
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        counts["acknowledged"] += 1
+        if error is not None:
+            errors.append(error)
+
+    producer = Producer({"bootstrap.servers": it.cluster.bootstrap, "acks": "all", "log_level": 0})
+    for _ in range(1000):
+        producer.produce(it.name, secrets.token_bytes(50_000), partition=0, on_delivery=delivered)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    away.launch()
+
+    def is_in_sync() -> bool:
+        producer.produce(it.name, b"meanwhile", partition=0, on_delivery=delivered)
+        producer.poll(0)
+        return sorted(it.seen_by(it.cluster.brokers[0]).isr_nodes) == [0, 1, 2]
+
+    wait_until(is_in_sync, "it is in sync", 120)
+    assert producer.flush(60) == 0
+    assert errors == []
+    away.wait_until_serving()
+    it.cluster.wait_until_whole()
+    it.cluster.brokers[0].stop()
+    it.until(lambda seen: seen.leader_id == 2, "the one that was away leads")
+    assert it.end(2) == counts["acknowledged"]
+    it.cluster.brokers[0].restart()
+    it.cluster.wait_until_whole()
 
 
 def test_a_throttled_replica_is_complete_when_the_throttle_is_gone(topic) -> None:
