@@ -8,6 +8,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -46,10 +47,9 @@ class Topic:
 
     def __init__(self, cluster: Cluster, name: str, replicas: list[int], **config: str) -> None:
         self.cluster, self.name = cluster, name
-        self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, 1, replica_assignment=[replicas], config=settings)
-        self.admin.create_topics([new])[name].result(30)
+        self._ask(lambda admin: admin.create_topics([new])[name])
         self.until(lambda it: sorted(it.isr_nodes) == sorted(replicas) and it.leader_id == replicas[0], "all are in sync")
 
     def seen_by(self, broker: BrokerProcess) -> Any | None:
@@ -73,16 +73,27 @@ class Topic:
         answer = self.produce(broker, value, acks, timeout_ms).responses[0].partition_responses[0]
         return answer.error_code, answer.base_offset
 
-    def fetch(self, broker: int, offset: int = 0, *, rack: str = "", wait_ms: int = 0) -> Any:
+    def fetch(
+        self, broker: int, offset: int = 0, *, rack: str = "", wait_ms: int = 0, epoch: int = -1, read_epoch: int = -1
+    ) -> Any:
         """What one broker answers to a consumer: the whole, and the partition."""
         named = message_class("FetchRequest").FetchTopic
-        asked = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "last_fetched_epoch": -1}
+        asked = {"partition": 0, "current_leader_epoch": epoch, "fetch_offset": offset, "last_fetched_epoch": read_epoch}
         partition = named.FetchPartition(version=FETCH, log_start_offset=-1, partition_max_bytes=1 << 20, **asked)
         topics = [named(version=FETCH, topic_id=self._id(), partitions=[partition])]
         limits = {"max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0}
         with self.peer(broker) as peer:
             answer = peer.call("Fetch", FETCH, topics=topics, rack_id=rack, session_epoch=-1, **limits)
         return answer, answer.responses[0].partitions[0]
+
+    def end_of_epoch(self, broker: int, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to this one, and where it ends."""
+        named = message_class("OffsetForLeaderEpochRequest").OffsetForLeaderTopic
+        asked = named.OffsetForLeaderPartition(version=3, partition=0, current_leader_epoch=-1, leader_epoch=epoch)
+        topics = [named(version=3, topic=self.name, partitions=[asked])]
+        with self.peer(broker) as peer:
+            answer = peer.call("OffsetForLeaderEpoch", 3, replica_id=-1, topics=topics).topics[0].partitions[0]
+        return answer.leader_epoch, answer.end_offset
 
     def end(self, broker: int) -> int:
         """Where the leader's log ends, for a consumer: the high watermark."""
@@ -98,7 +109,12 @@ class Topic:
             ConfigEntry(key.replace("_", "."), value, incremental_operation=operation) for key, value in settings.items()
         ]
         resource = ConfigResource(kind, name, incremental_configs=entries)
-        self.admin.incremental_alter_configs([resource])[resource].result(30)
+        self._ask(lambda admin: admin.incremental_alter_configs([resource])[resource])
+
+    def _ask(self, question: Callable[[AdminClient], Future[None]]) -> None:
+        """With a client of its own: an older one might go on looking for a controller that was killed."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
+        question(admin).result(30)
 
     def _id(self) -> Any:
         [broker, *_] = self.cluster.running
@@ -142,6 +158,8 @@ def hanging(cluster: Cluster, *numbers: int) -> Iterator[None]:
 
 @pytest.fixture
 def topic(cluster: Cluster, unique: Callable[[str], str]) -> Callable[..., Topic]:
+    """With all brokers at work, whatever the test before has left."""
+    cluster.start_brokers([broker for broker in cluster.brokers if broker.died()])
     return lambda replicas, **config: Topic(cluster, unique("replicas"), replicas, **config)
 
 
@@ -215,6 +233,13 @@ def test_a_replica_that_is_not_in_sync_leads_only_if_it_may(topic) -> None:
     it.configure(ResourceType.TOPIC, it.name, AlterConfigOpType.SET, unclean_leader_election_enable="true")
     it.until(lambda seen: (seen.leader_id, seen.isr_nodes) == (2, [2]), "it leads all the same")
     assert it.produced(2, b"in its place") == (ErrorCode.NONE, 1)
+    # A consumer that has read what is lost hears of it, by its epochs: 0 at first, 1 alone, 2 nobody, 3 now.
+    told = {epoch: it.fetch(2, 2, epoch=epoch)[1].error_code for epoch in (0, 2, 3, 4)}
+    fenced, unknown = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert told == {0: fenced, 2: fenced, 3: ErrorCode.NONE, 4: unknown}
+    diverging = it.fetch(2, 2, read_epoch=1)[1].diverging_epoch
+    assert (diverging.epoch, diverging.end_offset) == (0, 1)
+    assert [it.end_of_epoch(2, epoch) for epoch in (0, 2, 3, 9)] == [(0, 1), (0, 1), (3, 2), (-1, -1)]
     first.restart()
     it.cluster.wait_until_whole()
     it.until(lambda seen: sorted(seen.isr_nodes) == [1, 2], "the first one drops what the second never had")
