@@ -103,6 +103,9 @@ class OneBroker:
     def keep(self) -> None:
         """All of it lies in its directory anyway."""
 
+    def discard(self) -> None:
+        """Its directory can be removed."""
+
     def state(self) -> str:
         return self._broker.log[-4000:]
 
@@ -283,6 +286,7 @@ def main(arguments: list[str] | None = None) -> int:
     if outcome.proofs:
         cluster.keep()
     elif chosen.directory is None:
+        cluster.discard()
         shutil.rmtree(directory)
     return 1 if outcome.proofs else 0
 

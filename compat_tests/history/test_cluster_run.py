@@ -18,11 +18,15 @@ RUN_S = 150
 def test_three_brokers_break_no_promise(tmp_path):
     seed = random.SystemRandom().randrange(1 << 31)
     kafka = ["--apache-kafka", "3"] if os.environ.get("OTTLA_COMPAT_BROKER") == "kafka" else []
-    options = ["--brokers", "3", "--count", str(FAULTS), "--seed", str(seed), "--directory", str(tmp_path / "run")]
+    options = ["--brokers", "3", "--count", str(FAULTS), "--seed", str(seed)]
     command = [sys.executable, "-m", "compat_tests.history.run", *options, *kafka]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=RUN_S)
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=RUN_S
+    )
     assert done.returncode == 0, f"{done.stdout[-20_000:]}\n{done.stderr[-4000:]}"
     outcome = re.search(r"^(\d+) faults, (\d+) acknowledged.* (\d+) committed offsets", done.stdout, re.MULTILINE)
     assert int(outcome[1]) == FAULTS
     assert int(outcome[2]) > 100
     assert int(outcome[3]) > 0
+    assert list(tmp_path.iterdir()) == []  # all is well, and nothing is kept

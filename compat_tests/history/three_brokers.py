@@ -94,6 +94,11 @@ class ThreeBrokers:
             data = self.cluster.brokers[0].data_dir
             shutil.copytree(data, data.with_name("data-kept"), dirs_exist_ok=True)
 
+    def discard(self) -> None:
+        """Gives up what does not lie in its directory, which can be removed then."""
+        if self._disk is not None:
+            self._disk.unmount()
+
     def state(self) -> str:
         """What every broker says of brokers and partitions, for the message of a failure."""
         lines = []

@@ -119,6 +119,9 @@ class SmallDisk:
     def free(self) -> None:
         _run(*self._resize(self.SIZE))
 
+    def unmount(self) -> None:
+        _run("umount", self._path)
+
     def _resize(self, size: int) -> list[str]:
         return ["mount", "-o", f"remount,size={size}", self._path]
 

@@ -84,7 +84,10 @@ class ControllerElection:
         self._changed = trio.Event()  # of /controller or the session; replaced each time
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part for the life of one session: returns when it is over. Started once it is known who is the controller."""
+        """Take part for the life of one session: returns when it is over.
+
+        Started once it is known who is the controller, or that the session was over before that.
+        """
         watches: list[Callable[[], None]] = []
         try:
             watches.append(self._session.watch_session(self._note_change))
@@ -100,6 +103,7 @@ class ControllerElection:
                     await self._serve(term)
         except SessionExpired:
             logger.info("Broker %d takes no part in elections without a session", self._node_id)
+            task_status.started()
         finally:
             self.active, self.controller_id = None, NO_CONTROLLER
             for cancel in watches:

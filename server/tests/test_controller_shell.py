@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from ottla.replication import znodes
 from ottla.replication.coordination import CoordinationUnavailable, Create, Delete, SetData, TooLarge
 from ottla.replication.leader_election import ElectionType
-from ottla.server.tests.puppets import Theatre, open_theatre
+from ottla.server.tests.puppets import Candidate, Theatre, open_theatre
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
@@ -109,6 +109,17 @@ async def test_taking_part_again_in_a_new_session(theatre: Theatre, autojump_clo
     theatre.service.expire(second.session.session_id)
     await theatre.until(lambda: theatre.active is not None and theatre.active is again.election.active)
     assert theatre.controller.epoch == 3
+
+
+async def test_a_session_may_end_before_it_is_known_who_is_controller(
+    theatre: Theatre, autojump_clock: MockClock
+) -> None:
+    candidate = Candidate(theatre, 1)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(candidate.session.run)
+        theatre.service.expire(candidate.session.session_id)
+        await nursery.start(candidate.election.run)
+    assert (candidate.election.active, candidate.election.controller_id) == (None, -1)
 
 
 async def test_removing_the_node_by_hand_makes_another_election(theatre: Theatre, autojump_clock: MockClock) -> None:
