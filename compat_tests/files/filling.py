@@ -93,9 +93,10 @@ def write_segments(bootstrap: str, start: int = 0) -> None:
 
 
 def write_codecs(bootstrap: str) -> None:
+    """Three full batches of each: none is sent before that, however slow this machine is."""
     for codec in CODECS:
         records = [("codecs", b"key", b"%s %d " % (codec.encode(), i) * 50, 3_000_000 + i) for i in range(30)]
-        settings = {"compression.type": codec, "batch.num.messages": 10, "linger.ms": 100}
+        settings = {"compression.type": codec, "batch.num.messages": 10, "linger.ms": 60_000}
         produce(bootstrap, records, **settings)
 
 
