@@ -13,11 +13,11 @@ import argparse
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 from benchmarks.clusters import FullSizeKafka
+from benchmarks.steady_producer import SteadyProducer
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from confluent_kafka import KafkaError, Message, Producer
@@ -30,39 +30,33 @@ USUAL_S = 10.0
 GIGABYTE = 1_000_000_000
 
 
-class PacedProducer(threading.Thread):
-    """Sends at a steady pace and notes how long each acknowledgement took."""
+class Timed(SteadyProducer):
+    """Notes how long each acknowledgement took."""
 
     def __init__(self, bootstrap: str) -> None:
-        super().__init__(daemon=True)
-        self.took_ms: list[float] = []
-        self.errors: list[str] = []
+        super().__init__(1 / RECORDS_PER_S)
+        self._took_ms: list[float] = []
         self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
-        self._is_over = threading.Event()
 
-    def run(self) -> None:
-        due = time.perf_counter()
-        while not self._is_over.is_set():
-            self._producer.produce(TOPIC, VALUE, partition=0, on_delivery=self._delivered)
-            due += 1 / RECORDS_PER_S
-            while (left := due - time.perf_counter()) > 0:
-                self._producer.poll(left)
+    def _send(self) -> None:
+        self._producer.produce(TOPIC, VALUE, partition=0, on_delivery=self._delivered)
+
+    def _wait(self, seconds: float) -> None:
+        self._producer.poll(seconds)
+
+    def _flush(self) -> None:
         self._producer.flush(60)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            self.took_ms.append(message.latency() * 1000)
+            self._took_ms.append(message.latency() * 1000)
         else:
             self.errors.append(error.str())
 
     def take(self) -> list[float]:
         """What was noted since the last time."""
-        taken, self.took_ms = self.took_ms, []
+        taken, self._took_ms = self._took_ms, []
         return taken
-
-    def finish(self) -> None:
-        self._is_over.set()
-        self.join()
 
 
 def held_bytes(broker: BrokerProcess) -> int:
@@ -102,7 +96,7 @@ def measure(cluster: Cluster, size: int) -> bool:
     away = cluster.brokers[2]
     away.stop()
     fill(cluster, size)
-    producer = PacedProducer(cluster.bootstrap)
+    producer = Timed(cluster.bootstrap)
     producer.start()
     time.sleep(2)  # its first records are slow
     producer.take()

@@ -16,16 +16,14 @@ once it was told that the old one is gone, it waits for one more second before i
 
 import argparse
 import itertools
-import random
 import shutil
 import sys
 import tempfile
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.steady_producer import SteadyProducer
 from compat_tests.apache.brokers import ApacheKafka3
 from compat_tests.support.brokers import OttlaProcess, wait_until
 from compat_tests.support.cluster import Cluster
@@ -43,34 +41,12 @@ CALM_S = 1.0
 SYNC_S = 120.0
 
 
-class SteadyProducer(threading.Thread, ABC):
-    """Sends at a steady pace and notes when acknowledgements come."""
+class Acknowledged(SteadyProducer):
+    """Notes when acknowledgements come."""
 
     def __init__(self) -> None:
-        super().__init__(daemon=True)
+        super().__init__(INTERVAL_S)
         self.acknowledged: list[float] = []
-        self.errors: list[str] = []
-        self._is_over = threading.Event()
-
-    @abstractmethod
-    def _send(self) -> None:
-        """Hand one record over."""
-
-    @abstractmethod
-    def _wait(self, seconds: float) -> None:
-        """Until the next record is due."""
-
-    @abstractmethod
-    def _flush(self) -> None: ...
-
-    def run(self) -> None:
-        due = time.perf_counter()
-        while not self._is_over.is_set():
-            self._send()
-            due += INTERVAL_S
-            while (left := due - time.perf_counter()) > 0:
-                self._wait(left)
-        self._flush()
 
     def wait_for_more(self, count: int = 20) -> None:
         wanted = len(self.acknowledged) + count
@@ -81,12 +57,8 @@ class SteadyProducer(threading.Thread, ABC):
         times = [at for at in self.acknowledged if at >= since - CALM_S]
         return max(itertools.pairwise(times), key=lambda pair: pair[1] - pair[0])
 
-    def finish(self) -> None:
-        self._is_over.set()
-        self.join()
 
-
-class KafkaPython(SteadyProducer):
+class KafkaPython(Acknowledged):
     """The one of kafka-python, which asks for a new leader as soon as it has lost the old one."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -108,7 +80,7 @@ class KafkaPython(SteadyProducer):
         self._producer.close(timeout=60)
 
 
-class Librdkafka(SteadyProducer):
+class Librdkafka(Acknowledged):
     """The one of confluent-kafka."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -137,15 +109,14 @@ class Librdkafka(SteadyProducer):
             self.errors.append(error.str())
 
 
-CLIENTS: dict[str, Callable[[str], SteadyProducer]] = {"kafka-python": KafkaPython, "librdkafka": Librdkafka}
+CLIENTS: dict[str, Callable[[str], Acknowledged]] = {"kafka-python": KafkaPython, "librdkafka": Librdkafka}
 
 
 class Measured:
-    def __init__(self, cluster: Cluster, rounds: int, client: Callable[[str], SteadyProducer]) -> None:
+    def __init__(self, cluster: Cluster, rounds: int, client: Callable[[str], Acknowledged]) -> None:
         self._cluster = cluster
         self._rounds = rounds
         self._client = client
-        self._chance = random.Random(1)
 
     def run(self, session_ms: int) -> bool:
         """Whether all is within its bounds."""

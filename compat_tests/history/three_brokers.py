@@ -38,7 +38,7 @@ class ThreeBrokers:
         """`wanted`: names of faults, or beginnings of names; without them all that this machine allows."""
         network = Network() if has_namespaces() else Proxies()
         self.cluster = Cluster(directory, kinds, SETTINGS, zookeepers=3, network=network)
-        self._disk = SmallDisk(str(self.cluster.brokers[0].data_dir)) if has_namespaces() else None
+        self._disk = SmallDisk(str(self.cluster.brokers[0].data_dir)) if isinstance(network, Network) else None
         self._topic = ""
         self._leaders: dict[int, BrokerProcess] = {}
         self._maker = FaultMaker(self.cluster, network, self._disk, self.settle)

@@ -163,9 +163,9 @@ class Cluster:
 
     def metadata(self, broker: BrokerProcess, *topics: str) -> Any | None:
         """A broker's own view: `brokers`, `controller_id` and `topics`; None if it does not answer."""
-        asked = [message_class("MetadataRequest").MetadataRequestTopic(version=9, name=topic) for topic in topics]
+        asked = [message_class("MetadataRequest").MetadataRequestTopic(version=12, name=topic) for topic in topics]
         with contextlib.suppress(AssertionError, OSError), Peer((broker.host, broker.port), timeout_s=5) as peer:
-            return peer.call("Metadata", 9, topics=asked)
+            return peer.call("Metadata", 12, topics=asked)
         return None
 
     def anyones_metadata(self, *topics: str) -> Any:

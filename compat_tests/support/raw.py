@@ -174,17 +174,20 @@ def produce(
     return request("Produce", version, **fields)
 
 
-def fetch(topic: str, offset: int = 0, *, version: int = 11, **options: int) -> bytes:
-    """A Fetch request for partition 0 without a session, framed."""
+def fetch(topic: str, offset: int = 0, *, version: int = 11, topic_id: Any = None, **options: Any) -> bytes:
+    """A Fetch request for partition 0 without a session, framed. From version 13 on topics go by `topic_id`."""
     classes = message_class("FetchRequest").FetchTopic
     partition = {
-        "partition": options.pop("partition", 0),
+        "partition": 0,
         "current_leader_epoch": -1,
         "fetch_offset": offset,
+        "last_fetched_epoch": -1,
         "log_start_offset": -1,
-        "partition_max_bytes": options.pop("partition_max_bytes", 1 << 20),
+        "partition_max_bytes": 1 << 20,
     }
-    named = classes(version=version, topic=topic, partitions=[classes.FetchPartition(version=version, **partition)])
+    partition |= {name: options.pop(name) for name in partition.keys() & options.keys()}
+    partitions = [classes.FetchPartition(version=version, **partition)]
+    named = classes(version=version, topic=topic, topic_id=topic_id, partitions=partitions)
     fields = {
         "replica_id": -1,
         "max_wait_ms": 0,
