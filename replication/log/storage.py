@@ -28,13 +28,12 @@ from heapq import heappop, heappush
 from threading import Lock
 from typing import Protocol
 
+from ottla.replication.log.faults import Fault, classify
 from ottla.wire.errors import ErrorCode, KafkaError
 
 Buffer = bytes | bytearray | memoryview
 
 TEMPORARY_SUFFIX = ".tmp"
-# The disk is full, not broken: what was written is undone and the log stays in service.
-SURVIVABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EMFILE, errno.ENFILE))
 SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole file system takes less time
 
 
@@ -398,8 +397,8 @@ class LogDirectory:
         return self.error()
 
     def judge(self, error: OSError, name: str) -> KafkaError:
-        """What to raise for `error`, met by the log called `name`; goes offline unless the disk is merely full."""
-        if error.errno in SURVIVABLE:
+        """What to raise for `error`, met by the log called `name`; goes offline if the disk is broken."""
+        if classify(error) is not Fault.BROKEN:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}")
         return self.fail(error)
 
