@@ -6,7 +6,10 @@ the last sync a part survives, perhaps followed by zeros where the file had grow
 renames, creations and removals since the last directory sync the first few, of each volume its own.
 
 Faults are asked for by setting attributes: `space_left` makes the disk full (a write then stops half-way), `fail` is called
-with every operation and its path and returns the error it is to end with, if any.
+with every system call and its path, before the call does anything, and returns the error it is to end with, if any; a
+`ShortWrite` lets a part of the bytes be written first. What takes several system calls on real files asks several times.
+A sync that failed loses what it was to write, as with a kernel that tells of such a failure only once: later syncs of that
+file succeed and do not help.
 """
 
 from __future__ import annotations
@@ -16,20 +19,37 @@ import errno
 import io
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import NamedTuple
 
+from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.storage import TEMPORARY_SUFFIX, Buffer
 
 Fail = Callable[[str, str], OSError | None]
 
 
+class ShortWrite(OSError):
+    """The error of a write that ends after `share` of its bytes."""
+
+    def __init__(self, number: int, text: str, share: float) -> None:
+        super().__init__(number, text)
+        self.share = share
+
+
 class _File:
-    __slots__ = ("data", "modified_ms", "path", "synced")
+    __slots__ = ("data", "has_lost_writes", "modified_ms", "path", "synced")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.data = bytearray()
         self.synced = b""
+        self.has_lost_writes = False
         self.modified_ms = 0
+
+    def copy(self) -> _File:
+        copy = _File(self.path)
+        copy.data, copy.synced = self.data[:], self.synced
+        copy.has_lost_writes, copy.modified_ms = self.has_lost_writes, self.modified_ms
+        return copy
 
 
 class _Directory:
@@ -38,6 +58,32 @@ class _Directory:
 
 _Node = _File | _Directory
 _Names = dict[str, _Node]
+
+
+class _Put(NamedTuple):
+    path: str
+    node: _Node
+
+    def apply(self, names: _Names) -> None:
+        names[self.path] = self.node
+
+
+class _Rename(NamedTuple):
+    path: str
+    new_path: str
+
+    def apply(self, names: _Names) -> None:
+        _rename(names, self.path, self.new_path)
+
+
+class _Remove(NamedTuple):
+    path: str
+
+    def apply(self, names: _Names) -> None:
+        names.pop(self.path, None)
+
+
+_Change = _Put | _Rename | _Remove
 
 
 class MemoryFile:
@@ -51,6 +97,7 @@ class MemoryFile:
         raise io.UnsupportedOperation("a file in memory has no descriptor")
 
     def size(self) -> int:
+        self._storage.check("size", self._file.path)
         return len(self._file.data)
 
     def append(self, buffer: Buffer) -> None:
@@ -65,8 +112,7 @@ class MemoryFile:
         del self._file.data[size:]
 
     def sync(self) -> None:
-        self._storage.check("sync", self._file.path)
-        self._file.synced = bytes(self._file.data)
+        self._storage.sync_file(self._file)
 
 
 class MemoryLock:
@@ -90,7 +136,7 @@ class MemoryStorage:
         self._volumes = volumes
         self._names: _Names = {"/": _Directory()}
         self._durable: _Names = dict(self._names)
-        self._pending: dict[str, list[Callable[[_Names], None]]] = {}
+        self._pending: dict[str, list[_Change]] = {}
         self._locks: set[str] = set()
 
     # --- what tests do to it ------------------------------------------------------------------------------------------
@@ -99,7 +145,7 @@ class MemoryStorage:
         """The power goes and comes back: only what was synced is certain."""
         for pending in self._pending.values():
             for change in pending[: random.randint(0, len(pending))]:
-                change(self._durable)
+                change.apply(self._durable)
         self._pending.clear()
         self._locks.clear()
         self._names = dict(self._durable)
@@ -107,6 +153,30 @@ class MemoryStorage:
             if isinstance(node, _File):
                 node.data = _survivor(node, random)
                 node.synced = bytes(node.data)
+                node.has_lost_writes = False
+
+    def copy(self) -> MemoryStorage:
+        """Another storage in the same state, without faults and without locks."""
+        copy = MemoryStorage(self._clock_ms, self._volumes)
+        copy.space_left = self.space_left
+        nodes: dict[int, _Node] = {}
+
+        def copied(node: _Node) -> _Node:
+            if isinstance(node, _Directory):
+                return node
+            if id(node) not in nodes:
+                nodes[id(node)] = node.copy()
+            return nodes[id(node)]
+
+        copy._names = {path: copied(node) for path, node in self._names.items()}
+        copy._durable = {path: copied(node) for path, node in self._durable.items()}
+        copy._pending = {
+            volume: [
+                change._replace(node=copied(change.node)) if isinstance(change, _Put) else change for change in changes
+            ]
+            for volume, changes in self._pending.items()
+        }
+        return copy
 
     def kill(self) -> None:
         """The process goes; what it has written stays."""
@@ -128,8 +198,12 @@ class MemoryStorage:
 
     def append_to(self, file: _File, buffer: Buffer) -> None:
         """Write at the end of a file, as far as there is room."""
-        self.check("append", file.path)
         file.modified_ms = self._clock_ms()
+        error = self.fail("append", file.path) if self.fail is not None else None
+        if error is not None:
+            if isinstance(error, ShortWrite):
+                file.data += buffer[: int(len(buffer) * error.share)]
+            raise error
         if self.space_left is not None:
             fits = min(self.space_left, len(buffer))
             self.space_left -= fits
@@ -138,6 +212,16 @@ class MemoryStorage:
                 raise OSError(errno.ENOSPC, "No space left on device", file.path)
         else:
             file.data += buffer
+
+    def sync_file(self, file: _File) -> None:
+        """Let what is in a file be on the disk."""
+        try:
+            self.check("sync", file.path)
+        except OSError as error:
+            file.has_lost_writes = file.has_lost_writes or classify(error) is not Fault.TRANSIENT
+            raise
+        if not file.has_lost_writes:
+            file.synced = bytes(file.data)
 
     def damage(self, path: str, position: int, data: bytes) -> None:
         """Overwrite bytes of a file behind everybody's back."""
@@ -151,27 +235,33 @@ class MemoryStorage:
         self.check("open", path)
         if create and path not in self._names:
             self._parent(path)
-            self._put(path, _File(path))
+            self._change(_Put(path, _File(path)))
         return MemoryFile(self, self._file(path))
 
     def names(self, directory: str) -> list[str]:
+        self.check("names", directory)
         self._directory(directory)
         prefix = directory.rstrip("/") + "/"
         return [path[len(prefix) :] for path in self._names if path.startswith(prefix) and _parent(path) == directory]
 
     def is_directory(self, path: str) -> bool:
+        self.check("is_directory", path)
         return isinstance(self._names.get(path), _Directory)
 
     def exists(self, path: str) -> bool:
+        self.check("exists", path)
         return path in self._names
 
     def size(self, path: str) -> int:
+        self.check("size", path)
         return len(self._file(path).data)
 
     def modified_ms(self, path: str) -> int:
+        self.check("modified_ms", path)
         return self._file(path).modified_ms
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self.check("set_modified_ms", path)
         self._file(path).modified_ms = modified_ms
 
     def make_directory(self, path: str) -> None:
@@ -179,7 +269,7 @@ class MemoryStorage:
         if path in self._names:
             raise FileExistsError(errno.EEXIST, "File exists", path)
         self._parent(path)
-        self._put(path, _Directory())
+        self._change(_Put(path, _Directory()))
 
     def read(self, path: str) -> bytes:
         self.check("read", path)
@@ -189,13 +279,13 @@ class MemoryStorage:
         self.check("write", path)
         self._parent(path)
         if path not in self._names:
-            self._put(path, _File(path))
+            self._change(_Put(path, _File(path)))
         file = self._file(path)
         file.data = bytearray()
         self.append_to(file, data)
+        file.has_lost_writes = False
         if sync:
-            self.check("sync", path)
-            file.synced = bytes(file.data)
+            self.sync_file(file)
 
     def replace(self, path: str, data: bytes) -> None:
         self.write(path + TEMPORARY_SUFFIX, data, sync=True)
@@ -212,34 +302,39 @@ class MemoryStorage:
         if path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         self._parent(new_path)
-        self._change(path, lambda names: _rename(names, path, new_path))
+        self._change(_Rename(path, new_path))
 
     def remove(self, path: str) -> None:
         self.check("remove", path)
-        self._change(path, lambda names: _remove(names, path))
+        if isinstance(self._names.get(path), _File):
+            self._change(_Remove(path))
 
     def remove_tree(self, path: str) -> None:
-        self.check("remove_tree", path)
-
-        def change(names: _Names) -> None:
-            for each in [each for each in names if each == path or each.startswith(path + "/")]:
-                del names[each]
-
-        self._change(path, change)
+        self.check("names", path)
+        for each in [each for each in self._names if _parent(each) == path]:
+            if isinstance(self._names[each], _Directory):
+                self.remove_tree(each)
+            else:
+                self.remove(each)
+        self.check("remove_directory", path)
+        if path in self._names:
+            self._change(_Remove(path))
 
     def sync_directory(self, path: str) -> None:
         self.check("sync_directory", path)
         self._directory(path)
         for change in self._pending.pop(self._volume(path), ()):
-            change(self._durable)
+            change.apply(self._durable)
 
     def space(self, path: str) -> tuple[int, int]:
+        self.check("space", path)
         self._directory(path)
         used = sum(len(node.data) for node in self._names.values() if isinstance(node, _File))
         free = 2**40 if self.space_left is None else self.space_left
         return used + free, free
 
     def lock(self, path: str) -> MemoryLock | None:
+        self.check("lock", path)
         self._parent(path)
         if path in self._locks:
             return None
@@ -266,15 +361,9 @@ class MemoryStorage:
     def _parent(self, path: str) -> None:
         self._directory(_parent(path))
 
-    def _put(self, path: str, node: _Node) -> None:
-        def change(names: _Names) -> None:
-            names[path] = node
-
-        self._change(path, change)
-
-    def _change(self, path: str, change: Callable[[_Names], None]) -> None:
-        change(self._names)
-        self._pending.setdefault(self._volume(path), []).append(change)
+    def _change(self, change: _Change) -> None:
+        change.apply(self._names)
+        self._pending.setdefault(self._volume(change.path), []).append(change)
 
     def _volume(self, path: str) -> str:
         return next((volume for volume in self._volumes if path == volume or path.startswith(volume + "/")), "")
@@ -290,11 +379,6 @@ def _rename(names: _Names, path: str, new_path: str) -> None:
         if isinstance(node, _File):
             node.path = new_path + each[len(path) :]
         names[new_path + each[len(path) :]] = node
-
-
-def _remove(names: _Names, path: str) -> None:
-    if isinstance(names.get(path), _File):
-        del names[path]
 
 
 def _survivor(file: _File, random: Random) -> bytearray:

@@ -22,6 +22,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -190,10 +191,18 @@ class OsStorage:
         return os.listdir(directory)
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        # Not os.path.isdir, to which a disk that fails and a name that is not there are the same.
+        try:
+            return stat.S_ISDIR(os.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
