@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.replication.log.names import LOG_SUFFIX, parse_segment_file
+from ottla.replication.log.names import LOG_SUFFIX, parse_segment_file, path_in
 from ottla.replication.log.storage import Storage
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.records import BatchHeader, crc_is_valid, decode_records, iter_batches
@@ -160,7 +160,7 @@ _APPLY: dict[type[Struct], Callable[[ClusterImage, Any], None]] = {
 
 def read_cluster_metadata(storage: Storage, log_directory: str) -> ClusterImage | None:
     """What the metadata log in a log directory says, None if there is none. Raises UnreadableMetadata."""
-    directory = f"{log_directory}/{METADATA_DIRECTORY}"
+    directory = path_in(log_directory, METADATA_DIRECTORY)
     if not storage.is_directory(directory):
         return None
     image = ClusterImage()
@@ -205,11 +205,11 @@ def _values(storage: Storage, directory: str) -> Iterator[bytes]:
     start = 0
     if snapshots:
         start = int(snapshots[-1][1])
-        yield from _values_of(storage.read(f"{directory}/{snapshots[-1][0]}"), 0)
+        yield from _values_of(storage.read(path_in(directory, snapshots[-1][0])), 0)
     for name in sorted(names):
         segment = parse_segment_file(name)
         if segment is not None and segment.kind == LOG_SUFFIX and not segment.suffix:
-            yield from _values_of(storage.read(f"{directory}/{name}"), start)
+            yield from _values_of(storage.read(path_in(directory, name)), start)
 
 
 def _values_of(data: bytes, start: int) -> Iterator[bytes]:

@@ -36,6 +36,8 @@ from ottla.replication.log.names import (
     RECOVERY_POINT_CHECKPOINT,
     PartitionDirectory,
     parse_partition_directory,
+    partition_path,
+    path_in,
 )
 from ottla.replication.log.storage import DirectoryLock, LogDirectory, Storage
 
@@ -88,7 +90,7 @@ class HeldDirectory:
         return self.log_directory.path
 
     def _in(self, name: str) -> str:
-        return f"{self.log_directory.path}/{name}"
+        return path_in(self.log_directory.path, name)
 
     def settle(self, *, node_id: int, cluster_id: str) -> None:
         """Make the directory this broker's, if it is nobody's yet.
@@ -114,7 +116,7 @@ class HeldDirectory:
 
     def _topic_id(self, name: str) -> bytes | None:
         try:
-            return decode_partition_metadata(self._storage.read(self._in(f"{name}/{PARTITION_METADATA}")))
+            return decode_partition_metadata(self._storage.read(path_in(partition_path(self.path, name), PARTITION_METADATA)))
         except (FileNotFoundError, CorruptCheckpoint):
             return None
 
@@ -192,7 +194,7 @@ def _hold(log_directory: LogDirectory, node_id: int) -> HeldDirectory:
         lock.release()
         raise LogDirectoryProblem(
             f"Configured node id {node_id} does not match the stored one {meta.node_id}"
-            f" in {log_directory.path}/{META_PROPERTIES}"
+            f" in {path_in(log_directory.path, META_PROPERTIES)}"
         )
     return HeldDirectory(log_directory, lock, meta)
 
@@ -201,7 +203,7 @@ def _lock(path: str, storage: Storage) -> DirectoryLock:
     for parent in (*reversed(PurePath(path).parents), PurePath(path)):
         if not storage.is_directory(str(parent)):
             storage.make_directory(str(parent))
-    lock = storage.lock(f"{path}/{LOCK}")
+    lock = storage.lock(path_in(path, LOCK))
     if lock is None:
         raise LogDirectoryProblem(
             f"Failed to acquire lock on file {LOCK} in {path}. A broker in another process is using this directory."
@@ -210,9 +212,10 @@ def _lock(path: str, storage: Storage) -> DirectoryLock:
 
 
 def _read_meta(path: str, storage: Storage) -> MetaProperties | None:
+    file = path_in(path, META_PROPERTIES)
     try:
-        return decode_meta_properties(storage.read(f"{path}/{META_PROPERTIES}"))
+        return decode_meta_properties(storage.read(file))
     except FileNotFoundError:
         return None
     except CorruptCheckpoint as error:
-        raise LogDirectoryProblem(f"{path}/{META_PROPERTIES} cannot be read: {error}") from error
+        raise LogDirectoryProblem(f"{file} cannot be read: {error}") from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.cluster_state import UNKNOWN_STATE, PartitionState
 from ottla.replication.directories import FoundPartition, HeldDirectory, LogDirectoryProblem, OffsetCheckpoints
-from ottla.replication.log.names import DELETE_MARK, FUTURE_MARK, STRAY_MARK, marked_directory_name
+from ottla.replication.log.names import DELETE_MARK, FUTURE_MARK, STRAY_MARK, marked_directory_name, partition_path
 from ottla.replication.log.recovery import LoadOptions
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _is_to_be_loaded(
     now_ms: int,
     new_uuid: Callable[[], bytes],
 ) -> bool:
-    path = f"{held.path}/{found.name}"
+    path = partition_path(held.path, found.name)
     if found.parsed.mark == DELETE_MARK:
         held.log_directory.remove_later(path, now_ms)
         return False
@@ -104,5 +104,5 @@ def _is_to_be_loaded(
     # somebody's last copy, so they are moved out of the way and not removed.
     stray = marked_directory_name(found.parsed.topic, found.parsed.partition, new_uuid().hex(), STRAY_MARK)
     logger.warning("No topic claims %s; it is kept as %s", path, stray)
-    held.log_directory.storage.rename(path, f"{held.path}/{stray}")
+    held.log_directory.storage.rename(path, partition_path(held.path, stray))
     return False

@@ -33,6 +33,7 @@ from ottla.replication.log.names import (
     FUTURE_MARK,
     marked_directory_name,
     partition_directory_name,
+    partition_path,
 )
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory
@@ -96,8 +97,8 @@ class LogDirMoves:
 
     def destination(self, topic: str, index: int, path: str) -> LogDirectory:
         """The directory that a replica is to be moved to. KafkaError: it cannot go there."""
-        name = f"{partition_directory_name(topic, index)}.{self._new_uuid().hex()}{FUTURE_MARK}"
-        if len(name) > DIRECTORY_NAME_LENGTH_MAX:
+        length = len(f"{topic}-{index}.{self._new_uuid().hex()}{FUTURE_MARK}")
+        if length > DIRECTORY_NAME_LENGTH_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
         found = next((each for each in self._directories() if each.path == path), None)
         if found is None:
@@ -186,12 +187,13 @@ class LogDirMoves:
         if not target.is_online:
             return
         deleted = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
+        path = partition_path(target.path, deleted)
         try:
-            target.storage.rename(directory, f"{target.path}/{deleted}")
+            target.storage.rename(directory, path)
         except OSError as error:
             target.fail(error)
             return
-        target.remove_later(f"{target.path}/{deleted}", self._clock_ms() + log.config.file_delete_delay_ms)
+        target.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
 
     def on_directory_failure(self, directory: LogDirectory) -> None:
         """Moves from and to a directory that has failed end; their future logs stay for the next start."""

@@ -55,6 +55,7 @@ from ottla.replication.log.names import (
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     marked_directory_name,
+    partition_directory_name,
 )
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
@@ -317,11 +318,15 @@ class ReplicaManager:
         return [held.log_directory for held in self._held]
 
     async def create_partitions(self, hosted: Sequence[HostedPartition]) -> None:
-        """Make the logs of new partitions. OSError if the disk will not have them; then none of the rest is made."""
+        """Make the logs of new partitions. OSError if the disk will not have them; then none of the rest is made.
+
+        KafkaError if one of them has a name that cannot be; then none is made.
+        """
         missing = []
         for each in hosted:
             partition = self.partition(each.topic, each.index)
             if partition is None:
+                partition_directory_name(each.topic, each.index)  # refuses a name that cannot be, before any log is made
                 missing.append(each)
             else:
                 self._apply_state(partition, each.state)

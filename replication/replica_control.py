@@ -9,6 +9,7 @@ wait: they may be meant for an earlier life of it, whose picture of the cluster 
 | is for an earlier incarnation of this broker     | STALE_BROKER_EPOCH (77); -1 and newer epochs than ours are taken        |
 | comes from an earlier controller                 | STALE_CONTROLLER_EPOCH (11)                                             |
 | LeaderAndIsr: the log is on a failed directory   | KAFKA_STORAGE_ERROR (56) for that partition                             |
+| ... its name is no topic's or partition's        | INVALID_TOPIC_EXCEPTION (17)                                            |
 | ... its topic has another id here                | INCONSISTENT_TOPIC_ID (103)                                             |
 | ... knows an older leader epoch, or no newer one | STALE_CONTROLLER_EPOCH; NONE if it brings the topic's id                |
 | ... this broker is none of the replicas          | UNKNOWN_TOPIC_OR_PARTITION (3)                                          |
@@ -39,6 +40,7 @@ from ottla.replication.cluster_state import (
 )
 from ottla.replication.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
 from ottla.replication.loading import HostedPartition
+from ottla.replication.log.names import is_partition_name
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -175,7 +177,9 @@ class ReplicaControl:
                 name, index = topic.topic_name, state.partition_index
                 if self._replicas.partition(name, index) is not None or self._replicas.node_id not in state.replicas:
                     continue
-                if self._replicas.is_offline(name, index) and not state.is_new:
+                if not is_partition_name(name, index):
+                    unmade[name, index] = ErrorCode.INVALID_TOPIC_EXCEPTION
+                elif self._replicas.is_offline(name, index) and not state.is_new:
                     unmade[name, index] = ErrorCode.KAFKA_STORAGE_ERROR
                 else:
                     missing.append((name, index, topic.topic_id))

@@ -42,6 +42,7 @@ from ottla.replication.log.names import (
     SNAPSHOT_SUFFIX,
     SegmentFile,
     parse_segment_file,
+    path_in,
     segment_path,
 )
 from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
@@ -219,7 +220,7 @@ def _guessed(name: str, compacted: set[str], configs: ConfigRepository) -> Texts
 
 def _compacted_topics(directory: LogDirectory) -> list[str]:
     try:
-        compacted = decode_offsets(directory.storage.read(f"{directory.path}/{CLEANER_OFFSET_CHECKPOINT}"))
+        compacted = decode_offsets(directory.storage.read(path_in(directory.path, CLEANER_OFFSET_CHECKPOINT)))
     except (FileNotFoundError, CorruptCheckpoint):
         return []
     return [topic for topic, _ in compacted]
@@ -228,7 +229,7 @@ def _compacted_topics(directory: LogDirectory) -> list[str]:
 def _last_epoch(storage: Storage, path: str) -> int:
     # Kafka writes this file before it writes a record of the epoch.
     try:
-        epochs = decode_epochs(storage.read(f"{path}/{LEADER_EPOCH_CHECKPOINT}"))
+        epochs = decode_epochs(storage.read(path_in(path, LEADER_EPOCH_CHECKPOINT)))
     except (FileNotFoundError, CorruptCheckpoint):
         return -1
     return epochs[-1][0] if epochs else -1

@@ -4,12 +4,18 @@ A partition lives in `<topic>-<partition>`. On deletion the directory is first r
 digits>-delete`, which is atomic and makes room for a new topic of the same name; `-stray` marks partitions nobody
 assigned to this broker, `-future` copies being moved between directories. Files are named by the offset they begin at, in
 twenty digits, then the kind, then perhaps one of the suffixes that mark a file on its way in or out.
+
+Every path in a log directory is made here, by `path_in` or by what calls it, and nowhere else. Names come from clients, from
+controllers and from the coordination tree. Those who pass them on have checked them, but this module does not rely on that:
+it refuses a name that is not Kafka's or that would lead out of its directory, so no file is ever made outside.
 """
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
+
+from ottla.wire.errors import ErrorCode, KafkaError
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -36,9 +42,12 @@ STRAY_MARK = "-stray"
 FUTURE_MARK = "-future"
 
 DIRECTORY_NAME_LENGTH_MAX = 255
+PARTITION_MAX = 2**31 - 1
+NO_NAMES = frozenset(("", ".", ".."))
 
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,10})", re.ASCII)
-_MARKED_DIRECTORY = re.compile(r"(?P<plain>\S+)\.[^.\s]+(?P<mark>-delete|-stray|-future)", re.ASCII)
+_MARKED_DIRECTORY = re.compile(r"(?P<plain>\S+)\.[^./\s\0]+(?P<mark>-delete|-stray|-future)", re.ASCII)
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
 
 
@@ -58,9 +67,37 @@ class SegmentFile(NamedTuple):
     suffix: str
 
 
+def path_in(directory: str, name: str) -> str:
+    """Path of what is called `name` in a directory. KafkaError: a path of that name would lead elsewhere or nowhere."""
+    length = len(name.encode(errors="surrogatepass"))
+    if name in NO_NAMES or "/" in name or "\0" in name or length > DIRECTORY_NAME_LENGTH_MAX:
+        raise _refusal(name)
+    return f"{directory}/{name}"
+
+
+def partition_path(log_directory: str, name: str) -> str:
+    """Path of the directory `name` of a partition. KafkaError: no partition's directory can be called that."""
+    if parse_partition_directory(name) is None:
+        raise _refusal(name)
+    return path_in(log_directory, name)
+
+
 def segment_path(directory: str, offset: int, kind: str, suffix: str = "") -> str:
     """Path of one of the files that belong to `offset`."""
-    return f"{directory}/{offset:020d}{kind}{suffix}"
+    return path_in(directory, f"{offset:020d}{kind}{suffix}")
+
+
+def is_partition_name(topic: str, partition: int) -> bool:
+    """Whether there can be such a topic with such a partition."""
+    return _is_topic(topic) and 0 <= partition <= PARTITION_MAX
+
+
+def _is_topic(name: str) -> bool:
+    return name not in NO_NAMES and _TOPIC.fullmatch(name) is not None
+
+
+def _refusal(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name[:DIRECTORY_NAME_LENGTH_MAX]!r} cannot be a partition's")
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
@@ -70,12 +107,15 @@ def parse_segment_file(name: str) -> SegmentFile | None:
 
 
 def partition_directory_name(topic: str, partition: int) -> str:
-    """Directory of a partition in use."""
+    """Directory of a partition in use. KafkaError: there can be no such topic or partition."""
+    if not is_partition_name(topic, partition):
+        raise _refusal(f"{topic}-{partition}")
     return f"{topic}-{partition}"
 
 
 def marked_directory_name(topic: str, partition: int, unique: str, mark: str) -> str:
     """Directory of a partition on its way out. A topic of the longest name is cut to leave room for the mark."""
+    partition_directory_name(topic, partition)  # refuses what cannot be
     rest = f"-{partition}.{unique}{mark}"
     return topic[: DIRECTORY_NAME_LENGTH_MAX - len(rest)] + rest
 
@@ -87,7 +127,7 @@ def parse_partition_directory(name: str) -> PartitionDirectory | None:
     if marked:
         name, mark = marked["plain"], marked["mark"]
     match = _DIRECTORY.fullmatch(name)
-    if match is None:
+    if match is None or not _is_topic(match["topic"]):
         return None
     partition = int(match["partition"])
-    return PartitionDirectory(match["topic"], partition, mark) if partition < 2**31 else None
+    return PartitionDirectory(match["topic"], partition, mark) if partition <= PARTITION_MAX else None

@@ -39,6 +39,8 @@ from ottla.replication.log.names import (
     SWAP_SUFFIX,
     parse_partition_directory,
     partition_directory_name,
+    partition_path,
+    path_in,
 )
 from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of, producers_at
@@ -136,13 +138,13 @@ class PartitionLog(LogReader):
     ) -> PartitionLog:
         """Make the directory of a new, empty log, called `name` if given. OSError if the disk will not have it."""
         storage = log_directory.storage
-        directory = f"{log_directory.path}/{name or partition_directory_name(topic, partition)}"
+        directory = partition_path(log_directory.path, name or partition_directory_name(topic, partition))
         storage.make_directory(directory)
         try:
             segment = Segment.create(log_directory.files, directory, log_start_offset, created_ms=now_ms)
-            storage.write(f"{directory}/{LEADER_EPOCH_CHECKPOINT}", EMPTY)
+            storage.write(path_in(directory, LEADER_EPOCH_CHECKPOINT), EMPTY)
             if topic_id is not None:
-                storage.write(f"{directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+                storage.write(path_in(directory, PARTITION_METADATA), encode_partition_metadata(topic_id))
         except OSError:
             storage.remove_tree(directory)
             raise
@@ -157,7 +159,7 @@ class PartitionLog(LogReader):
         """Bring back the log in directory `name`, repairing what needs it. OSError if the disk fails."""
         parsed = parse_partition_directory(name)
         assert parsed is not None, name
-        directory = f"{log_directory.path}/{name}"
+        directory = partition_path(log_directory.path, name)
         parts = load_log(log_directory, directory, config, options)
         return cls(log_directory, directory, parsed.topic, parsed.partition, config, parts)
 
@@ -373,7 +375,7 @@ class PartitionLog(LogReader):
     def epochs_to_write(self) -> tuple[str, bytes]:
         """Path and contents of the leader-epoch-checkpoint, which counts as written from now on."""
         self._epochs.is_dirty = False
-        return f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}", encode_epochs(self._epochs.entries)
+        return path_in(self.directory, LEADER_EPOCH_CHECKPOINT), encode_epochs(self._epochs.entries)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Everything below `high_watermark` is on all in-sync replicas."""
@@ -569,7 +571,7 @@ class PartitionLog(LogReader):
     @guarded
     def rename_directory(self, name: str) -> None:
         """Move the whole log to another name in the same log directory."""
-        directory = f"{self.log_directory.path}/{name}"
+        directory = partition_path(self.log_directory.path, name)
         self.log_directory.storage.rename(self.directory, directory)
         self.directory = directory
         self._snapshots.directory = directory
@@ -591,7 +593,8 @@ class PartitionLog(LogReader):
     @guarded
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Write the topic's id down, where it is not known yet."""
-        self.log_directory.storage.write(f"{self.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        path = path_in(self.directory, PARTITION_METADATA)
+        self.log_directory.storage.write(path, encode_partition_metadata(topic_id))
         self.topic_id = topic_id
 
 

@@ -43,6 +43,7 @@ from ottla.replication.log.names import (
     TXN_INDEX_SUFFIX,
     SegmentFile,
     parse_segment_file,
+    path_in,
 )
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
@@ -135,7 +136,7 @@ class _Loader:
         )
 
     def _path(self, name: str) -> str:
-        return f"{self._directory}/{name}"
+        return path_in(self._directory, name)
 
     def _remove(self, name: str) -> None:
         self._storage.remove(self._path(name))

@@ -100,7 +100,9 @@ class Stage:
             broker_epoch=changes.get("broker_epoch", EPOCH),
             topic_states=[
                 LeaderAndIsrTopicState(
-                    topic_name="topic", topic_id=changes.get("topic_id", TOPIC_ID), partition_states=list(states)
+                    topic_name=changes.get("topic", "topic"),
+                    topic_id=changes.get("topic_id", TOPIC_ID),
+                    partition_states=list(states),
                 )
             ],
             live_leaders=[],
@@ -185,6 +187,17 @@ async def test_new_partitions_get_logs_with_their_topics_settings(stage: Stage, 
     assert (stage.partition(0).is_leader, stage.partition(0).min_isr) == (True, 2)
     assert (stage.partition(1).leader_id, stage.partition(1).topic_id) == (OTHER, TOPIC_ID)
     assert stage.witness.news() == [("forget", 0), ("elected", 0), ("resigned", 1), ("follow", 1, OTHER)]
+
+
+@pytest.mark.parametrize(("topic", "index"), [("../escaped", 0), ("..", 0), ("a/b", 0), ("topic", -1)])
+async def test_a_name_that_leads_out_of_the_log_directory_makes_nothing(topic: str, index: int) -> None:
+    disk = Disk()
+    async with disk.broker() as replicas:
+        stage, before = Stage(replicas), disk.storage.files()
+        assert await stage.lead_and_follow(state(index), topic=topic) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+        assert stage.replicas.partition(topic, index) is None
+        assert disk.storage.files() == before
+        assert await stage.lead_and_follow(state(0)) == [0]
 
 
 async def test_leaders_change(stage: Stage) -> None:

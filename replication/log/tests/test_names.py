@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from ottla.replication.log import names
 from ottla.replication.log.names import PartitionDirectory, SegmentFile
+from ottla.wire.errors import ErrorCode, KafkaError
 
 HEX = "0123456789abcdef" * 2
 
@@ -53,3 +57,77 @@ def test_segment_files(name: str, parsed: SegmentFile | None) -> None:
     assert names.parse_segment_file(name) == parsed
     if parsed is not None:
         assert names.segment_path("/d", parsed.offset, parsed.kind, parsed.suffix) == f"/d/{name}"
+
+
+NO_TOPICS = ("", ".", "..", "../escaped", "a/b", "/etc", "a\0b", "a b", "a\nb", "grüße", "t" * 250)
+
+
+@pytest.mark.parametrize("topic", NO_TOPICS)
+def test_a_name_that_is_no_topics_makes_no_directory(topic: str) -> None:
+    assert not names.is_partition_name(topic, 0)
+    for refused in (
+        lambda: names.partition_directory_name(topic, 0),
+        lambda: names.marked_directory_name(topic, 0, HEX, names.DELETE_MARK),
+        lambda: names.partition_path("/d", f"{topic}-0"),
+    ):
+        with pytest.raises(KafkaError) as failure:
+            refused()
+        assert failure.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("partition", [-1, -(2**31), 2**31])
+def test_a_number_that_is_no_partitions_makes_no_directory(partition: int) -> None:
+    with pytest.raises(KafkaError):
+        names.partition_directory_name("topic", partition)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../meta.properties", "a\0b", "x" * 256, "ß" * 128])
+def test_no_path_leads_out_of_its_directory(name: str) -> None:
+    with pytest.raises(KafkaError):
+        names.path_in("/d", name)
+    with pytest.raises(KafkaError):
+        names.partition_path("/d", name)
+
+
+def test_a_mark_cannot_hide_a_way_out() -> None:
+    name = "topic-0./../../escaped-delete"
+    assert names.parse_partition_directory(name) is None
+    with pytest.raises(KafkaError):
+        names.partition_path("/d", name)
+
+
+REPLICATION = Path(__file__).resolve().parents[2]
+JOINS_FREELY = {"log/names.py", "znodes.py", "partition_table.py", "log/memory_storage.py"}  # the last ones join no files
+
+
+def test_nothing_else_joins_paths() -> None:
+    joined = []
+    for path in (*REPLICATION.rglob("*.py"), REPLICATION.parent / "server" / "adoption.py"):
+        name = str(path.relative_to(REPLICATION)) if path.is_relative_to(REPLICATION) else path.name
+        if "tests" in path.parts or name in JOINS_FREELY:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if _joins(node):
+                joined.append(f"{name}:{node.lineno}")  # type: ignore[attr-defined]
+    assert joined == []
+
+
+def _joins(node: ast.AST) -> bool:
+    """Whether a piece of code puts a slash between two names: `f"{a}/b"`, `a + "/b"`, `join(a, b)` of os.path."""
+    if isinstance(node, ast.JoinedStr):
+        pairs = zip(node.values, node.values[1:], strict=False)
+        return any(isinstance(left, ast.FormattedValue) and _begins_below(right) for left, right in pairs)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _begins_below(node.right)
+    return isinstance(node, ast.Attribute) and node.attr in ("join", "joinpath") and not isinstance(node.value, ast.Constant)
+
+
+def _begins_below(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("/")
+
+
+def test_the_search_for_joined_paths_finds_them() -> None:
+    for code in ('f"{a}/{b}"', 'f"{a}/b"', 'a + "/b"', "os.path.join(a, b)", "Path(a).joinpath(b)"):
+        assert any(map(_joins, ast.walk(ast.parse(code)))), code
+    for code in ('f"{a} of {b}"', '", ".join(a)', "a + b"):
+        assert not any(map(_joins, ast.walk(ast.parse(code)))), code
