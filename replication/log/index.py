@@ -245,9 +245,15 @@ class TimeIndex(SparseIndex):
             self._append(timestamp, offset - self.base_offset)
             self.last_timestamp, self.last_offset = timestamp, offset
 
-    def floor(self, timestamp: int) -> int:
-        """Offset before which everything is older than `timestamp`, as far as the index knows."""
-        return self.base_offset + self._floor_entry(0, timestamp)[2]
+    def first_reaching(self, timestamp: int) -> int | None:
+        """Offset of the first entry that is not older than `timestamp`; None if the index knows of none."""
+        slot = self._floor_entry(0, timestamp - 1)[0] + 1
+        return self.base_offset + self.entry(slot)[1] if slot < self.entries else None
+
+    def check(self) -> None:
+        """Raise CorruptIndex if the last entry is older than the first one: such a file has zeros at its end."""
+        if self.entries and self.last_timestamp < self.entry(0)[0]:
+            raise CorruptIndex(f"{self.path} ends with timestamp {self.last_timestamp}")
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""

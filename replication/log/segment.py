@@ -139,6 +139,7 @@ class Segment:
         try:
             indexes = self._new_indexes(size_of(self.path(INDEX_SUFFIX)), size_of(self.path(TIME_INDEX_SUFFIX)))
             self._check_last_entry(indexes[0])
+            self._check_times(*indexes)
         except (CorruptIndex, CorruptSegment, FileNotFoundError) as error:
             logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
             return self.rebuild_indexes()
@@ -159,6 +160,15 @@ class Segment:
         header = next(scan_batches(self._log.open(), position, self.size), None)
         if offset < self.base_offset or header is None or not self.base_offset <= header[0].base_offset <= offset:
             raise CorruptIndex(f"{index.path} ends with offset {offset} at {position}")
+
+    def _check_times(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+        time_index.check()
+        offset, position = offset_index.last_entry()
+        if not time_index.entries or time_index.last_offset <= offset:
+            return
+        headers = scan_batches(self._log.open(), position, self.size)
+        if not any(header.last_offset >= time_index.last_offset for header, _ in headers):
+            raise CorruptIndex(f"{time_index.path} ends with offset {time_index.last_offset}")
 
     def open_txn_index(self) -> None:
         """Take note of a `.txnindex` that exists."""
@@ -397,15 +407,19 @@ class Segment:
         return self._max_timestamp
 
     def _load_max_timestamp(self) -> None:
-        # A segment that was closed in order has its maximum as last entry; one that was cut may have had it after that.
         index = self.time_index
         if self._max_timestamp is not None:  # opening the index found it broken and made it anew
             return
         timestamp, offset = index.last_timestamp, index.last_offset
-        for header, _ in scan_batches(self._log.open(), self.offset_index.floor(offset), self.size, LARGE_SCAN_BYTES):
+        for header, _ in scan_batches(self._log.open(), self._end_of_known_times(), self.size):
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset
         self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
+
+    def _end_of_known_times(self) -> int:
+        # Whenever the offset index gets an entry, the time index gets the maximum up to there, if it is news. So only
+        # batches after the last entry can be younger. Without any time nothing is certain: the file may be a lost one.
+        return self.offset_index.last_entry()[1] if self.time_index.entries else 0
 
     def largest_timestamp(self) -> int:
         """What retention goes by: the largest timestamp, or when the file was last written if records have none."""
@@ -414,19 +428,43 @@ class Segment:
 
     def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
         """The first record at or after `start_offset` that is not older than `timestamp`."""
-        start = self.offset_index.floor(max(self.time_index.floor(timestamp), start_offset))
-        for header, position in scan_batches(self._log.open(), start, self.size, LARGE_SCAN_BYTES):
+        try:
+            start = self._start_for_timestamp(timestamp)
+        except (CorruptIndex, CorruptSegment) as error:
+            logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
+            self.rebuild_indexes()
+            start = self._start_for_timestamp(timestamp)
+        start = max(start, self.offset_index.floor(start_offset))
+        for header, position in scan_batches(self._log.open(), start, self.size):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 for record in decode_records(self._log.open().read_at(position, header.size_in_bytes)):
                     if record.timestamp >= timestamp and record.offset >= start_offset:
                         return TimestampedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
         return None
 
+    def _start_for_timestamp(self, timestamp: int) -> int:
+        """Position from where on to look for the first batch that is not older than `timestamp`.
+
+        Kafka reads on from the last older entry of the time index, which may be at the very beginning if one record there
+        has a time ahead of all others. But the batch of the first entry that is young enough was the first of its kind
+        when that entry was made, so the entry of the offset index before it knew of none.
+        """
+        reached = self.time_index.first_reaching(timestamp)
+        if reached is None:
+            return self._end_of_known_times()
+        start = self.offset_index.floor(reached - 1)
+        for header, _ in scan_batches(self._log.open(), start, self.size):
+            if header.max_timestamp >= timestamp:
+                return start
+            if header.last_offset >= reached:
+                break
+        raise CorruptIndex(f"{self.time_index.path} promises a timestamp of {timestamp} at offset {reached}")
+
     def find_max_timestamp(self) -> TimestampedOffset | None:
         """The first record that has the segment's largest timestamp."""
         timestamp = self.max_timestamp
         start = self.offset_index.floor(self._offset_of_max_timestamp)
-        for header, position in scan_batches(self._log.open(), start, self.size, LARGE_SCAN_BYTES):
+        for header, position in scan_batches(self._log.open(), start, self.size):
             if header.max_timestamp == timestamp:
                 for record in decode_records(self._log.open().read_at(position, header.size_in_bytes)):
                     if record.timestamp == timestamp:

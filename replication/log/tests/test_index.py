@@ -99,7 +99,13 @@ def test_the_time_index_takes_only_what_is_later() -> None:
     index.maybe_append(9, BASE + 3)
     index.maybe_append(20, BASE + 4)
     assert index.entries == 2
-    assert [index.floor(timestamp) - BASE for timestamp in (9, 10, 19, 20, 99)] == [0, 1, 1, 4, 4]
+    assert [index.first_reaching(timestamp) for timestamp in (9, 10, 11, 20, 21)] == [
+        BASE + 1,
+        BASE + 1,
+        BASE + 4,
+        BASE + 4,
+        None,
+    ]
     index.truncate_to(BASE + 4)
     assert (index.entries, index.last_timestamp, index.last_offset) == (1, 10, BASE + 1)
     index.truncate_to(BASE)

@@ -146,6 +146,58 @@ def test_closing_completes_the_time_index() -> None:
     assert (entries.last_timestamp, entries.last_offset) == (1009, filled.end - 1)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    timestamps=st.lists(st.integers(0, 12), min_size=1, max_size=60),
+    reopen=st.booleans(),
+    cut=st.none() | st.integers(0, 59),
+    data=st.data(),
+)
+def test_timestamps_are_found_in_any_order_of_times(
+    timestamps: list[int], reopen: bool, cut: int | None, data: st.DataObject
+) -> None:
+    filled = Filled([])
+    for timestamp in timestamps:
+        filled.add(1, data.draw(st.sampled_from((10, 150, 500))), timestamp=timestamp)
+    if cut is not None:
+        filled.segment.truncate_to(BASE + cut, now_ms=0)
+        timestamps = timestamps[:cut]
+    segment = filled.reopened() if reopen else filled.segment
+    assert segment.max_timestamp == max(timestamps, default=-1)
+    if timestamps:
+        found = segment.find_max_timestamp()
+        assert found is not None and found.offset == BASE + timestamps.index(max(timestamps))
+    for timestamp in range(max(timestamps, default=-1) + 1):
+        for start in (0, len(timestamps) // 2):
+            expected = next((n for n, each in enumerate(timestamps) if each >= timestamp and n >= start), None)
+            found = segment.find_offset_by_timestamp(timestamp, BASE + start)
+            assert (found and found.offset) == (None if expected is None else BASE + expected)
+
+
+def test_one_early_record_with_a_late_time_lets_nobody_read_the_whole_segment() -> None:
+    filled = Filled([(1, 900)], LogConfig())
+    filled.batches.clear()
+    filled.add(timestamp=9_000)
+    for _ in range(1000):
+        filled.add(size=900, timestamp=1_000)
+    filled.add(timestamp=9_500)
+    for segment in (filled.segment, filled.reopened()):
+        lengths: list[int] = []
+        original = type(segment.log_file.open()).read_at
+
+        def counting(self: Any, position: int, length: int) -> bytes:
+            lengths.append(length)  # noqa: B023 - used within the turn
+            return original(self, position, length)  # noqa: B023
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(segment.log_file.open()), "read_at", counting)
+            assert segment.largest_timestamp() == 9_500
+            found = segment.find_offset_by_timestamp(9_001, BASE)
+            assert found is not None and found.offset == filled.end - 1
+            assert segment.find_max_timestamp() == found
+        assert sum(lengths) < 64 * 1024
+
+
 def test_truncating_forgets_what_came_after() -> None:
     filled = Filled([(2, 150)] * 20)
     header, position = filled.batches[12]
