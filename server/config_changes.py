@@ -5,6 +5,7 @@ only settings of `LogConfig`. Brokers accept what Kafka calls dynamic, per broke
 Kafka does for plugins that might read it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -257,10 +258,19 @@ def _set_or_delete(texts: dict[str, str], change: ConfigChange) -> None:
 def _joined(present: str | None, declared: Setting, change: ConfigChange) -> str:
     """A list after members were added or taken away; one that is not set starts from the default."""
     members = [each for each in (present if present is not None else default_text(declared) or "").split(",") if each]
-    for value in (change.value or "").split(","):
-        if change.operation == ConfigOperation.SUBTRACT:
-            if value in members:
-                members.remove(value)
-        elif value not in members:
-            members.append(value)
-    return ",".join(members)
+    given = (change.value or "").split(",")
+    if change.operation == ConfigOperation.SUBTRACT:
+        return ",".join(_without(members, Counter(given)))
+    known = set(members)
+    return ",".join(members + [each for each in dict.fromkeys(given) if each not in known])
+
+
+def _without(members: Iterable[str], taken: Counter[str]) -> list[str]:
+    """Each name is taken away as often as it is given, from the front."""
+    left = []
+    for each in members:
+        if taken[each]:
+            taken[each] -= 1
+        else:
+            left.append(each)
+    return left

@@ -44,9 +44,10 @@ _KNOWN: "dict[type, dict[str, Setting]]" = {}
 SAME: Any = object()  # a synonym whose default is its topic setting's
 _BITS = {INT: 32, SHORT: 16, LONG: 64}
 _BLANKS = "".join(map(chr, range(33)))  # what Java trims
-_COMMA = re.compile(r"\s*,\s*", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
-_HEXADECIMAL = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
+_SPACES = " \t\n\v\f\r"  # what Java's \s matches
+# Two repetitions that may share characters would try every way to divide a long text between them: here none can.
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
+_HEXADECIMAL = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+(\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
 _NO_NUMBER = re.compile(r"[+-]?(NaN|Infinity)")
 
 
@@ -232,7 +233,7 @@ def _converted(declared: Setting, given: str) -> Any:
             raise InvalidSetting(declared.name, given, f"Not a number of type {kind.name}")
         return number
     if kind is LIST:
-        parts = _COMMA.split(text) if text else []
+        parts = [part.strip(_SPACES) for part in text.split(",")] if text else []
         return tuple(parts if declared.check is not None else dict.fromkeys(parts))  # Kafka drops what comes again
     return text
 

@@ -42,6 +42,11 @@ def configs() -> ConfigRepository:
             [("cleanup.policy", SUBTRACT, "compact,x")],
             {"cleanup.policy": "delete"},
         ),
+        (
+            {"cleanup.policy": "compact,delete,compact"},
+            [("cleanup.policy", SUBTRACT, "compact")],
+            {"cleanup.policy": "delete,compact"},
+        ),
     ],
 )
 def test_incremental_changes_of_a_topic(
