@@ -39,6 +39,7 @@ from ottla.server.pending import PendingAnswer
 from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
+from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
 from ottla.wire.schema import holds_records
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ logger = logging.getLogger("ottla.connection")
 
 TURN_SECONDS = 0.010
 LARGE_FRAME_BYTES = 64 * 1024
-REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
 API_VERSIONS_KEY = 18
 PENDING_MAX = 100
 
@@ -89,6 +89,12 @@ class Call:
         self.envelope_bytes = 5 if flexible_answer else 4  # without the size field
         self.is_plain = not holds_records(route.response_class)
         self.takes_records = holds_records(route.request_class)
+
+    def decode_large(self, buffer: bytearray, start: int, end: int) -> Any:
+        """Decode a large frame, with a limit on its elements unless it is of a controller."""
+        cls = self.route.request_class
+        decode = self.decode if self.route.in_cluster_only else cls.bounded_decoder(self.version)
+        return decode(buffer, start, end)
 
     def encoded(self, response: Any) -> list[Any]:
         """The body of an answer, in pieces."""
@@ -182,6 +188,9 @@ class UnsupportedApiVersions(Call):
         self.version = version
         self.flexible = version > 0
         self.decode = lambda buffer, start, end: route.request_class()
+
+    def decode_large(self, buffer: bytearray, start: int, end: int) -> Any:
+        return self.decode(buffer, start, end)
 
 
 class Connection:
@@ -333,6 +342,7 @@ class Connection:
             has_tags = position >= end or buffer[position]
             position = skip_tagged_fields(buffer, position, end) if has_tags else position + 1
         if end - start > LARGE_FRAME_BYTES and not call.takes_records:
+            self._check_large(call, end - start)
             return Waiting(call, correlation_id, self._handle_large(call, buffer[position:end]), is_large=True)
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
 
@@ -354,12 +364,14 @@ class Connection:
             return Waiting(call, correlation_id, result)
         return None
 
+    def _check_large(self, call: Call, size: int) -> None:
+        """Refuse before anything is copied. A controller speaks of all partitions at once."""
+        if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not call.route.in_cluster_only:
+            raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
+
     async def _handle_large(self, call: Call, body: bytearray) -> Any:
         """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
-        is_of_a_broker = call.route.in_cluster_only  # a controller speaks of all partitions at once
-        if len(body) > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not is_of_a_broker:
-            raise ProtocolViolation(f"a {call.route.name} request of {len(body)} bytes")
-        request = await trio.to_thread.run_sync(call.decode, body, 0, len(body), limiter=_large_codecs)
+        request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body), limiter=_large_codecs)
         self._context.api_version = call.version
         call.route.request_count += 1
         result = call.handler(request, self._context)

@@ -34,7 +34,7 @@ _generator_checksums: list[int] = []
 
 
 def codec(cls: type[Struct], version: int, kind: str) -> Codec:
-    """The function `kind` ("decode", "decode_prefix" or "encode") of `cls` at `version`."""
+    """The function `kind` ("decode", "decode_prefix", "decode_bounded" or "encode") of `cls` at `version`."""
     known = _codecs.get((cls, version, kind))
     if known is None:
         if version not in cls.versions:

@@ -5,6 +5,7 @@ function and needs only the names of `runtime.py` and the declared classes:
 
     decode(buffer, position, end) -> object
     decode_prefix(buffer, position, end) -> (object, position)
+    decode_bounded(buffer, position, end) -> object, unless it counts more than REQUEST_ELEMENTS_MAX
     encode(object, append)
 
 This file has what both directions share; `generator_decode.py` and `generator_encode.py` have the walks.

@@ -35,6 +35,15 @@ from ottla.wire.types import (
     TaggedFields,
 )
 
+BESIDE_RECORDS = "ELEMENTS_BESIDE_RECORDS_MAX"
+
+
+def _budget(tree: StructType, kind: str) -> str | None:
+    """The name of the limit on elements, where there is one besides the bytes."""
+    if holds_records(tree.cls):
+        return BESIDE_RECORDS
+    return "REQUEST_ELEMENTS_MAX" if kind == "decode_bounded" else None
+
 
 def decoder_source(tree: StructType, kind: str, title: str) -> str:
     return _Decoder(tree, kind, title).source.text()
@@ -48,12 +57,12 @@ class _Decoder:
         self._run: list[tuple[str, str]] = []  # (format letter, target) that wait to be unpacked together
         self._title = title
         self._uses_view = False
-        self._is_budgeted = holds_records(tree.cls)
+        self._budget = _budget(tree, kind)
         with self.block(f"def {kind}(buffer, position, end):"):
             with self.block("try:"):
                 before = self.source.mark()
-                if self._is_budgeted:
-                    self.line("budget = ELEMENTS_BESIDE_RECORDS_MAX")
+                if self._budget is not None:
+                    self.line(f"budget = {self._budget}")
                 result = self._struct(tree, "")
                 self._flush()
                 if self._uses_view:
@@ -62,7 +71,7 @@ class _Decoder:
                 self.line("position = end + 1")
             with self.block("if position > end:"):
                 self._refuse("the end is missing")
-            self.line(f"return {result}" if kind == "decode" else f"return {result}, position")
+            self.line(f"return {result}, position" if kind == "decode_prefix" else f"return {result}")
 
     def _refuse(self, reason: str) -> None:
         self.line(f"raise ProtocolViolation({f'{self._title}: {reason}'!r})")
@@ -170,18 +179,20 @@ class _Decoder:
 
     def _array(self, subcon: ArrayType, target: str, path: str) -> None:
         count, bias = self._count(subcon, path)
-        if self._is_budgeted:
-            self._spend(count, path)
         with self.block(f"if {count} < {bias}:"):
             if subcon.nullable:
                 self.line(f"{target} = None")
             else:
                 self._refuse(f"{path} is null")
         with self.block("else:"):
+            if self._budget == BESIDE_RECORDS or fixed_format(subcon.item) is None:
+                self._spend(count, path)
             self._elements(subcon.item, count, bias, target, path)
 
     def _spend(self, count: str, path: str) -> None:
-        """A frame with records may be large, so its size alone does not bound how many elements it holds."""
+        """Where the size of the frame alone does not bound enough how many elements it holds."""
+        if self._budget is None:
+            return
         self.line(f"budget -= {count}")
         with self.block("if budget < 0:"):
             self._refuse(f"too many elements, up to {path}")
@@ -277,10 +288,11 @@ class _Decoder:
         self._run.append(("B", count))
         self._flush()
         with self.block(f"if {count}:"):
+            self.line(f"{count}, position = read_tag_count(buffer, position - 1)")
+            self._spend(count, path or "its tagged fields")
             if not subcon.known and not subcon.foreign:
-                self.line("position = skip_tagged_fields(buffer, position - 1, end)")
+                self.line(f"position = skip_tags(buffer, position, end, {count})")
                 return
-            self.line(f"{count}, position = read_varint(buffer, position - 1)")
             with self.block(f"for _ in range({count}):"):
                 self._tagged_field(subcon, made, path)
 

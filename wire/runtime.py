@@ -5,11 +5,16 @@ from __future__ import annotations
 from struct import Struct, error, pack, unpack_from
 
 from ottla.wire.errors import ProtocolViolation
+from ottla.wire.limits import ELEMENTS_BESIDE_RECORDS_MAX, REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX
 from ottla.wire.text import JAVA_REPLACE
-from ottla.wire.varint import encode_varint, read_length, read_varint, skip_tagged_field, skip_tagged_fields
-
-STRING_BYTES_MAX = 32767
-ELEMENTS_BESIDE_RECORDS_MAX = 10_000  # topics, partitions and so on in one message that carries records
+from ottla.wire.varint import (
+    encode_varint,
+    read_length,
+    read_tag_count,
+    read_varint,
+    skip_tagged_field,
+    skip_tags,
+)
 
 new = object.__new__
 
@@ -42,6 +47,7 @@ __all__ = [
     "FEW",
     "JAVA_REPLACE",
     "PACK_INT32S",
+    "REQUEST_ELEMENTS_MAX",
     "UNPACK_INT32S",
     "UNPACK_INT32S_COMPACT",
     "ProtocolViolation",
@@ -53,8 +59,9 @@ __all__ = [
     "pack",
     "read_length",
     "read_string_length",
+    "read_tag_count",
     "read_varint",
     "skip_tagged_field",
-    "skip_tagged_fields",
+    "skip_tags",
     "unpack_from",
 ]

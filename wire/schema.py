@@ -232,6 +232,11 @@ class Struct(metaclass=StructMeta):
         return codecs.codec(cls, version, "decode")
 
     @classmethod
+    def bounded_decoder(cls, version: int) -> Decoder:
+        """The same for a large frame, whose bytes alone do not bound enough how many elements it holds."""
+        return codecs.codec(cls, version, "decode_bounded")
+
+    @classmethod
     def encoder(cls, version: int) -> Encoder:
         """The bare function `(object, append)` behind `encode_parts`."""
         return codecs.codec(cls, version, "encode")

@@ -11,7 +11,7 @@ Everything is bounded by the bytes that are left, and read as Kafka's own genera
 - any negative length is null, where null is allowed;
 - an array never counts more elements than bytes are left;
 - the declared size of a tagged field that we know is not looked at, of one that we do not know it is skipped;
-- a tag may repeat, the last one wins; a tag that belongs to another version of the struct is refused;
+- a section holds at most a thousand tags; a tag may repeat, the last one wins; a tag that belongs to another version of the struct is refused;
 - bytes after the message are ignored, and text that is not UTF-8 gets replacement characters.
 """
 
@@ -23,13 +23,12 @@ from typing import IO, Any
 
 import construct
 
+from ottla.wire.limits import STRING_BYTES_MAX, TAGS_PER_SECTION_MAX
 from ottla.wire.schema import Array, Field, Primitive, Struct, VersionRange
 from ottla.wire.text import JAVA_REPLACE
 
 Path = str
 Context = Any  # a construct.Container; construct has no types
-
-STRING_BYTES_MAX = 32767
 
 FIXED: dict[str, construct.Construct] = {
     "int8": construct.Int8sb,
@@ -207,7 +206,10 @@ class TaggedFields(construct.Construct):  # type: ignore[misc]
 
     def _parse(self, stream: IO[bytes], context: Context, path: Path) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        for _ in range(VARINT._parse(stream, context, path)):
+        count = VARINT._parse(stream, context, path)
+        if count > TAGS_PER_SECTION_MAX:
+            raise construct.CheckError(f"{count} tagged fields in one section", path=path)
+        for _ in range(count):
             tag = VARINT._parse(stream, context, path)
             size = VARINT._parse(stream, context, path)
             if tag in self.known:

@@ -10,6 +10,7 @@ frame's end, which the caller checks, and reading beyond the buffer raises Index
 from __future__ import annotations
 
 from ottla.wire.errors import ProtocolViolation
+from ottla.wire.limits import TAGS_PER_SECTION_MAX
 
 VARINT_BYTES_MAX = 5
 
@@ -59,14 +60,28 @@ def skip_tagged_field(position: int, end: int, size: int) -> int:
     return position + size
 
 
+def read_tag_count(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
+    """How many tagged fields a section holds, and the position of the first; a negative number is none, as in Java."""
+    count, position = read_varint(buffer, position)
+    if count > TAGS_PER_SECTION_MAX:
+        raise ProtocolViolation(f"{count} tagged fields in one section")
+    return max(count, 0), position
+
+
+def skip_tags(buffer: bytes | bytearray, position: int, end: int, count: int) -> int:
+    """The position behind `count` tagged fields of which none is wanted."""
+    for _ in range(count):
+        _tag, position = read_varint(buffer, position)
+        size, position = read_varint(buffer, position)
+        position = skip_tagged_field(position, end, size)
+    return position
+
+
 def skip_tagged_fields(buffer: bytes | bytearray, position: int, end: int) -> int:
     """The position behind a section of tagged fields of which none is wanted."""
     try:
-        count, position = read_varint(buffer, position)
-        for _ in range(count):
-            _tag, position = read_varint(buffer, position)
-            size, position = read_varint(buffer, position)
-            position = skip_tagged_field(position, end, size)
+        count, position = read_tag_count(buffer, position)
+        position = skip_tags(buffer, position, end, count)
     except IndexError:
         position = end + 1
     if position > end:

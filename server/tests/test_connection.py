@@ -17,6 +17,7 @@ from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResp
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.varint import encode_varint
 
 Exchange = Callable[[bytes], "Peer"]
 
@@ -251,5 +252,24 @@ async def test_a_large_request_is_decoded_aside_and_answered_in_order(peer: Peer
 
 async def test_a_request_without_records_may_not_be_huge(peer: Peer, nursery: trio.Nursery):
     nursery.start_soon(peer.send, heartbeat(1, 1) + delete_groups(2, 700_000))
+    assert (await peer.frame())[:4] == b"\0\0\0\1"
+    assert await peer.frame() is None
+
+
+async def test_a_request_without_records_may_not_hold_very_many_elements(peer: Peer):
+    names = [""] * 100_001
+    body = DeleteGroupsRequest(groups_names=names).encode(2)
+    await peer.send(heartbeat(1, 1) + request(42, 2, 2, body, flexible=True))
+    assert (await peer.frame())[:4] == b"\0\0\0\1"
+    assert await peer.frame() is None
+
+
+async def test_a_header_may_not_hold_very_many_tagged_fields(peer: Peer):
+    def tagged(correlation_id: int, count: int) -> bytes:
+        body = HeartbeatRequest(group_id="g", generation_id=7, member_id="m").encode(4)
+        header = struct.pack(">hhih", 12, 4, correlation_id, 0) + encode_varint(count) + b"\x63\0" * count
+        return struct.pack(">i", len(header) + len(body)) + header + body
+
+    await peer.send(tagged(1, 1_000) + tagged(2, 1_001))
     assert (await peer.frame())[:4] == b"\0\0\0\1"
     assert await peer.frame() is None

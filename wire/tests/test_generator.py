@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.generator import generate
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest
+from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.schema import (
     Array,
@@ -33,6 +36,7 @@ from ottla.wire.schema import (
     field,
 )
 from ottla.wire.tests.message_values import messages, values
+from ottla.wire.varint import encode_varint
 
 VERDICTS = (Path(__file__).parent / "golden_verdicts.txt").read_text().splitlines()
 
@@ -293,7 +297,8 @@ def test_generated_source_is_readable() -> None:
         "        heartbeat_1.throttle_time_ms, heartbeat_1.error_code, tags_2 = unpack_from_0(buffer, position)\n"
         "        position += 7\n"
         "        if tags_2:\n"
-        "            position = skip_tagged_fields(buffer, position - 1, end)\n"
+        "            tags_2, position = read_tag_count(buffer, position - 1)\n"
+        "            position = skip_tags(buffer, position, end, tags_2)\n"
         "    except (IndexError, error):\n"
         "        position = end + 1\n"
         "    if position > end:\n"
@@ -318,3 +323,42 @@ def test_a_message_with_records_may_not_hold_very_many_elements_beside_them():
     many = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic, topic]).encode(8)
     with pytest.raises(ProtocolViolation, match="too many elements"):
         ProduceRequest.decode(many, 8)
+
+
+def test_tagged_fields_count_among_the_elements_beside_records() -> None:
+    section = encode_varint(900) + b"\x63\x00" * 900
+    topic = b"\x02t" + encode_varint(12 + 1) + (bytes(4) + b"\x00" + section) * 12 + b"\x00"
+    with pytest.raises(ProtocolViolation, match=r"too many elements, up to topic_data\.partition_data"):
+        ProduceRequest.decode(b"\x00" + bytes(6) + b"\x02" + topic + b"\x00", 9)
+    topic = b"\x02t" + encode_varint(10 + 1) + (bytes(4) + b"\x00" + section) * 10 + b"\x00"
+    assert ProduceRequest.decode(b"\x00" + bytes(6) + b"\x02" + topic + b"\x00", 9).topic_data[0].name == "t"
+
+
+def test_a_section_holds_a_thousand_tagged_fields_at_most() -> None:
+    def encoded(count: int) -> bytes:
+        return HeartbeatRequest(group_id="g", generation_id=1, member_id="m").encode(4)[:-1] + (
+            encode_varint(count) + b"\x63\x00" * count
+        )
+
+    assert HeartbeatRequest.decode(encoded(1_000), 4).group_id == "g"
+    assert HeartbeatRequest.construct(4).parse(encoded(1_000)).group_id == "g"
+    with pytest.raises(ProtocolViolation, match="1001 tagged fields"):
+        HeartbeatRequest.decode(encoded(1_001), 4)
+    with pytest.raises(construct.CheckError):
+        HeartbeatRequest.construct(4).parse(encoded(1_001))
+
+
+def test_a_large_request_may_not_hold_very_many_elements() -> None:
+    decode = MetadataRequest.bounded_decoder(9)
+    body = encode_varint(100_001) + b"\x01\x00" * 100_000 + bytes(4)
+    with pytest.raises(ProtocolViolation, match="too many elements, up to topics"):
+        decode(body, 0, len(body))
+    body = encode_varint(50_001) + b"\x01\x00" * 50_000 + bytes(4)
+    assert len(decode(body, 0, len(body)).topics) == 50_000
+
+
+def test_nulls_do_not_earn_room_for_elements() -> None:
+    null = b"\x04\x02a" + b"\x80\x80\x80\x80\x08" + b"\x00"  # a resource whose keys count -2^31
+    body = encode_varint(100_002) + null * 100_001 + bytes(3)
+    with pytest.raises(ProtocolViolation, match="too many elements"):
+        DescribeConfigsRequest.bounded_decoder(4)(body, 0, len(body))

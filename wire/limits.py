@@ -1,0 +1,23 @@
+"""How much the bytes of a stranger may count, and so cost: in memory, in time, in the size of an answer.
+
+What one frame costs is bounded by its size, except where a few bytes stand for much. A tagged field takes two bytes and
+a nameless element one, while each of them takes a tenth of a microsecond or more to read and up to a hundred bytes to
+hold. No client that is in use comes near any of these numbers.
+"""
+
+from __future__ import annotations
+
+STRING_BYTES_MAX = 32_767
+"""In one string of any encoding; the classic one cannot say more."""
+
+TAGS_PER_SECTION_MAX = 1_000
+"""Tagged fields at the end of one struct or header."""
+
+ELEMENTS_BESIDE_RECORDS_MAX = 10_000
+"""Topics, partitions, tagged fields and so on in one message that carries records, whose frame may be large."""
+
+REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
+"""In one request of a client that carries no records."""
+
+REQUEST_ELEMENTS_MAX = 100_000
+"""Structs, strings and tagged fields in one such request; numbers in lists count only by their bytes."""
