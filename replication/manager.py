@@ -61,6 +61,7 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.replication.partition import Partition
+from ottla.replication.refused_sequences import RefusedSequences
 from ottla.replication.slices import Slices
 from ottla.replication.throttle import ReplicationThrottle
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -105,6 +106,7 @@ class ReplicaManager:
         self.cluster_id: str | None = None
         self.all_directories_failed = trio.Event()
         self.commit_waits = CommitWaits()
+        self.refused_sequences = RefusedSequences()
         self.is_eligible: IsEligible = lambda broker, broker_epoch: True
         self._paths = [os.path.abspath(path) for path in log_dirs]
         self._default_log_config = default_log_config or LogConfig()

@@ -35,7 +35,7 @@ from ottla.server.configs import ConfigRepository
 from ottla.server.connection import Calls
 from ottla.server.coordinator_log import OffsetsTopic
 from ottla.server.deadlines import Deadlines
-from ottla.server.dispatch import Fenced, served_routes
+from ottla.server.dispatch import served_routes
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import Listener, bind
 from ottla.server.long_answers import LongAnswers
@@ -140,7 +140,7 @@ class Broker:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {topic}-{index} is offline")
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.member is not None and self.member.is_fenced:
-            raise Fenced
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker may have been replaced as a leader")
         return partition
 
     async def ensure_internal_topic(self, name: str) -> None:

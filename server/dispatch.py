@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message, VersionRange
 
 if TYPE_CHECKING:
@@ -31,13 +30,6 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 class CloseConnection(Exception):
     """A handler's wish to end the connection without an answer, as Kafka does for acks=0 errors; says why."""
-
-
-class Fenced(KafkaError):
-    """This broker may have been replaced as a leader, or may not: it does not know."""
-
-    def __init__(self) -> None:
-        super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class Route:

@@ -125,7 +125,7 @@ class LogCleaner:
             aborted=log.aborted_transactions(0, found.uncleanable_offset),
             last_batches={
                 entry.producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
-                for entry in log.active_producers()
+                for entry in log.producers.values()
             },
             now_ms=self._clock_ms(),
             map_bytes_max=map_bytes_max,

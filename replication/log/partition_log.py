@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
@@ -298,10 +298,8 @@ class PartitionLog(LogReader):
                 self._note_aborted(producers.apply(producers.note(batch, marker)))
         if self._producers is not None:
             self._producers.map_end_offset = self.log_end_offset
-        first_offset, last_offset = batches[0].base_offset, self.log_end_offset - 1
-        return AppendInfo(
-            first_offset, last_offset, -1, self.log_start_offset, False, self.is_flush_required, rolled
-        )
+        first, last = batches[0].base_offset, self.log_end_offset - 1
+        return AppendInfo(first, last, -1, self.log_start_offset, False, self.is_flush_required, rolled)
 
     def _write(
         self, buffer: memoryview | bytes | bytearray, batches: Sequence[BatchHeader], max_timestamp: int, now_ms: int
@@ -382,9 +380,10 @@ class PartitionLog(LogReader):
         if self._producers is not None:
             self._producers.on_high_watermark(high_watermark)
 
-    def active_producers(self) -> list[ProducerEntry]:
+    @property
+    def producers(self) -> Mapping[int, ProducerEntry]:
         """State of every producer id that is remembered."""
-        return [] if self._producers is None else list(self._producers.producers.values())
+        return {} if self._producers is None else self._producers.producers
 
     def remove_expired_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Forget idle producers; returns how many."""

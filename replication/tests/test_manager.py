@@ -292,9 +292,9 @@ async def test_idle_producers_are_forgotten(disk: Disk, autojump_clock: MockCloc
         partition = partition_of(manager)
         records = batch(Disk.now_ms(), producer_id=5, producer_epoch=0, base_sequence=0)
         partition.append_as_leader(records, required_acks=1, now_ms=Disk.now_ms())
-        assert len(partition.log.active_producers()) == 1
+        assert len(partition.log.producers) == 1
         await trio.sleep(1000)
-        assert partition.log.active_producers() == []
+        assert partition.log.producers == {}
 
 
 async def test_background_work_goes_on_after_a_mistake(disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:

@@ -48,7 +48,7 @@ def _describe(topic: str, index: int, context: RequestContext) -> PartitionRespo
         return PartitionResponse(
             partition_index=index, error_code=error.code, error_message=error.message, active_producers=[]
         )
-    producers = [_state(entry) for entry in partition.log.active_producers()]
+    producers = [_state(entry) for entry in partition.log.producers.values()]
     return PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=producers)
 
 

@@ -8,8 +8,9 @@ Behaviour
   what a request of this version may not hold at all (`check_produce_request_records`); acks not in (-1, 0, 1); internal
   topics; then the partition's own checks.
 * A request before v3 may hold no batch for a partition: nothing is appended, and the answer is NONE without an offset.
-* A broker that is fenced hangs up on producers. It may be the leader again a moment later, and would then find that
-  the next request of a producer, which was under way already, leaves out the sequence numbers of the refused one.
+* Once a batch of an idempotent producer was refused with an error after which clients try again, those behind it get the
+  same error until it has come again (`replication/refused_sequences.py`). Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER if
+  the reason of the refusal is gone by then, and librdkafka then sends everything that has no answer under a new epoch.
 * acks=0 gets no answer; an error then closes the connection, which is how its client learns that something is wrong.
 * acks=1 is answered when the leader holds the records as safely as the topic asks, acks=-1 when all in-sync replicas do.
   Without flush settings and followers both are true at once. After `timeout_ms` the answer is REQUEST_TIMED_OUT; the
@@ -35,7 +36,7 @@ from ottla.replication.cluster_state import INTERNAL_TOPICS
 from ottla.replication.log.ordinary import check_ordinary, ordinary_header
 from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
 from ottla.server.context import RequestContext
-from ottla.server.dispatch import CloseConnection, Fenced, handles
+from ottla.server.dispatch import CloseConnection, handles
 from ottla.server.leader_hints import current_leader, endpoints
 from ottla.server.pending import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -50,13 +51,14 @@ from ottla.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.wire.records import LOG_OVERHEAD, batch_size
+from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.log.partition_log import AppendInfo
     from ottla.replication.log.validator import CheckedRecords
     from ottla.replication.partition import Partition
+    from ottla.replication.refused_sequences import Place
 
 Answered = ProduceResponse | PendingAnswer | None
 ADMIN_CLIENT_ID = "__admin_client"
@@ -105,6 +107,8 @@ class _Uncommitted(NamedTuple):
     answer: PartitionProduceResponse
     next_offset: int
     leader_epoch: int
+    header: BatchHeader | None
+    """Of a batch whose producer numbers its records."""
 
     @property
     def is_held(self) -> bool:
@@ -125,6 +129,7 @@ class Appending(PendingAnswer):
         "_deadline",
         "_deferred",
         "_has_moved",
+        "_refused",
         "_request",
         "_topics",
         "_uncommitted",
@@ -138,6 +143,7 @@ class Appending(PendingAnswer):
         self._request = request
         self._context = context
         self._broker = context.broker
+        self._refused = context.broker.replicas.refused_sequences
         self._version = context.api_version
         self._has_moved = False  # a partition of the request is led by another broker
         self._topics: list[TopicProduceResponse] = []
@@ -209,15 +215,28 @@ class Appending(PendingAnswer):
             if checked is None and is_expensive(records, rules):
                 self._deferred.append((partition, answer, bytearray(records)))
                 return answer
+            if self._refused.by_producer:
+                self._check_none_is_missing((topic.name, topic.topic_id, data.index), partition, records, header)
             acks = self._request.acks
             info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
-        except Fenced:
-            raise ConnectionAbortedError from None
         except KafkaError as error:
             self._fail(answer, error, partition)
+            batch = header or _numbered_batch(records) if error.code.retriable else None
+            if batch is not None and batch.producer_id >= 0:
+                self._refused.note((topic.name, topic.topic_id, data.index), batch, error.code)
             return answer
-        self._accept(answer, partition, info)
+        self._accept(answer, partition, info, header or _numbered_batch(records))
         return answer
+
+    def _check_none_is_missing(
+        self, place: Place, partition: Partition, records: memoryview, header: BatchHeader | None
+    ) -> None:
+        """KafkaError if an earlier batch of the producer was refused and has to come again first."""
+        batch = header or _numbered_batch(records)
+        if batch is not None and batch.producer_id in self._refused.by_producer:
+            code = self._refused.missing(place, batch, partition.log.producers.get(batch.producer_id))
+            if code is not None:
+                raise KafkaError(code, f"A batch before sequence {batch.base_sequence} was refused and has not come again")
 
     def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_ordinary: bool) -> Partition:
         """The partition to append to, after all checks that come before its own."""
@@ -241,21 +260,25 @@ class Appending(PendingAnswer):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return partition
 
-    def _accept(self, answer: PartitionProduceResponse, partition: Partition, info: AppendInfo) -> None:
+    def _accept(
+        self, answer: PartitionProduceResponse, partition: Partition, info: AppendInfo, header: BatchHeader | None
+    ) -> None:
         answer.base_offset = info.first_offset
         answer.log_append_time_ms = info.log_append_time_ms
         answer.log_start_offset = info.log_start_offset
-        self._settle(partition, answer, info.last_offset + 1)
+        self._settle(partition, answer, info.last_offset + 1, header)
 
-    def _settle(self, partition: Partition, answer: PartitionProduceResponse, next_offset: int) -> None:
+    def _settle(
+        self, partition: Partition, answer: PartitionProduceResponse, next_offset: int, header: BatchHeader | None
+    ) -> None:
         """Note the answer's error code, or that it must be waited for."""
         if self._request.acks == 0:
             return
         code = partition.acknowledgement(next_offset, self._request.acks)
         if code is None:
-            self._uncommitted.append(_Uncommitted(partition, answer, next_offset, partition.leader_epoch))
+            self._uncommitted.append(_Uncommitted(partition, answer, next_offset, partition.leader_epoch, header))
         elif code:
-            self._refuse_late(answer, code)
+            self._refuse_late(answer, header, code)
 
     # ------------------------------------------------------------------ what is waited for
 
@@ -267,9 +290,9 @@ class Appending(PendingAnswer):
         appended, self._uncommitted = self._uncommitted, []
         for each in appended:  # may be committed by now, or lost: nobody watched them meanwhile
             if each.is_held:
-                self._settle(each.partition, each.answer, each.next_offset)
+                self._settle(each.partition, each.answer, each.next_offset, each.header)
             else:
-                self._refuse_late(each.answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                self._refuse_late(each.answer, each.header, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.answer()
 
     async def _append_deferred(
@@ -281,13 +304,18 @@ class Appending(PendingAnswer):
             checked = await trio.to_thread.run_sync(_outcome, check, limiter=_checks_in_threads)
             if isinstance(checked, KafkaError):
                 raise checked
+            if self._refused.by_producer:
+                self._check_none_is_missing(self._place_of(answer), partition, view, None)
             info = partition.append_as_leader(
                 view, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked
             )
         except KafkaError as error:
             self._fail(answer, error, partition)
+            batch = _numbered_batch(view) if error.code.retriable else None
+            if batch is not None:
+                self._refused.note(self._place_of(answer), batch, error.code)
         else:
-            self._accept(answer, partition, info)
+            self._accept(answer, partition, info, _numbered_batch(view))
 
     def answer(self) -> Answered:
         """The response if nothing has to be committed first, else this, which will have it."""
@@ -295,21 +323,21 @@ class Appending(PendingAnswer):
             return self.response()
         if self._request.timeout_ms <= 0:
             for each in self._uncommitted:
-                self._refuse_late(each.answer, ErrorCode.REQUEST_TIMED_OUT)
+                self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
             return self.response()
         waits = self._broker.replicas.commit_waits
         acks = self._request.acks
         self._undecided = len(self._uncommitted)
         self._waits = [
-            waits.add(each.partition, each.next_offset, acks, partial(self._decide, each.answer))
+            waits.add(each.partition, each.next_offset, acks, partial(self._decide, each))
             for each in self._uncommitted
         ]
         self._deadline = self._broker.deadlines.add(self._request.timeout_ms / 1000, self._time_out)
         return self
 
-    def _decide(self, answer: PartitionProduceResponse, code: ErrorCode) -> None:
+    def _decide(self, decided: _Uncommitted, code: ErrorCode) -> None:
         if code:
-            self._refuse_late(answer, code)
+            self._refuse_late(decided.answer, decided.header, code)
         self._undecided -= 1
         if not self._undecided:
             self._broker.deadlines.cancel(self._deadline)
@@ -319,12 +347,14 @@ class Appending(PendingAnswer):
         for wait, each in zip(self._waits, self._uncommitted, strict=True):
             if wait.settle is not None:
                 wait.give_up()
-                self._refuse_late(each.answer, ErrorCode.REQUEST_TIMED_OUT)
+                self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
         self.become_ready()
 
-    def _refuse_late(self, answer: PartitionProduceResponse, code: ErrorCode) -> None:
+    def _refuse_late(self, answer: PartitionProduceResponse, header: BatchHeader | None, code: ErrorCode) -> None:
         """What was appended is not acknowledged; where it was appended is told all the same."""
         answer.error_code = code
+        if header is not None and header.producer_id >= 0 and code.retriable:
+            self._refused.note_late(self._place_of(answer), header, code)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._has_moved = True
 
@@ -377,6 +407,11 @@ class Appending(PendingAnswer):
             for each in endpoints(broker, leaders, self._context.listener_name)
         ]
 
+    def _place_of(self, answer: PartitionProduceResponse) -> Place:
+        """Looked up, because refusals are few."""
+        topic = next(topic for topic in self._topics if any(each is answer for each in topic.partition_responses))
+        return topic.name, topic.topic_id, answer.index
+
     def _name_of(self, topic: TopicProduceResponse) -> str:
         state = self._broker.cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else None
         return topic.name if state is None else state.name
@@ -413,6 +448,14 @@ def _is_transactional(records: memoryview | None) -> bool:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The size of the batch is beyond 31 bits")
         return False
     return records[_MAGIC_AT] == 2 and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_FLAG)
+
+
+def _numbered_batch(records: memoryview | None) -> BatchHeader | None:
+    """The header of a batch whose producer numbers its records."""
+    if records is None or len(records) < RECORDS_OFFSET or records[_MAGIC_AT] != MAGIC_V2:
+        return None
+    header = BatchHeader._make(unpack_header(records))
+    return header if header.producer_id >= 0 and header.base_sequence >= 0 else None
 
 
 def _outcome(check: Callable[[], CheckedRecords]) -> CheckedRecords | KafkaError:

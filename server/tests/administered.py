@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import trio
@@ -12,6 +13,7 @@ import trio
 from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.config import LogConfig
 from ottla.replication.controller import Controller
+from ottla.replication.refused_sequences import RefusedSequences
 from ottla.server.administration import HostedPartition, TopicAdministration
 from ottla.server.config import BrokerConfig, load_config
 from ottla.server.configs import ConfigRepository
@@ -74,6 +76,7 @@ class AdministeredBroker:
         self.coordination = EmbeddedCoordination(directory, run_in_thread=run_in_thread)
         self.controller = Controller(self.cluster, partition_count=self.config.replication.num_partitions)
         self.partitions = MemoryPartitions()
+        self.replicas = SimpleNamespace(refused_sequences=RefusedSequences())
         self.deleted: list[str] = []
         ids = itertools.count(2)
         self.administration = TopicAdministration(

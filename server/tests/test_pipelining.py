@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import socket
 import struct
@@ -17,11 +16,12 @@ import trio.testing
 
 from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.replication.commit_waits import CommitWaits
-from ottla.replication.log.tests.logs import TOPIC_ID, batch, new_log
+from ottla.replication.log.tests.logs import TOPIC_ID, batch, idempotent, new_log
 from ottla.replication.partition import Partition
+from ottla.replication.refused_sequences import RefusedSequences
 from ottla.server.connection import PENDING_MAX, Calls, Connection
 from ottla.server.deadlines import Deadlines
-from ottla.server.dispatch import Fenced, Route
+from ottla.server.dispatch import Route
 from ottla.server.handlers import produce as produce_handler
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.readiness import Readiness, serve_in_task
@@ -45,7 +45,9 @@ class Leader:
         for broker in (1, FOLLOWER):
             endpoint = BrokerEndpoint(broker, f"host-{broker}", 9092, None)
             self.cluster.put_broker(BrokerRegistration(broker, {"PLAINTEXT": endpoint}, None))
-        self.replicas = SimpleNamespace(commit_waits=CommitWaits(), partition=self.partition)
+        self.replicas = SimpleNamespace(
+            commit_waits=CommitWaits(), refused_sequences=RefusedSequences(), partition=self.partition
+        )
         self.deadlines = Deadlines()
         self.partitions = [self._led(index) for index in range(PARTITIONS)]
         self.fences = 0  # how often it is fenced when it is asked for a partition
@@ -60,7 +62,7 @@ class Leader:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.fences:
             self.fences -= 1
-            raise Fenced
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.partitions[index]
 
     def commit(self, index: int, offset: int) -> None:
@@ -83,6 +85,12 @@ class Producer:
         data = PartitionProduceData(index=index, records=batch(*[1] * count))
         topic = TopicProduceData(name="t", partition_data=[data])
         return self._frame(ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic]), VERSION, b"\0")
+
+    def number(self, index: int, sequence: int, **options: Any) -> bytes:
+        """One record of an idempotent producer."""
+        data = PartitionProduceData(index=index, records=idempotent(sequence, **options))
+        topic = TopicProduceData(name="t", partition_data=[data])
+        return self._frame(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), VERSION, b"\0")
 
     def produce_all(self, *wishes: tuple[int, int]) -> bytes:
         """Acks from all for a number of records in each of several partitions."""
@@ -294,20 +302,96 @@ async def test_who_loses_the_leadership_tells_who_leads(producer: Producer, lead
         assert [(each.node_id, each.host) for each in response.node_endpoints] == [(2, "host-2")]
 
 
-async def test_a_fenced_broker_hangs_up_and_takes_nothing_that_comes_behind(
-    producer: Producer, leader: Leader, caplog: pytest.LogCaptureFixture
-) -> None:
-    await producer.send(producer.produce(0))
+REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_nothing_is_taken_that_comes_behind_what_a_fenced_broker_refused(producer: Producer, leader: Leader) -> None:
+    await producer.send(producer.number(0, 0))
     await appended(leader, 1)
     leader.commit(0, 1)
     assert await producer.acknowledged() == (1, 0, 0)
     leader.fences = 1
-    await producer.send(producer.produce(1), producer.produce(1))
-    with contextlib.suppress(trio.BrokenResourceError):
-        assert await producer.answer() is None
+    await producer.send(*[producer.number(0, sequence) for sequence in (1, 2, 3)])
+    for number in (2, 3, 4):
+        assert await producer.acknowledged() == (number, REFUSED, -1)
     assert leader.fences == 0
-    assert leader.partitions[1].log_end_offset == 0
-    assert caplog.records == []
+    await producer.send(*[producer.number(0, sequence) for sequence in (1, 2, 3)])
+    await appended(leader, 4)
+    leader.commit(0, 4)
+    for number in (5, 6, 7):
+        assert await producer.acknowledged() == (number, 0, number - 4)
+    assert leader.replicas.refused_sequences.by_producer == {}
+
+
+async def test_too_few_replicas_for_an_instant_do_not_look_like_a_gap(producer: Producer, leader: Leader) -> None:
+    partition = leader.partitions[0]
+    partition.min_isr = 3
+    await producer.send(producer.number(0, 0))
+    assert await producer.acknowledged() == (1, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+    partition.min_isr = 1
+    await producer.send(producer.number(0, 1), producer.number(0, 2))
+    assert await producer.acknowledged() == (2, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+    assert await producer.acknowledged() == (3, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+    assert partition.log_end_offset == 0
+
+
+async def test_a_gap_that_nobody_refused_is_a_gap(producer: Producer, leader: Leader) -> None:
+    await producer.send(producer.number(0, 0), producer.number(0, 2), producer.number(0, 1))
+    await appended(leader, 2)
+    leader.commit(0, 2)
+    assert await producer.acknowledged() == (1, 0, 0)
+    assert await producer.acknowledged() == (2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert await producer.acknowledged() == (3, 0, 1)
+
+
+async def test_what_was_refused_once_and_given_up_is_a_gap(producer: Producer, leader: Leader) -> None:
+    leader.fences = 1
+    await producer.send(producer.number(0, 0, epoch=1), producer.number(0, 1, epoch=1), producer.number(0, 1, epoch=1))
+    assert await producer.acknowledged() == (1, REFUSED, -1)
+    assert await producer.acknowledged() == (2, REFUSED, -1)
+    await appended(leader, 1)  # of a producer that the log does not know any sequence is taken
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (3, 0, 0)
+
+
+async def test_what_was_appended_lost_and_refused_late_comes_again_first(producer: Producer, leader: Leader) -> None:
+    partition = leader.partitions[0]
+    await producer.send(producer.number(0, 0), producer.number(0, 1))
+    await appended(leader, 2)
+    partition.make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2))
+    for number in (1, 2):
+        answer = await producer.answer()
+        assert answer is not None
+        assert answer[0] == number
+    partition.truncate_to(0, now_ms=0)
+    partition.make_leader(leader_epoch=5, partition_epoch=2, replicas=(1, FOLLOWER), isr=(1, FOLLOWER))
+    await producer.send(producer.number(0, 2))
+    assert await producer.acknowledged() == (3, REFUSED, -1)
+    await producer.send(*[producer.number(0, sequence) for sequence in range(3)])
+    await appended(leader, 3)
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_records_checked_in_a_thread_wait_for_what_was_refused_too(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    monkeypatch.setattr(produce_handler, "ordinary_header", lambda _: None)
+    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+    partition = leader.partitions[0]
+    if is_refused:
+        partition.min_isr = 3
+    await producer.send(producer.number(0, 0))
+    if is_refused:
+        assert await producer.acknowledged() == (1, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+    else:
+        await appended(leader, 1)
+        leader.commit(0, 1)
+    partition.min_isr = 1
+    await producer.send(producer.number(0, 1))
+    if is_refused:
+        assert await producer.acknowledged() == (2, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+    else:
+        await appended(leader, 2)
 
 
 async def test_nothing_waits_for_a_producer_that_was_cut_off(producer: Producer, leader: Leader) -> None:

@@ -62,7 +62,7 @@ def test_everything_is_understood_and_left_as_it_was(clean: bool) -> None:
     log = load(directory, clean=clean)
     assert (log.log_start_offset, log.log_end_offset, log.latest_leader_epoch) == (0, END, 0)
     assert [record.offset for record in read_records(log)] == list(range(END))
-    assert [(each.producer_id, each.epoch, each.last_sequence) for each in log.active_producers()] == [
+    assert [(each.producer_id, each.epoch, each.last_sequence) for each in log.producers.values()] == [
         (0, 0, 29), (1, 1, 4), (2, 1, 4),
     ]  # fmt: skip
     assert log.aborted_transactions(0, END) == ABORTED

@@ -268,7 +268,7 @@ def test_a_follower_takes_batches_as_they_are() -> None:
     assert contents(follower.read(0, 10_000, upper_bound=5).region) == data
     assert follower.end_offset_for_epoch(0) == (0, 4)
     assert follower.latest_leader_epoch == 4
-    assert [each.last_sequence for each in follower.active_producers()] == [1]
+    assert [each.last_sequence for each in follower.producers.values()] == [1]
 
 
 @pytest.mark.parametrize("problem", ["repeated", "damaged", "cut"])
