@@ -31,7 +31,10 @@ class Alone:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.coordination = EmbeddedCoordination(Path(broker.config.log_dirs[0]))
+        surroundings = broker.surroundings
+        self.coordination = EmbeddedCoordination(
+            Path(broker.config.log_dirs[0]), run_in_thread=surroundings.run_in_thread, storage=surroundings.storage
+        )
         self._hosting = PartitionHosting(broker.replicas, broker.groups)
         self.administration = TopicAdministration(
             coordination=self.coordination,
@@ -82,6 +85,10 @@ class Alone:
 
     async def leave(self) -> None:
         """There is nobody to leave."""
+
+    async def until_broken(self) -> str:
+        """Return when this broker cannot go on as the controller of itself, with the reason."""
+        return f"{self.coordination.path} cannot be written: {await self.coordination.until_broken()}"
 
     async def close(self) -> None:
         await trio.to_thread.run_sync(self.coordination.close)

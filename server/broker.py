@@ -58,7 +58,7 @@ SWITCH_SECONDS = 0.0005
 
 
 class StartupError(Exception):
-    """Why the broker cannot start although its configuration is in order; one line for the operator."""
+    """Why the broker cannot start although its configuration is in order, or had to stop; one line for the operator."""
 
 
 class Broker:
@@ -182,7 +182,7 @@ class Broker:
 
 
 async def serve(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> None:
-    """Run a broker until SIGTERM or SIGINT. Raises StartupError if it cannot start.
+    """Run a broker until SIGTERM or SIGINT. Raises StartupError if it cannot start, or stops for want of a disk.
 
     `on_ready` is called when clients are served; `broker.listeners` has the ports.
     """
@@ -246,10 +246,12 @@ async def _serve_until_signal(
                 nursery.start_soon(_open_when_told, broker.member, calls)
             await broker.place.join()
             on_ready(broker)
-            await _stopped(broker, signals)
+            failure = await _stopped(broker, signals)
             await broker.place.leave()
     finally:
         await broker.close()
+    if failure:
+        raise StartupError(failure)
 
 
 async def _open_when_told(member: ClusterMember, calls: Calls) -> None:
@@ -257,8 +259,15 @@ async def _open_when_told(member: ClusterMember, calls: Calls) -> None:
     calls.opened.set()
 
 
-async def _stopped(broker: Broker, signals: AsyncIterator[int]) -> None:
-    """Return when it is time to stop: a signal, or no disk left to write to."""
+async def _stopped(broker: Broker, signals: AsyncIterator[int]) -> str:
+    """Return when it is time to stop: a signal (""), or no disk left to write to, which the answer says."""
+    failures: list[str] = []
+
+    def fail(failure: str) -> None:
+        logger.critical("stopping: %s", failure)
+        failures.append(failure)
+        nursery.cancel_scope.cancel()
+
     async with trio.open_nursery() as nursery:
 
         async def watch_signals() -> None:
@@ -269,11 +278,15 @@ async def _stopped(broker: Broker, signals: AsyncIterator[int]) -> None:
 
         async def watch_disks() -> None:
             await broker.replicas.all_directories_failed.wait()
-            logger.critical("stopping: every log directory is offline")
-            nursery.cancel_scope.cancel()
+            fail("every log directory is offline")
+
+        async def watch_coordination() -> None:
+            fail(await broker.place.until_broken())
 
         nursery.start_soon(watch_signals)
         nursery.start_soon(watch_disks)
+        nursery.start_soon(watch_coordination)
+    return failures[0] if failures else ""
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:

@@ -371,6 +371,10 @@ class ClusterMember:
             return None
         return len(response.remaining_partitions)
 
+    async def until_broken(self) -> str:
+        """Never returns: a member whose coordination service is away waits until it is back."""
+        await trio.sleep_forever()
+
     async def close(self) -> None:
         """The session has ended with the task that held it."""
 

@@ -1,49 +1,69 @@
 """Coordination in process: the whole tree in memory, every change in a journal, for a broker that is alone.
 
-Journal: a file of entries `length, CRC-32C, JSON list of changes`. One multi is one entry, so a torn tail loses only
-writes that nobody was told of; what follows the first bad entry is cut off at start. A change is `[0, path, data]`
-(create), `[1, path, data]` (set), `[2, path]` (delete) or, in a compacted journal, `[3, path, data, version,
-creation id, next sequence number]` (a whole node). Data is kept as Latin-1 text. Ephemeral nodes are not written, as
-they could not outlive the process.
+Theory: plan, write, then change. The tree in memory is what is on the disk, and nothing else is ever seen there.
 
-A multi is applied to memory at once and answered when it is on disk; the writers that wait share one fsync in a
-thread. A later write can rest on an earlier one that is not yet on disk, because the journal keeps their order. When
-writing fails the tree can no longer be trusted to be durable, so that every later write raises
-`CoordinationUnavailable`.
+* Multis queue up. One writer at a time takes what waits, rehearses it on the tree (each multi on top of those before it) and
+  takes all of that back, within one step of the event loop. So the tree stays as it was, and it is known what each multi
+  would change and answer.
+* All these changes become one entry of the journal, written and synced by a thread. Only then are they made in the tree, are
+  watches called and writers answered. Meanwhile readers see the tree without them, as clients of ZooKeeper would.
+* An entry that cannot be written therefore leaves nothing to take back: no reader saw it, no watch was called for it, and
+  whatever rests on it stands in the same entry or behind it in the queue. All writers of that entry are told
+  `CoordinationUnavailable`; those whose multi was refused in the rehearsal too, because it may have been refused for what
+  another one would have changed. The next multi tries again, so that the journal serves again when there is room.
+* A writer that is cancelled before its turn leaves the queue and nothing has happened. Once its multi is being written it
+  is carried out, whoever waits: the step from the write to the tree cannot be cancelled.
+* After a failed sync, or any failure that means a broken disk, nobody knows what is on the disk. Then every later write
+  raises `CoordinationUnavailable`, and `until_broken` returns: the broker stops, as Kafka halts without its metadata log.
 
-The journal is compacted (rewritten as whole nodes, then renamed into place) at start and whenever what was overwritten
-since outweighs the tree.
+Ephemeral nodes are not written, as they could not outlive the process. The journal is rewritten as whole nodes at start and
+whenever what was overwritten since outweighs the tree; `journal.py` has the file.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import math
 import os
-import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import trio
 
 from ottla.replication.coordination import (
+    CoordinationError,
     CoordinationUnavailable,
     Node,
     OnChange,
     OnSessionChange,
     Operation,
 )
-from ottla.server.coordination.tree import Change, Kind, Tree, TreeNode, Watches, concerned_by
-from ottla.wire.checksum import crc32c
+from ottla.replication.log.storage import OsStorage, Storage
+from ottla.server.coordination.journal import JOURNAL_NAME, NEXT_MULTI, Journal, JournalChange
+from ottla.server.coordination.tree import Change, Kind, Rehearsed, Result, Tree, TreeNode, Watches, concerned_by
 
-JOURNAL_NAME = "coordination.journal"
-NODES_PER_ENTRY = 500
+__all__ = ["JOURNAL_NAME", "EmbeddedCoordination"]
+
+logger = logging.getLogger("ottla.coordination")
+
+OPERATIONS_PER_ENTRY = 2_000  # rehearsed in one step of the event loop, unless a single multi has more
 GARBAGE_MIN = 10_000
+RETRY_S = 1.0
 SESSION_ID = 1
+WHOLE_NODE = 3
 
-_entry_header = struct.Struct(">II")
 RunInThread = Callable[..., Awaitable[Any]]
+
+
+class _Writer:
+    """Somebody who waits for a multi. `outcome` is its results or the error to raise, None while there is neither."""
+
+    __slots__ = ("operations", "outcome")
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.operations = operations
+        self.outcome: list[Result] | CoordinationError | None = None
 
 
 class EmbeddedCoordination:
@@ -52,33 +72,51 @@ class EmbeddedCoordination:
     session_id = SESSION_ID
     session_sure_until = math.inf
 
-    def __init__(self, directory: Path, *, run_in_thread: RunInThread = trio.to_thread.run_sync) -> None:
-        self._path = directory / JOURNAL_NAME
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        run_in_thread: RunInThread = trio.to_thread.run_sync,
+        storage: Storage | None = None,
+    ) -> None:
+        self._journal = Journal(OsStorage() if storage is None else storage, os.path.abspath(directory))
         self._run_in_thread = run_in_thread
         self._tree = Tree()
-        self._journal: int | None = None
-        self._pending: list[bytes] = []
-        self._applied = self._durable = 0
-        self._garbage = 0
-        self._failed = False
-        self._flushing = trio.Lock()
+        self._is_open = False
+        self._is_refusing = False
+        self._queue: list[_Writer] = []
+        self._turn = trio.Lock()
+        self._broken = trio.Event()
         self._watches = Watches()
 
+    @property
+    def path(self) -> str:
+        """Where the journal is."""
+        return self._journal.path
+
     def open(self) -> None:
-        """Read the journal and compact it. Blocks: call it before serving, or in a thread."""
-        temporary = self._path.with_suffix(".tmp")
-        temporary.unlink(missing_ok=True)
-        if self._path.exists():
-            self._replay(self._path.read_bytes())
-        self._replace_journal(self._snapshot())
+        """Read the journal and rewrite it. Blocks: call it before serving, or in a thread. OSError if that cannot be."""
+        for changes in self._journal.read():
+            self._redo_entry(changes)
+        self._journal.resume()
+        try:
+            self._journal.rewrite(self._snapshot())
+        except OSError as error:
+            if self._journal.failure is not None or len(self._tree.nodes) == 1:
+                raise
+            logger.warning("%s is not rewritten: %s", self.path, error)
+        self._is_open = True
 
     def close(self) -> None:
-        """Write what is pending and let go of the file."""
-        if self._journal is not None:
-            if self._pending and not self._failed:
-                self._append(self._take_pending())
-            os.close(self._journal)
-            self._journal = None
+        """Let go of the file. What was not answered has not happened."""
+        self._is_open = False
+        self._journal.close()
+
+    async def until_broken(self) -> OSError:
+        """Return when nothing can be written any more, with the reason."""
+        await self._broken.wait()
+        assert self._journal.failure is not None
+        return self._journal.failure
 
     # ------------------------------------------------------------------ the port
 
@@ -94,16 +132,19 @@ class EmbeddedCoordination:
     async def children_data(self, path: str) -> Mapping[str, Node]:
         return self._tree.children_data(path)
 
-    async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        if self._failed or self._journal is None:
-            raise CoordinationUnavailable(str(self._path))
-        results, changes = self._tree.apply(operations, SESSION_ID)
-        self._watches.call(concerned_by(changes))
-        if entry := [_journalled(change) for change in changes if not change.ephemeral]:
-            self._pending.append(_entry(entry))
-            self._applied += 1
-            await self._until_durable(self._applied)
-        return results
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        writer = _Writer(operations)
+        self._queue.append(writer)
+        try:
+            async with self._turn:
+                while writer.outcome is None:
+                    await self._write_some()
+        finally:
+            if writer in self._queue:
+                self._queue.remove(writer)
+        if isinstance(writer.outcome, CoordinationError):
+            raise writer.outcome
+        return writer.outcome
 
     def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
         return self._watches.watch("node", path, on_change)
@@ -116,77 +157,99 @@ class EmbeddedCoordination:
 
     async def until_available(self) -> None:
         await trio.lowlevel.checkpoint()
-        if self._failed or self._journal is None:
-            raise CoordinationUnavailable(str(self._path))
+        if self._is_refusing:
+            await trio.sleep(RETRY_S)
+        self._check_open()
 
-    # ------------------------------------------------------------------ the journal
+    def _check_open(self) -> None:
+        if not self._is_open or self._journal.failure is not None:
+            raise CoordinationUnavailable(self.path)
 
-    async def _until_durable(self, ticket: int) -> None:
-        """Return once everything up to `ticket` is on disk; whoever comes first writes for all that wait."""
-        async with self._flushing:
-            if self._durable >= ticket:
-                return
-            if self._failed:
-                raise CoordinationUnavailable(str(self._path))
-            reached = self._applied
+    # ------------------------------------------------------------------ plan, write, change
+
+    async def _write_some(self) -> None:
+        """Carry out what waits, as much of it as goes into one entry; only the one whose turn it is may do that."""
+        with trio.CancelScope(shield=True):
+            writers = self._take_from_queue()
             try:
-                if self._garbage > max(GARBAGE_MIN, len(self._tree.nodes)):
-                    self._pending.clear()
-                    await self._run_in_thread(self._replace_journal, self._snapshot())
-                else:
-                    await self._run_in_thread(self._append, self._take_pending())
-            except OSError:
-                self._failed = True
-                raise CoordinationUnavailable(str(self._path)) from None
-            self._durable = reached
-
-    def _take_pending(self) -> list[bytes]:
-        batch, self._pending = self._pending, []
-        self._garbage += len(batch)
-        return batch
-
-    def _append(self, entries: list[bytes]) -> None:
-        assert self._journal is not None
-        _write_all(self._journal, b"".join(entries))
-        os.fdatasync(self._journal)
-
-    def _replace_journal(self, nodes: list[list[Any]]) -> None:
-        """Write the tree as a new journal and put it in the old one's place."""
-        temporary = self._path.with_suffix(".tmp")
-        journal = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            for start in range(0, len(nodes), NODES_PER_ENTRY):
-                batch = nodes[start : start + NODES_PER_ENTRY]
-                _write_all(journal, _entry([[3, node[0], node[1].decode("latin-1"), *node[2:]] for node in batch]))
-            os.fsync(journal)
-            os.rename(temporary, self._path)
-            _sync_directory(self._path.parent)
-        except OSError:
-            os.close(journal)
-            raise
-        if self._journal is not None:
-            os.close(self._journal)
-        self._journal, self._garbage = journal, 0
-
-    def _snapshot(self) -> list[list[Any]]:
-        """What a compacted journal holds of every node that outlives the process, parents first."""
-        return [
-            [path, node.data, node.version, node.creation_id, node.next_sequence]
-            for path, node in self._tree.nodes.items()
-            if not node.owner
-        ]
-
-    def _replay(self, content: bytes) -> None:
-        position = 0
-        while (end := position + _entry_header.size) <= len(content):
-            length, checksum = _entry_header.unpack_from(content, position)
-            payload = content[end : end + length]
-            if len(payload) < length or crc32c(payload) != checksum:
+                self._check_open()
+                rehearsed = self._tree.rehearse([writer.operations for writer in writers], SESSION_ID)
+                if changes := _journalled(rehearsed):
+                    await self._run_in_thread(self._journal.append, changes)
+            except (OSError, CoordinationError) as error:
+                self._refuse(writers)
+                self._tell_of(error)
                 return
-            self._tree.last_id += 1
-            for change in json.loads(payload):
+            except BaseException:
+                self._refuse(writers)
+                raise
+            self._carry_out(writers, rehearsed)
+            if self._journal.appended > max(GARBAGE_MIN, len(self._tree.nodes)):
+                await self._rewrite()
+
+    def _take_from_queue(self) -> list[_Writer]:
+        taken, count = 0, 0
+        for writer in self._queue:
+            count += len(writer.operations)
+            if taken and count > OPERATIONS_PER_ENTRY:
+                break
+            taken += 1
+        writers, self._queue = self._queue[:taken], self._queue[taken:]
+        return writers
+
+    def _refuse(self, writers: Sequence[_Writer]) -> None:
+        for writer in writers:
+            writer.outcome = CoordinationUnavailable(self.path)
+
+    def _tell_of(self, error: Exception) -> None:
+        if self._journal.failure is not None:
+            if not self._broken.is_set():
+                logger.critical("%s is broken, nothing can be changed any more: %s", self.path, error)
+            self._broken.set()
+        elif isinstance(error, OSError) and not self._is_refusing:
+            self._is_refusing = True
+            logger.error("%s cannot be written. Changes are refused until it can: %s", self.path, error)
+
+    def _carry_out(self, writers: Sequence[_Writer], rehearsed: Sequence[Rehearsed]) -> None:
+        """What was rehearsed is on the disk: make it so in the tree, and tell everybody."""
+        if self._is_refusing:
+            self._is_refusing = False
+            logger.info("%s can be written again", self.path)
+        happened: list[Change] = []
+        for writer, planned in zip(writers, rehearsed, strict=True):
+            if isinstance(planned, CoordinationError):
+                writer.outcome = planned
+            else:
+                writer.outcome, changes = self._tree.apply(writer.operations, SESSION_ID)
+                happened += changes
+        self._watches.call(concerned_by(happened))
+
+    # ------------------------------------------------------------------ the journal's contents
+
+    async def _rewrite(self) -> None:
+        """Nobody changes the tree meanwhile, because whoever would is waiting for this turn to end."""
+        try:
+            await self._run_in_thread(lambda: self._journal.rewrite(self._snapshot()))
+        except OSError as error:
+            logger.warning("%s is not rewritten: %s", self.path, error)
+            self._journal.appended = 0  # as much again before the next attempt
+            if self._journal.failure is not None:
+                self._tell_of(error)
+
+    def _snapshot(self) -> Iterator[JournalChange]:
+        """Every node that outlives the process, parents first."""
+        for path, node in self._tree.nodes.items():
+            if not node.owner:
+                data = node.data.decode("latin-1")
+                yield [WHOLE_NODE, path, data, node.version, node.creation_id, node.next_sequence]
+
+    def _redo_entry(self, changes: Sequence[JournalChange]) -> None:
+        self._tree.last_id += 1
+        for change in changes:
+            if change[0] == NEXT_MULTI:
+                self._tree.last_id += 1
+            else:
                 self._redo(*change)
-            position = end + length
 
     def _redo(self, kind: int, path: str, data: str = "", *whole: int) -> None:
         content = data.encode("latin-1")
@@ -204,26 +267,18 @@ class EmbeddedCoordination:
             self._tree.restore(path, node)
 
 
-def _journalled(change: Change) -> list[Any]:
+def _journalled(rehearsed: Sequence[Rehearsed]) -> list[JournalChange]:
+    """The changes that outlive the process, as the journal writes them."""
+    entry: list[JournalChange] = []
+    for each in rehearsed:
+        changes = [] if isinstance(each, CoordinationError) else [one for one in each if not one.ephemeral]
+        if changes and entry:
+            entry.append([NEXT_MULTI])
+        entry += map(_journal_change, changes)
+    return entry
+
+
+def _journal_change(change: Change) -> JournalChange:
     if change.kind is Kind.DELETED:
         return [int(change.kind), change.path]
     return [int(change.kind), change.path, change.data.decode("latin-1")]
-
-
-def _entry(changes: list[list[Any]]) -> bytes:
-    payload = json.dumps(changes, separators=(",", ":")).encode()
-    return _entry_header.pack(len(payload), crc32c(payload)) + payload
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

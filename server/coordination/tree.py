@@ -14,6 +14,7 @@ from ottla.replication.coordination import (
     ANY_VERSION,
     BadVersion,
     Check,
+    CoordinationError,
     Create,
     Delete,
     Node,
@@ -42,6 +43,9 @@ class Change(NamedTuple):
     path: str
     data: bytes
     ephemeral: bool
+
+
+Rehearsed = list[Change] | CoordinationError  # what a multi would change, or why it cannot be done
 
 
 class TreeNode:
@@ -103,14 +107,34 @@ class Tree:
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> tuple[list[Result], list[Change]]:
         """Do all operations for a session, or undo those done and raise; returns the results and what changed."""
+        return self._apply(operations, session_id, [])
+
+    def rehearse(self, multis: Sequence[Sequence[Operation]], session_id: int) -> list[Rehearsed]:
+        """What each multi would change if all were done one after another, or why it could not be; the tree stays as it is."""
         undo: list[Callable[[], None]] = []
+        last_id = self.last_id
+        rehearsed: list[Rehearsed] = []
+        try:
+            for operations in multis:
+                try:
+                    rehearsed.append(self._apply(operations, session_id, undo)[1])
+                except CoordinationError as error:
+                    rehearsed.append(error)
+        finally:
+            _take_back(undo, 0)
+            self.last_id = last_id
+        return rehearsed
+
+    def _apply(
+        self, operations: Sequence[Operation], session_id: int, undo: list[Callable[[], None]]
+    ) -> tuple[list[Result], list[Change]]:
         changes: list[Change] = []
+        already = len(undo)
         self.last_id += 1
         try:
             results = [self._apply_one(operation, session_id, undo, changes) for operation in operations]
         except Exception:
-            for step in reversed(undo):
-                step()
+            _take_back(undo, already)
             self.last_id -= 1
             raise
         return results, changes
@@ -242,6 +266,11 @@ def concerned_by(changes: Iterable[Change]) -> Iterable[Watched]:
 
 def key_of(path: str) -> str:
     return "" if path == "/" else path
+
+
+def _take_back(undo: list[Callable[[], None]], down_to: int) -> None:
+    while len(undo) > down_to:
+        undo.pop()()
 
 
 def _restorer(node: TreeNode) -> Callable[[], None]:

@@ -7,7 +7,6 @@ import trio
 from ottla.replication.coordination import (
     BadVersion,
     Check,
-    CoordinationUnavailable,
     Create,
     Delete,
     Node,
@@ -137,20 +136,6 @@ async def test_writers_that_wait_share_one_sync(tmp_path: Path) -> None:
     assert len(writes) <= 2
     coordination.close()
     assert len(await opened(tmp_path).children("/")) == 50
-
-
-async def test_after_a_failed_write_nothing_is_accepted(tmp_path: Path) -> None:
-    async def failing(function: Any, *arguments: Any) -> Any:
-        await trio.lowlevel.checkpoint()
-        raise OSError("disk on fire")
-
-    coordination = EmbeddedCoordination(tmp_path, run_in_thread=failing)
-    coordination.open()
-    for _ in range(2):
-        with pytest.raises(CoordinationUnavailable):
-            await coordination.multi([Create("/a")])
-    coordination.close()
-    assert await opened(tmp_path).children("/") == []
 
 
 async def test_the_journal_is_compacted_when_it_is_mostly_garbage(

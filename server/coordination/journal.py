@@ -1,0 +1,185 @@
+"""The file behind the embedded coordination tree: entries one after another, each of which is there whole or not at all.
+
+An entry is `length, CRC-32C, JSON list of changes`. What is appended together is one entry, so an append that is cut short by
+a full disk, a kill or a power cut leaves nothing of it. A change is `[0, path, data]` (create), `[1, path, data]` (set),
+`[2, path]` (delete), `[3, path, data, version, creation id, next sequence number]` (a whole node, in a journal that was
+rewritten), or `[4]`: what follows belongs to the next multi. Data is kept as Latin-1 text.
+
+| what fails                       | afterwards                                                                               |
+|----------------------------------|------------------------------------------------------------------------------------------|
+| the write of an entry, no room   | The entry is not there. Its torn bytes fail their checksum after a crash, and the next   |
+| or short of something            | append cuts them off first. Appending works again as soon as there is room.              |
+| a rewriting, for the same reason | The old file stays in force; it says the same, only longer.                              |
+| a sync, or anything for a reason | Nobody knows what is on the disk: the journal is *broken* and takes nothing more. The    |
+| that means a broken disk         | entry that was being written may be there after the next start, or not.                  |
+| the sync of the renamed file's   | The new file is in force, but after a power cut the old one may be back. Nothing is      |
+| directory, short of something    | appended before that sync has worked.                                                    |
+
+Everything here waits for the disk and runs in a thread, one call at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ottla.replication.log.faults import Fault, classify
+from ottla.replication.log.names import path_in
+from ottla.replication.log.storage import Storage, StorageFile
+from ottla.wire.checksum import crc32c
+
+logger = logging.getLogger("ottla.coordination")
+
+JOURNAL_NAME = "coordination.journal"
+TEMPORARY_NAME = "coordination.tmp"
+CHANGES_PER_ENTRY = 500
+NEXT_MULTI = 4
+
+_entry_header = struct.Struct(">II")
+
+JournalChange = list[Any]
+
+
+class Journal:
+    """See the module's docstring. `failure` is why the journal is broken, None while it is not."""
+
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self.path = path_in(directory, JOURNAL_NAME)
+        self.failure: OSError | None = None
+        self.appended = 0  # changes since the file was written anew
+        self._storage = storage
+        self._directory = directory
+        self._temporary = path_in(directory, TEMPORARY_NAME)
+        self._file: StorageFile | None = None
+        self._size = 0  # of what is known to be on the disk
+        self._is_torn = False
+        self._is_name_synced = True
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self) -> Iterator[list[JournalChange]]:
+        """The changes of every whole entry, in order. What follows the first bad one counts as never written."""
+        content = self._storage.read(self.path) if self._storage.exists(self.path) else b""
+        self._size = 0
+        while (start := self._size + _entry_header.size) <= len(content):
+            length, checksum = _entry_header.unpack_from(content, self._size)
+            payload = content[start : start + length]
+            # zeros, which a power cut leaves where a file had grown, have the right checksum of nothing
+            if not length or len(payload) < length or crc32c(payload) != checksum:
+                break
+            yield json.loads(payload)
+            self._size = start + length
+        self._is_torn = self._size < len(content)
+        if self._is_torn:
+            logger.warning("%s: the last %d bytes are no whole entry", self.path, len(content) - self._size)
+
+    def resume(self) -> None:
+        """Append to the file that was read."""
+        if self._storage.exists(self.path):
+            self._file = self._storage.open(self.path)
+
+    # ------------------------------------------------------------------ writing
+
+    def append(self, changes: Sequence[JournalChange]) -> None:
+        """Put one entry on the disk. OSError: it is not there, unless the journal is broken from now on."""
+        content = _entry(changes)
+        file = self._prepared()
+        self._is_torn = True
+        try:
+            file.append(content)
+        except OSError as error:
+            raise self._judged(error) from None
+        self._sync(file)
+        self._size += len(content)
+        self._is_torn = False
+        self.appended += len(changes)
+
+    def _prepared(self) -> StorageFile:
+        """The file, ending with the last whole entry, under a name that is on the disk."""
+        if self.failure is not None or self._file is None:
+            raise self.failure or OSError(f"{self.path} is closed")
+        self._sync_name()
+        try:
+            if self._is_torn:
+                self._file.truncate(self._size)
+                self._is_torn = False
+        except OSError as error:
+            raise self._judged(error) from None
+        return self._file
+
+    def _sync_name(self) -> None:
+        try:
+            if not self._is_name_synced:
+                self._storage.sync_directory(self._directory)
+                self._is_name_synced = True
+        except OSError as error:  # the directory could not be opened, or its sync failed
+            raise error if classify(error) is Fault.TRANSIENT else self._broken(error) from None
+
+    def _sync(self, file: StorageFile) -> None:
+        try:
+            file.sync()
+        except OSError as error:  # whatever it says: the pages may be marked as clean without being on the disk
+            raise self._broken(error) from None
+
+    def rewrite(self, changes: Iterable[JournalChange]) -> None:
+        """Put a shorter file that says the same in this one's place. OSError: the old one stays, or the journal is broken."""
+        if self.failure is not None:
+            raise self.failure
+        try:
+            file, size = self._write_anew(changes)
+            self._storage.rename(self._temporary, self.path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._storage.remove(self._temporary)
+            raise self._judged(error) from None
+        self._file, self._size, self.appended = file, size, 0
+        self._is_torn = self._is_name_synced = False
+        with contextlib.suppress(OSError):  # the next append tries it again, unless the journal is broken now
+            self._prepared()
+        if self.failure is not None:
+            raise self.failure
+
+    def _write_anew(self, changes: Iterable[JournalChange]) -> tuple[StorageFile, int]:
+        self._storage.remove(self._temporary)
+        file = self._storage.open(self._temporary, create=True)
+        size = 0
+        for some in _in_parts(changes):
+            content = _entry(some)
+            file.append(content)
+            size += len(content)
+        file.sync()
+        return file, size
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file = None
+
+    # ------------------------------------------------------------------ failures
+
+    def _judged(self, error: OSError) -> OSError:
+        return self._broken(error) if classify(error) is Fault.BROKEN else error
+
+    def _broken(self, error: OSError) -> OSError:
+        if self.failure is None:
+            self.failure = error
+        return error
+
+
+def _entry(changes: Sequence[JournalChange]) -> bytes:
+    payload = json.dumps(changes, separators=(",", ":")).encode()
+    return _entry_header.pack(len(payload), crc32c(payload)) + payload
+
+
+def _in_parts(changes: Iterable[JournalChange]) -> Iterator[list[JournalChange]]:
+    part: list[JournalChange] = []
+    for change in changes:
+        part.append(change)
+        if len(part) == CHANGES_PER_ENTRY:
+            yield part
+            part = []
+    if part:
+        yield part
