@@ -17,7 +17,7 @@ NODE_MODULES := $(CACHE)/node/node_modules/.ready
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help start test lint bench golden golden-hunt chaos simulate setup packages clean
+.PHONY: help start test lint bench golden golden-hunt chaos siege simulate setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -37,6 +37,9 @@ golden-hunt: setup  ## ask Apache Kafka and Ottla random requests for MINUTES=10
 
 chaos: .venv/.ready-to-test  ## break BROKERS=1 (or 3) under load for MINUTES=1 and check that no promise was broken
 	@$(BIN)/python -m compat_tests.history.run --minutes $(or $(MINUTES),1) --brokers $(or $(BROKERS),1) $(ARGS)
+
+siege: .venv/.ready-to-test  ## attack a broker with requests that are dear, for MINUTES=0 after each was tried once
+	@$(BIN)/python -m compat_tests.siege.run --minutes $(or $(MINUTES),0) $(ARGS)
 
 simulate: .venv/.ready-to-test  ## run a cluster in one process on virtual time, ten minutes for each of SEEDS=1..10
 	@$(BIN)/python -m compat_tests.simulation.run --seeds $(or $(SEEDS),1..10) $(ARGS)

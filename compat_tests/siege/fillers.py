@@ -1,0 +1,117 @@
+"""Requests built to be expensive, from the wire declarations alone: so every request that is ever served is besieged.
+
+A *shape* says how many elements arrays have at each depth: all in the outermost array, all in the innermost, or as many in
+each. The number is chosen so that the request is as large as wanted.
+"""
+
+import struct
+from typing import Any
+
+from compat_tests.siege.subjects import FIXED, Subject
+
+from ottla.wire.headers import request_header_version
+from ottla.wire.schema import Array, Field, Message, Primitive, Records, Struct, VersionRange
+from ottla.wire.varint import encode_varint
+
+SHAPES = ("wide", "deep", "square")
+CLIENT_ID = b"siege"
+COUNT_MAX = 300_000
+
+
+def filled(request: type[Message], version: int, subject: Subject, shape: str, size_bytes: int) -> bytes:
+    """The body of a request of about `size_bytes`, at least one element in every array."""
+    count = 1
+    encoded = _body(request, version, subject, shape, count)
+    per_element = max(1, len(_body(request, version, subject, shape, 9)) - len(encoded)) / 8
+    if shape == "square" and _depth(request, version) > 1:
+        per_element /= 3  # what nine squared elements cost each is more than what one does
+        count = max(1, int((size_bytes / max(per_element, 1)) ** (1 / _depth(request, version))))
+    else:
+        count = max(1, min(COUNT_MAX, int(size_bytes / per_element)))
+    return _body(request, version, subject, shape, count)
+
+
+def _body(request: type[Message], version: int, subject: Subject, shape: str, count: int) -> bytes:
+    return _Filler(version, subject, shape, count, _depth(request, version)).fill(request, 0, 0).encode(version)
+
+
+def _depth(cls: type[Struct], version: int) -> int:
+    """How many arrays lie inside each other."""
+    depths = [0]
+    for each in cls.wire_fields.values():
+        if not _is_present(each, version):
+            continue
+        item = each.type.item if isinstance(each.type, Array) else each.type
+        inner = _depth(item, version) if isinstance(item, type) else 0
+        depths.append(inner + isinstance(each.type, Array))
+    return max(depths)
+
+
+def _is_present(field: Field, version: int) -> bool:
+    return version in VersionRange.parse(field.versions)
+
+
+class _Filler:
+    def __init__(self, version: int, subject: Subject, shape: str, count: int, depth: int) -> None:
+        self._version = version
+        self._subject = subject
+        self._counts = [
+            count if shape == "square" or level == (0 if shape == "wide" else depth - 1) else 1
+            for level in range(max(depth, 1))
+        ]
+
+    def fill(self, cls: type[Struct], level: int, number: int) -> Any:
+        values = {
+            name: self._value(cls, name, field, level, number)
+            for name, field in cls.wire_fields.items()
+            if _is_present(field, self._version)
+        }
+        absent = {
+            name: field.initial() for name, field in cls.wire_fields.items() if not _is_present(field, self._version)
+        }
+        return cls(**values, **absent)
+
+    def _value(self, cls: type[Struct], name: str, field: Field, level: int, number: int) -> Any:
+        wire_type = field.type
+        if isinstance(wire_type, Array):
+            return self._elements(cls, name, wire_type.item, level, number)
+        if isinstance(wire_type, type):
+            return self.fill(wire_type, level, number)
+        return self._primitive(cls, name, wire_type, number)
+
+    def _elements(self, cls: type[Struct], name: str, item: Any, level: int, number: int) -> list[Any]:
+        numbers = range(number, number + self._counts[min(level, len(self._counts) - 1)])
+        if not isinstance(item, type):
+            return [self._primitive(cls, name, item, each) for each in numbers]
+        if self._subject.name == "existing":
+            return [self.fill(item, level + 1, 0)] * len(numbers)
+        return [self.fill(item, level + 1, each) for each in numbers]
+
+    def _primitive(self, cls: type[Struct], name: str, wire_type: Primitive, number: int) -> Any:
+        if name in FIXED:
+            return FIXED[name]
+        if wire_type is Records:
+            return b""
+        return self._subject.value(cls, name, wire_type, number)
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+
+def framed(request: type[Message], version: int, body: bytes, *, header_tags: bytes = b"\0") -> bytes:
+    """A whole frame around a body; `header_tags` is the header's tag section, where its version has one."""
+    header = struct.pack(">hhi", request.api_key, version, 1)
+    header_version = request_header_version(request, version)
+    if header_version > 0:
+        header += struct.pack(">h", len(CLIENT_ID)) + CLIENT_ID
+    if header_version > 1:
+        header += header_tags
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def tag_section(count: int, bytes_each: int = 0) -> bytes:
+    """A tag section of so many tags that nobody knows, numbered from 1000 on."""
+    parts = [encode_varint(count)]
+    content = encode_varint(bytes_each) + bytes(bytes_each)
+    parts += [encode_varint(1000 + number) + content for number in range(count)]
+    return b"".join(parts)

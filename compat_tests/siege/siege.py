@@ -1,0 +1,173 @@
+"""A broker under siege: its process, the watch on it, the bystander, and what one attack did to them."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from compat_tests.siege import watched_broker
+from compat_tests.siege.attacks import Attack
+from compat_tests.siege.bystander import TOPIC as BYSTANDERS_TOPIC
+from compat_tests.siege.subjects import TOPIC
+from compat_tests.siege.watched_broker import Notes
+from compat_tests.support import raw
+from compat_tests.support.brokers import OttlaProcess, wait_until
+
+SETTINGS = {"connections.max.idle.ms": "10000", "num.partitions": "1", "group.min.session.timeout.ms": "6000"}
+MIB = 1 << 20
+ROOT = Path(__file__).resolve().parent.parent.parent
+BYSTANDER_NICE = -10  # it measures the broker, not how long it waits for a processor itself
+
+
+class Limits(NamedTuple):
+    """What an attack may do at most: milliseconds, MiB, descriptors."""
+
+    hold_ms: float = 50.0
+    memory_mib: float = 300.0
+    sockets_left: int = 0
+
+
+class Damage(NamedTuple):
+    """What one attack did. Milliseconds and MiB; `slowest_ms` is the bystander's longest wait."""
+
+    attack: str
+    hold_ms: float
+    busy_ms: float
+    memory_mib: float
+    sockets_left: int
+    slowest_ms: float
+    seconds: float
+
+    def breaks(self, limits: Limits) -> list[str]:
+        """The limits that are broken, in words."""
+        broken = []
+        if self.hold_ms > limits.hold_ms:
+            broken.append(f"the loop was held for {self.hold_ms:.0f} ms")
+        if self.memory_mib > limits.memory_mib:
+            broken.append(f"memory grew by {self.memory_mib:.0f} MiB")
+        if self.sockets_left > limits.sockets_left:
+            broken.append(f"{self.sockets_left} sockets were left")
+        return broken
+
+
+class WatchedOttla(OttlaProcess):
+    """Ottla with a watch on its event loop."""
+
+    @property
+    def notes_path(self) -> Path:
+        return self.directory / "notes"
+
+    def command(self) -> list[str]:
+        python, _, _, *arguments = super().command()
+        return [python, watched_broker.__file__, str(self.notes_path), *arguments]
+
+
+class Siege:
+    """See the module's docstring; made by `laid`."""
+
+    def __init__(self, broker: WatchedOttla, notes: Notes, bystander: subprocess.Popen[bytes], waits: Path) -> None:
+        self.broker = broker
+        self._notes = notes
+        self._bystander = bystander
+        self._waits = waits
+        self._waits_read = 0
+        self.all_waits_ms: list[float] = []
+        self._idle_bytes = broker.resident_bytes
+        self._idle_sockets = self._sockets()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.broker.host, self.broker.port
+
+    def carry_out(self, attack: Attack) -> Damage:
+        """Run one attack and tell its damage. AssertionError: the broker or the bystander did not survive it."""
+        ensure_topic(self.address, TOPIC)
+        self._notes.clear()
+        self._reset_peak()
+        self._new_waits_ms()
+        began = time.monotonic()
+        attack.run(self.address)
+        seconds = time.monotonic() - began
+        left = self._sockets_left()
+        longest_ns, _, busy_ns, _ = self._notes.read()
+        assert not self.broker.died(), f"the broker ended after {attack}:\n{self.broker.log[-4000:]}"
+        assert self._bystander.poll() is None, f"the bystander ended after {attack}"
+        waits = self._new_waits_ms()
+        self.all_waits_ms += waits
+        grown = (self._peak_bytes() - self._idle_bytes) / MIB
+        return Damage(
+            str(attack), longest_ns / 1e6, busy_ns / 1e6, grown, left, max(waits, default=0.0), seconds
+        )
+
+    def _sockets_left(self) -> int:
+        """Sockets that the attack's peers have left in the broker a while after they went."""
+        deadline = time.monotonic() + 3
+        while (left := self._sockets() - self._idle_sockets) > 0 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return max(left, 0)
+
+    def _sockets(self) -> int:
+        folder = f"/proc/{self.broker.process.pid}/fd"
+        count = 0
+        for name in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                count += os.readlink(f"{folder}/{name}").startswith("socket:")
+        return count
+
+    def _reset_peak(self) -> None:
+        Path(f"/proc/{self.broker.process.pid}/clear_refs").write_text("5")
+
+    def _peak_bytes(self) -> int:
+        status = Path(f"/proc/{self.broker.process.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
+
+    def _new_waits_ms(self) -> list[float]:
+        with self._waits.open() as lines:
+            lines.seek(self._waits_read)
+            text = lines.read()
+        whole, _, _ = text.rpartition("\n")
+        self._waits_read += len(whole) + bool(whole)
+        return [float(wait) for line in whole.splitlines() for wait in line.split()[1:]]
+
+
+@contextlib.contextmanager
+def laid(directory: Path, settings: dict[str, str] | None = None) -> Iterator[Siege]:
+    """A broker with its bystander, ready to be attacked."""
+    broker = WatchedOttla(directory, SETTINGS | (settings or {}))
+    notes = Notes(broker.notes_path, create=True)
+    waits = directory / "waits"
+    broker.start()
+    try:
+        for topic in (TOPIC, BYSTANDERS_TOPIC):
+            ensure_topic((broker.host, broker.port), topic)
+        command = [sys.executable, "-m", "compat_tests.siege.bystander", broker.bootstrap, str(waits)]
+        bystander = subprocess.Popen(command, cwd=ROOT)
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, bystander.pid, BYSTANDER_NICE)
+        try:
+            wait_until(lambda: waits.exists() and waits.stat().st_size > 2000, "the bystander is served")
+            yield Siege(broker, notes, bystander, waits)
+        finally:
+            bystander.terminate()
+            bystander.wait()
+        broker.stop()
+    finally:
+        if not broker.died():
+            broker.kill()
+
+
+def ensure_topic(address: tuple[str, int], topic: str) -> None:
+    """Have the broker make a topic, unless it is there."""
+    with raw.Peer(address, timeout_s=60) as peer:
+        wait_until(lambda: _is_there(peer, topic), f"topic {topic} is there")
+
+
+def _is_there(peer: raw.Peer, topic: str) -> bool:
+    topics = [raw.message_class("MetadataRequest").MetadataRequestTopic(version=4, name=topic)]
+    (answer,) = peer.call("Metadata", 4, topics=topics, allow_auto_topic_creation=True).topics
+    return answer.error_code == 0

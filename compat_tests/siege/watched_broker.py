@@ -1,0 +1,126 @@
+"""Runs `ottla start` with a watch on its event loop: how long was the loop held between two looks at its sockets?
+
+    python -m compat_tests.siege.watched_broker NOTES start --override ...
+
+NOTES is a file that others map: four numbers of 64 bits, see `Notes`. Whoever wants a new count writes zeros.
+
+A turn of the loop is held by the broker, or the system takes the processor away meanwhile. The whole time of a turn counts,
+as a wait for the disk or for the interpreter's lock holds up clients too, but for `PREEMPTION_NS` for each time that the
+system preempted the loop's thread. The stack of a turn that lasts long is printed once, while it lasts.
+"""
+
+import mmap
+import resource
+import select
+import struct
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import trio
+
+_numbers = struct.Struct("=4q")
+SIZE = _numbers.size
+STACK_AFTER_S = 0.05
+PREEMPTION_NS = 12_000_000  # how long a processor is away at most when it is given to another, on a machine that is not idle
+LOOK_INTERVAL_S = 0.02
+
+
+class Notes:
+    """What the watch has seen, in a file that several processes map.
+
+    `longest_ns`: the longest hold. `count`: how many turns there were. `busy_ns`: the longest time for which the loop's
+    thread ran within one turn. `over`: how many turns were longer than 50 ms.
+    """
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        if create:
+            path.write_bytes(bytes(SIZE))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), SIZE)
+
+    def read(self) -> tuple[int, int, int, int]:
+        longest_ns, count, busy_ns, over = _numbers.unpack(self._map[:])
+        return longest_ns, count, busy_ns, over
+
+    def clear(self) -> None:
+        self._map[:] = bytes(SIZE)
+
+    def note(self, held_ns: int, busy_ns: int) -> None:
+        longest_ns, count, longest_busy_ns, over = _numbers.unpack(self._map[:])
+        over += held_ns > STACK_AFTER_S * 1e9
+        self._map[:] = _numbers.pack(max(longest_ns, held_ns), count + 1, max(longest_busy_ns, busy_ns), over)
+
+
+class WatchedEpoll:
+    """An epoll that tells how long it was not asked."""
+
+    def __init__(self, epoll: select.epoll, notes: Notes) -> None:
+        self._epoll = epoll
+        self._notes = notes
+        self.turn_began_ns: int | None = None
+        self._began_cpu_ns = 0
+        self._began_switches = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._epoll, name)
+
+    def poll(self, *arguments: Any) -> Any:
+        self._end_turn()
+        try:
+            return self._epoll.poll(*arguments)
+        finally:
+            self._began_switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+            self._began_cpu_ns = time.thread_time_ns()
+            self.turn_began_ns = time.monotonic_ns()
+
+    def _end_turn(self) -> None:
+        if self.turn_began_ns is None:
+            return
+        held_ns = time.monotonic_ns() - self.turn_began_ns
+        self.turn_began_ns = None
+        busy_ns = time.thread_time_ns() - self._began_cpu_ns
+        preemptions = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - self._began_switches
+        self._notes.note(max(busy_ns, held_ns - preemptions * PREEMPTION_NS), busy_ns)
+
+
+class Watch(trio.abc.Instrument):
+    """Puts the watch in place when the loop begins, before the broker takes over its wait."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._epoll: WatchedEpoll | None = None
+
+    def before_run(self) -> None:
+        from trio._core._run import GLOBAL_RUN_CONTEXT
+
+        manager = GLOBAL_RUN_CONTEXT.runner.io_manager
+        manager._epoll = self._epoll = WatchedEpoll(manager._epoll, self._notes)
+        threading.Thread(target=self._print_long_turns, args=(threading.get_ident(),), daemon=True).start()
+
+    def _print_long_turns(self, loop_thread: int) -> None:
+        printed: int | None = None
+        while True:
+            time.sleep(LOOK_INTERVAL_S)
+            began = self._epoll.turn_began_ns if self._epoll is not None else None
+            if began is None or began == printed or time.monotonic_ns() - began < STACK_AFTER_S * 1e9:
+                continue
+            printed = began
+            stack = "".join(traceback.format_stack(sys._current_frames()[loop_thread])[-8:])
+            print(f"held for {(time.monotonic_ns() - began) / 1e6:.0f} ms so far:\n{stack}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    from ottla.server import cli
+
+    notes = Notes(Path(sys.argv[1]))
+    run = trio.run
+    trio.run = lambda *arguments, **options: run(*arguments, **options, instruments=[Watch(notes)])
+    return cli.main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
