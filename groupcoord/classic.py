@@ -50,6 +50,7 @@ from ottla.groupcoord.group import (
 )
 from ottla.groupcoord.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
 from ottla.groupcoord.outcome import Caller, Effects
+from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -68,6 +69,11 @@ GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
 
 TEXT_LENGTH_MAX = 8_000
 """Characters of a name that is kept: at most 32,000 bytes, so that it still fits into a record with a UUID behind it."""
+
+
+def _cannot_be_silent(member: Member) -> bool:
+    """Whether it waits for an answer of ours. A new member does too, but its session is the limit to that."""
+    return member.is_parked and not member.is_new
 
 
 def refused_join(member_id: str, error: ErrorCode, api_version: int) -> JoinGroupResponse:
@@ -474,10 +480,15 @@ class ClassicGroup(Group):
     # ------------------------------------------------------------------ heartbeat, sessions, leave
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Put the member's session off; says whether the member should join again."""
+        """Put the member's session off; says whether the member should join again.
+
+        A heartbeat passes by what waits for the log, so the session may have ended without the member being dropped yet.
+        """
         error = self.members.validate(request.member_id, request.group_instance_id)
         if error:
             return error
+        if self._is_silent_too_long(self.members.by_id[request.member_id]):
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if request.generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
         self._refresh_session(self.members.by_id[request.member_id])
@@ -486,12 +497,16 @@ class ClassicGroup(Group):
     def expire_session(self, member_id: str) -> None:
         """A member was silent for too long. One that is parked is not silent, unless it is new."""
         member = self.members.by_id.get(member_id)
-        if member is not None and member.is_parked and not member.is_new:
+        if member is not None and _cannot_be_silent(member):
             return
         if member is not None:
             logger.info("group %r drops member %r, whose session ended", self.group_id, member_id)
         self._drop(member_id)
         self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
+
+    def _is_silent_too_long(self, member: Member) -> bool:
+        deadline_ms = self._effects.timers.deadline_ms(TimerKey(SESSION, self.group_id, member.member_id))
+        return deadline_ms is not None and deadline_ms <= self._effects.now_ms and not _cannot_be_silent(member)
 
     def abandon(self, caller: Caller) -> None:
         """A parked caller's connection is gone. A member that has not been part of any generation goes with it.

@@ -9,6 +9,13 @@ another share an append.
 Failures: an append that the log refuses has changed nothing and is answered as Kafka translates it. One that was
 written but could not be committed leaves the shard in doubt, and so does a bug: the shard is unloaded, everybody who
 waits is sent away, and it is loaded again from the log.
+
+Loading: a partition is loaded while this broker leads it and is not fenced. A load that fails is tried again, less and
+less often, until it succeeds or the partition is lost: no event has to come for that.
+
+Time: what was due when a request arrived happens before the request is handled, so that it is judged as if every deadline
+had been kept to the millisecond. While the broker is fenced nobody can reach it, so no deadline passes; afterwards members
+get a whole session, as after a load.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import trio
 
@@ -34,6 +41,10 @@ logger = logging.getLogger("ottla.groupcoord")
 
 RECORDS_PER_BATCH = 500
 RECORDS_PER_TURN = 500
+FENCED_LOOK_S = 0.05
+"""Time between two looks whether the broker is still fenced."""
+LOAD_RETRY_S, LOAD_RETRY_MAX_S = 0.1, 1.0
+"""Pause after a load that failed, which doubles up to the second."""
 
 _TRANSLATED = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -114,6 +125,17 @@ class WaitingCaller(Caller):
         return self.response
 
 
+class Queued(NamedTuple):
+    """A request that waits for its turn, and when it came."""
+
+    request: Request
+    caller: WaitingCaller
+    arrival_ms: int
+
+
+NOTHING = Outcome([], [], [])
+
+
 class PartitionRuntime:
     """One partition of the offsets topic that this broker leads, from its election on."""
 
@@ -123,15 +145,16 @@ class PartitionRuntime:
         self._log = runtime.log
         self._shard: Shard | None = None
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # why there is no shard
-        self._queue: deque[tuple[Request, WaitingCaller]] = deque()
+        self._queue: deque[Queued] = deque()
         self._in_flight: Outcome | None = None
         self._is_draining = False
+        self._failed_loads = 0  # since the last one that succeeded
 
     # ------------------------------------------------------------------ requests
 
-    @property
-    def shard(self) -> Shard:
-        """The shard, for reading."""
+    def shard(self, now_ms: int) -> Shard:
+        """The shard, for reading at this time: what was due has happened, unless records are on their way."""
+        self.expire(now_ms)
         if self._shard is None:
             raise KafkaError(self._absent)
         return self._shard
@@ -143,10 +166,15 @@ class PartitionRuntime:
 
     def submit(self, request: Request, caller: WaitingCaller) -> Any:
         """Handle a request. Returns the response or, when that takes time, something to await it with."""
+        now_ms = self._runtime.now_ms()
+        self.expire(now_ms)
         if self._shard is None:
             return caller.refuse(self._absent)
+        if not self._is_draining and self._is_due(now_ms):  # more than one call may do
+            self._is_draining = True
+            self._runtime.spawn(self._drain, None, [], iter(()), NOTHING)
         if self._is_draining:
-            self._queue.append((request, caller))
+            self._queue.append(Queued(request, caller, now_ms))
             return caller.waits_for(self)
         try:
             self._carry_out(self._handle(request, caller))
@@ -160,21 +188,36 @@ class PartitionRuntime:
     def abandon(self, caller: WaitingCaller) -> None:
         """The caller no longer waits. What it asked for may still happen."""
         if self._is_draining:
-            self._queue = deque(each for each in self._queue if each[1] is not caller)
+            self._queue = deque(each for each in self._queue if each.caller is not caller)
         elif self._shard is not None:
             self._carry_out(self._shard.abandon(caller, **self._runtime.times()))
             self._runtime.mind(self._shard)
 
     def expire(self, now_ms: int) -> None:
-        """Do what is due."""
-        deadline_ms = self.next_deadline_ms()
-        if self._shard is None or deadline_ms is None or deadline_ms > now_ms:
+        """Do what is due, or much of it."""
+        if self._shard is None or self._is_draining or not self._is_due(now_ms):
             return
         try:
-            self._carry_out(self._shard.expire(**self._runtime.times()))
+            self._carry_out(self._expire(now_ms))
         except Exception:
             logger.exception("bug: partition %d of the offsets topic, on a deadline", self.partition)
             self._start_over()
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Whether a deadline has passed. None passes while nobody can reach this broker."""
+        assert self._shard is not None
+        deadline_ms = self._shard.next_deadline_ms()
+        return deadline_ms is not None and deadline_ms <= now_ms and not self._runtime.is_suspended
+
+    def _expire(self, now_ms: int) -> Outcome:
+        assert self._shard is not None
+        return self._shard.expire(**self._runtime.times() | {"now_ms": now_ms})
+
+    async def resume(self) -> None:
+        """Members could not reach this broker for a while: they get a whole session, as after a load."""
+        if self._shard is not None:
+            for _ in self._shard.start_sessions(self._runtime.now_ms()):
+                await trio.lowlevel.checkpoint()
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` can do something; nothing can be done while records are on their way."""
@@ -226,7 +269,7 @@ class PartitionRuntime:
 
     async def _drain(
         self,
-        commit: Awaitable[None],
+        commit: Awaitable[None] | None,
         records: list[GroupRecord],
         pieces: Iterator[tuple[list[GroupRecord], bytes]],
         outcome: Outcome,
@@ -234,10 +277,14 @@ class PartitionRuntime:
         """Wait for this commit, then work off the queue until it is empty. Ends early when the shard is unloaded."""
         shard = self._shard
         try:
-            await commit
+            if commit is not None:
+                await commit
             while self._shard is shard:
                 self._replay(records)
                 await self._append_rest(pieces, outcome)
+                if self._shard is not shard or not self._queue:
+                    break
+                await trio.lowlevel.checkpoint()
                 if self._shard is not shard or not self._queue:
                     break
                 outcome = self._next_outcome()
@@ -274,16 +321,22 @@ class PartitionRuntime:
         self._settle(outcome, ErrorCode.NONE)
 
     def _next_outcome(self) -> Outcome:
-        """Handle the next in the queue, and commits of offsets as long as nothing else comes between."""
-        request, caller = self._queue.popleft()
+        """Handle the next in the queue, and commits of offsets as long as nothing else comes between.
+
+        What was due when it arrived comes first.
+        """
+        if self._is_due(self._queue[0].arrival_ms):
+            return self._expire(self._queue[0].arrival_ms)
+        request, caller, _ = self._queue.popleft()
         outcome = self._handle(request, caller)
         if type(request) is OffsetCommitRequest:
             while (
                 self._queue
-                and type(self._queue[0][0]) is OffsetCommitRequest
+                and type(self._queue[0].request) is OffsetCommitRequest
+                and not self._is_due(self._queue[0].arrival_ms)
                 and len(outcome.records) < RECORDS_PER_CALL
             ):
-                more = self._handle(*self._queue.popleft())
+                more = self._handle(*self._queue.popleft()[:2])
                 outcome = Outcome(
                     outcome.records + more.records,
                     outcome.replies + more.replies,
@@ -294,46 +347,68 @@ class PartitionRuntime:
     # ------------------------------------------------------------------ load and unload
 
     async def load(self) -> None:
-        """Rebuild the shard from the log."""
+        """Rebuild the shard from the log. Whatever goes wrong, this is tried again."""
         shard = self._runtime.make_shard()
+        self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         try:
-            reading = cast("AsyncGenerator[bytes, None]", self._log.read_batches(self.partition))
-            async with aclosing(reading):  # so that a load that is cancelled closes what it reads
-                async for batches in reading:
-                    for header, start, _ in iter_batches(batches):
-                        await replay_batch(shard, header, batches, start)
-        except KafkaError as error:
-            logger.error("partition %d of the offsets topic cannot be loaded: %s", self.partition, error)
-            self._absent = ErrorCode.NOT_COORDINATOR
-        except Exception:
+            await self._replay_log(shard)
+            if self._runtime.leads(self):
+                self._shard = shard
+                self._carry_out(shard.loaded(**self._runtime.times()))
+                self._runtime.mind(shard)
+                self._note_load()
+        except (KafkaError, OSError) as error:
+            self._load_later(error)
+        except Exception as error:
             logger.exception("bug: partition %d of the offsets topic, while loading", self.partition)
-            self._absent = ErrorCode.NOT_COORDINATOR
-        if self._absent is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._shard = shard
-            self._carry_out(shard.loaded(**self._runtime.times()))
-            self._runtime.mind(shard)
+            self._load_later(error)
+
+    async def _replay_log(self, shard: Shard) -> None:
+        reading = cast("AsyncGenerator[bytes, None]", self._log.read_batches(self.partition))
+        async with aclosing(reading):  # so that a load that is cancelled closes what it reads
+            async for batches in reading:
+                for header, start, _ in iter_batches(batches):
+                    await replay_batch(shard, header, batches, start)
+
+    def _load_later(self, problem: Exception) -> None:
+        self._shard = None
+        if not self._runtime.leads(self):
+            return
+        self._absent = ErrorCode.NOT_COORDINATOR
+        pause_s = min(LOAD_RETRY_S * 2**self._failed_loads, LOAD_RETRY_MAX_S)
+        if not self._failed_loads:
+            logger.error(
+                "partition %d of the offsets topic cannot be loaded: %s; this is tried again", self.partition, problem
+            )
+        self._failed_loads += 1
+        self._runtime.spawn(self._runtime.load_after, pause_s, self)
+
+    def _note_load(self) -> None:
+        if self._failed_loads:
+            logger.info("partition %d of the offsets topic is loaded after %d tries", self.partition, self._failed_loads)
+        self._failed_loads = 0
 
     def unload(self, error: ErrorCode, absent: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """Stop coordinating: everybody who waits is told `error`, everybody who comes `absent`."""
         shard, self._shard, self._absent, self._is_draining = self._shard, None, absent, False
+        outcome, self._in_flight = self._in_flight, None
         while self._queue:
-            caller = self._queue.popleft()[1]
+            caller = self._queue.popleft().caller
             caller.answer(caller.refuse(error))
         if shard is None:
             return
-        shard.discard()
-        if self._in_flight is not None:
-            outcome, self._in_flight = self._in_flight, None
-            send(shard.settle(outcome.settlements, error, **self._runtime.times()))
-        send(shard.unload(error))
+        try:
+            shard.discard()
+            if outcome is not None:
+                send(shard.settle(outcome.settlements, error, **self._runtime.times()))
+            send(shard.unload(error))
+        except Exception:  # whoever has lost the partition must not be kept from following the new leader
+            logger.exception("bug: partition %d of the offsets topic, while unloading", self.partition)
 
     def _start_over(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """The shard in memory may no longer be what the log says: send everybody away and load it again."""
-        try:
-            self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        except Exception:
-            logger.exception("bug: partition %d of the offsets topic, while unloading", self.partition)
-        self._runtime.spawn(self.load)
+        self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self._runtime.load_soon(self)
 
 
 class Runtime:
@@ -357,6 +432,7 @@ class Runtime:
         self._elected = trio.Event()
         self._wake = trio.Event()
         self._sleeping_until_ms: float = 0
+        self._is_suspended = False
 
     @property
     def is_running(self) -> bool:
@@ -368,12 +444,25 @@ class Runtime:
     def partitions(self) -> list[PartitionRuntime]:
         return list(self._partitions.values())
 
+    def leads(self, partition: PartitionRuntime) -> bool:
+        """Whether a partition was not lost since its election."""
+        return self._partitions.get(partition.partition) is partition
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether no deadline passes, because nobody can reach this broker or could a moment ago."""
+        return self._is_suspended or self.log.is_fenced()
+
     def make_shard(self) -> Shard:
         return Shard(self._config, make_uuid=self._make_uuid)
 
     def times(self) -> dict[str, int]:
         """The two clocks: one for deadlines that never jumps, and the time of day."""
-        return {"now_ms": round(trio.current_time() * 1000), "timestamp_ms": self._wall_clock_ms()}
+        return {"now_ms": self.now_ms(), "timestamp_ms": self._wall_clock_ms()}
+
+    def now_ms(self) -> int:
+        """The time for deadlines."""
+        return round(trio.current_time() * 1000)
 
     # ------------------------------------------------------------------ leadership
 
@@ -381,8 +470,17 @@ class Runtime:
         """This broker leads the partition from now on: load it, again if it was loaded."""
         self.on_resignation(partition)
         elected = self._partitions[partition] = PartitionRuntime(partition, self)
-        self._to_load.append(elected)
+        self.load_soon(elected)
+
+    def load_soon(self, partition: PartitionRuntime) -> None:
+        """Load a partition when its turn comes, and this broker is not fenced."""
+        self._to_load.append(partition)
         self._elected.set()
+
+    async def load_after(self, pause_s: float, partition: PartitionRuntime) -> None:
+        """Load a partition after a pause."""
+        await trio.sleep(pause_s)
+        self.load_soon(partition)
 
     def on_resignation(self, partition: int) -> None:
         """Another broker leads the partition: send everybody there."""
@@ -423,18 +521,31 @@ class Runtime:
             self._sleeping_until_ms = min((each for each in deadlines if each is not None), default=float("inf"))
             with trio.move_on_at(self._sleeping_until_ms / 1000):
                 await self._wake.wait()
-            now_ms = self.times()["now_ms"]
+            if self.log.is_fenced():
+                await self._suspend()
+            now_ms = self.now_ms()
             for partition in self.partitions():
                 partition.expire(now_ms)
             self._sleeping_until_ms = 0
+
+    async def _suspend(self) -> None:
+        """Let no deadline pass until this broker can be reached, and then begin the members' sessions anew."""
+        self._is_suspended = True
+        while self.log.is_fenced():
+            await trio.sleep(FENCED_LOOK_S)
+        for partition in self.partitions():
+            await partition.resume()
+        self._is_suspended = False
 
     async def _load_elected(self) -> None:
         while True:
             await self._elected.wait()
             self._elected = trio.Event()
             while self._to_load:
+                while self.log.is_fenced():
+                    await trio.sleep(FENCED_LOOK_S)
                 partition = self._to_load.popleft()
-                if self._partitions.get(partition.partition) is partition:
+                if self.leads(partition):
                     await partition.load()
 
 

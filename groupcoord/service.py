@@ -18,7 +18,15 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.java import absolute_string_hash
 from ottla.groupcoord.offsets import refused_commit
 from ottla.groupcoord.runtime import CoordinatorLog, PartitionRuntime, Runtime, WaitingCaller, wall_clock_ms
-from ottla.groupcoord.shard import DeleteGroup, FetchStableOffsets, ForgetTopics, Request, undescribed
+from ottla.groupcoord.shard import (
+    FORGETTING_REFUSED,
+    DeleteGroup,
+    FetchStableOffsets,
+    ForgetTopics,
+    Request,
+    Shard,
+    undescribed,
+)
 from ottla.groupcoord.topics import (
     TOPIC_ID_VERSION,
     Topics,
@@ -50,6 +58,7 @@ COMMITS_PER_TURN = 500
 """A commit of more partitions than this is taken in parts."""
 
 GROUPS_PER_TURN = 50
+FORGETTING_RETRY_S = 1.0
 
 
 class GroupCoordinator:
@@ -113,9 +122,9 @@ class GroupCoordinator:
         """While the group is being loaded, every heartbeat is good: nobody can tell yet."""
         if not request.group_id:
             return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        now_ms = round(trio.current_time() * 1000)
+        now_ms = self._runtime.now_ms()
         try:
-            error = self._partition_of(request.group_id).shard.heartbeat(request, now_ms=now_ms)
+            error = self._partition_of(request.group_id).shard(now_ms).heartbeat(request, now_ms=now_ms)
         except KafkaError as refusal:
             error = refusal.code
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -189,7 +198,7 @@ class GroupCoordinator:
             answer = self._submit(group.group_id, FetchStableOffsets(group), WaitingCaller(refuse))
             return then(answer, finish)
         try:
-            return finish(self._partition_of(group.group_id).shard.fetch_offsets(group))
+            return finish(self._shard_of(group.group_id).fetch_offsets(group))
         except KafkaError as error:
             return refuse(error.code)
 
@@ -205,10 +214,25 @@ class GroupCoordinator:
         return then(answer, lambda response: merge_deletions(refused, response)) if refused else answer
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget the offsets of deleted topics: name -> topic id."""
+        """Forget the offsets of deleted topics: name -> topic id. Where that is refused it goes on in the background."""
         for partition in self._runtime.partitions():
-            while await finished(partition.submit(ForgetTopics(topics), WaitingCaller(lambda error: 0))):
-                await trio.lowlevel.checkpoint()
+            if not await self._forget(topics, partition):
+                self._runtime.spawn(self._forget_persistently, topics, partition)
+
+    async def _forget(self, topics: Mapping[str, bytes], partition: PartitionRuntime) -> bool:
+        """Whether no offset of these topics is left in a partition."""
+        caller = WaitingCaller(lambda error: FORGETTING_REFUSED)
+        count: int = await finished(partition.submit(ForgetTopics(topics), caller))
+        while count > 0:
+            await trio.lowlevel.checkpoint()
+            caller = WaitingCaller(lambda error: FORGETTING_REFUSED)
+            count = await finished(partition.submit(ForgetTopics(topics), caller))
+        return count != FORGETTING_REFUSED
+
+    async def _forget_persistently(self, topics: Mapping[str, bytes], partition: PartitionRuntime) -> None:
+        """The log may refuse for a while, or the partition may not be loaded yet."""
+        while self._runtime.leads(partition) and not await self._forget(topics, partition):
+            await trio.sleep(FORGETTING_RETRY_S)
 
     # ------------------------------------------------------------------ administration
 
@@ -219,7 +243,7 @@ class GroupCoordinator:
 
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
         try:
-            return self._partition_of(group_id).shard.describe(group_id, api_version)
+            return self._shard_of(group_id).describe(group_id, api_version)
         except KafkaError as error:
             return undescribed(group_id, error.code)
 
@@ -228,9 +252,10 @@ class GroupCoordinator:
         groups: list[ListedGroup] = []
         try:
             self._check_running()
+            now_ms = self._runtime.now_ms()
             for partition in self._runtime.partitions():
                 if partition.absent is not ErrorCode.NOT_COORDINATOR:
-                    groups += partition.shard.list_groups(request.states_filter, request.types_filter)
+                    groups += partition.shard(now_ms).list_groups(request.states_filter, request.types_filter)
         except KafkaError as error:
             return ListGroupsResponse(error_code=error.code, groups=[])
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
@@ -263,9 +288,13 @@ class GroupCoordinator:
     def _partition_of(self, group_id: str) -> PartitionRuntime:
         self._check_running()
         partition = self._runtime.partition(self.partition_for(group_id))
-        if partition is None or self._log.is_fenced():
+        if partition is None or self._runtime.is_suspended:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return partition
+
+    def _shard_of(self, group_id: str) -> Shard:
+        """The shard of a group, for reading now."""
+        return self._partition_of(group_id).shard(self._runtime.now_ms())
 
     def _submit(self, group_id: str, request: Request, caller: WaitingCaller) -> Any:
         try:

@@ -11,7 +11,7 @@ Offsets and the end of groups change by `replay` only. A living group is ahead o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ottla.groupcoord.classic import TEXT_LENGTH_MAX, ClassicGroup, refused_join, refused_sync
 from ottla.groupcoord.config import GroupConfig
@@ -43,6 +43,10 @@ RECORDS_PER_CALL = 500
 TIMERS_PER_CALL = 100
 GROUPS_PER_SCAN = 100
 """What one call may do at most, so that nobody waits long behind it; the rest is due at once."""
+
+
+FORGETTING_REFUSED = -1
+"""In place of how many offsets of deleted topics were dropped."""
 
 
 class DeleteGroup:
@@ -179,11 +183,20 @@ class Shard:
         """All records were replayed: start the clocks."""
         self._begin(now_ms, timestamp_ms)
         self._is_loaded = True
+        for _ in self.start_sessions(now_ms):
+            pass
         for group in self._groups.values():
-            group.start_sessions()
             group.shrink_to_size()
         self._effects.timers.schedule(RETENTION, now_ms + self._config.offsets_retention_check_interval_ms)
         return self._effects.take()
+
+    def start_sessions(self, now_ms: int) -> Iterator[None]:
+        """Every member gets a whole session; others may have a turn whenever this yields."""
+        for number, group in enumerate(list(self._groups.values()), 1):
+            self._effects.now_ms = now_ms
+            group.start_sessions()
+            if number % GROUPS_PER_SCAN == 0:
+                yield
 
     def discard(self) -> None:
         """Forget what a call that did not end has collected."""
@@ -332,7 +345,7 @@ class Shard:
     def _forget_topics(self, request: ForgetTopics, caller: Caller) -> None:
         records = self._offsets.tombstones_of_topics(request.topics, RECORDS_PER_CALL)
         self._append_all(records)
-        self._effects.answer(caller, len(records), lambda error: 0)
+        self._effects.answer(caller, len(records), lambda error: FORGETTING_REFUSED)
 
     def _append_all(self, records: Iterable[OffsetRecord]) -> None:
         for record in records:

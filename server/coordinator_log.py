@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING
 
-import trio
-
 from ottla.replication.cluster_state import GROUP_METADATA_TOPIC
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla.replication.log.partition_log import PartitionLog
+    from ottla.replication.log.storage import FileRegion
     from ottla.server.broker import Broker
 
 READ_BYTES = 1024 * 1024
@@ -65,7 +65,20 @@ class OffsetsTopic:
         position, end_offset = log.log_start_offset, log.log_end_offset
         while position < end_offset:
             read = log.read(position, READ_BYTES, upper_bound=end_offset, at_least_one_batch=True)
+            if log.log_end_offset < end_offset:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log.name} was cut off while it was read")
             if not read.region:
-                return
-            yield read.region if isinstance(read.region, bytes) else await trio.to_thread.run_sync(read.region.read)
+                return  # compaction has left nothing of the rest
+            yield await self._bytes_of(log, read.region)
             position = max(read.end_offset, position + 1)
+
+    async def _bytes_of(self, log: PartitionLog, region: FileRegion | bytes) -> bytes:
+        if isinstance(region, bytes):
+            return region
+        try:
+            found: bytes = await self._broker.surroundings.run_in_thread(region.read)
+        except OSError as error:
+            raise log.storage_error(error) from None
+        if len(found) < region.length:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: the file ends early")
+        return found

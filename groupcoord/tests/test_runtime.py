@@ -1,6 +1,7 @@
 """Appending, waiting, loading and unloading, on virtual time."""
 
 import logging
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ import trio.testing
 
 from ottla.groupcoord.java import absolute_string_hash
 from ottla.groupcoord.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
+from ottla.groupcoord.runtime import FENCED_LOOK_S, LOAD_RETRY_MAX_S
 from ottla.groupcoord.service import finished
-from ottla.groupcoord.shard import Shard
+from ottla.groupcoord.shard import TIMERS_PER_CALL, Shard
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.delete_groups import DeleteGroupsRequest
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
@@ -194,6 +198,124 @@ async def test_silent_members_are_dropped_in_time(autojump_clock: trio.abc.Clock
         nursery.cancel_scope.cancel()
 
 
+def punctuality(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> trio.CancelScope:
+    """Once this is cancelled nobody keeps deadlines, as on a machine whose event loop is late."""
+    scope, keep_deadlines = trio.CancelScope(), talk.groups._runtime._keep_deadlines
+
+    async def keep_deadlines_for_a_while() -> None:
+        with scope:
+            await keep_deadlines()
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(talk.groups._runtime, "_keep_deadlines", keep_deadlines_for_a_while)
+    return scope
+
+
+@pytest.mark.parametrize("lateness_ms", [0, 1, 13])
+async def test_request_after_a_deadline_is_judged_as_if_it_had_been_kept(
+    lateness_ms: int, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    punctual = punctuality(talk, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        joined = await finished(talk.join())
+        await finished(talk.sync(joined, assignment=b"all"))
+        punctual.cancel()
+        request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+        await trio.sleep(9.999)
+        delete = DeleteGroupsRequest(groups_names=["group"])
+        assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+        await trio.sleep(0.001 + lateness_ms / 1000)
+        assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        described = talk.groups.describe_groups(DescribeGroupsRequest(groups=["group"]), api_version=5)
+        assert described.groups[0].group_state == "Empty"
+        assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
+        nursery.cancel_scope.cancel()
+
+
+async def test_late_deletion_of_a_group_finds_its_session_over(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    punctual = punctuality(talk, monkeypatch)
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        await finished(talk.join())
+        punctual.cancel()
+        talk.log.commit_seconds = 2  # so that what is due has to be waited for, too
+        await trio.sleep(10)
+        delete = DeleteGroupsRequest(groups_names=["group"])
+        assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
+        nursery.cancel_scope.cancel()
+
+
+async def test_queued_request_is_judged_by_when_it_came(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    punctual = punctuality(talk, monkeypatch)
+    answers: dict[str, Any] = {}
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        joined = await finished(talk.join())
+        punctual.cancel()
+        await trio.sleep(9)
+        talk.log.commit_seconds = 1.5
+        delete = DeleteGroupsRequest(groups_names=["group"])
+        nursery.start_soon(collect, answers, "commit", talk.commit(5, group=_namesake()))
+        await trio.sleep(0.5)
+        nursery.start_soon(collect, answers, "before", talk.groups.delete_groups(delete))
+        await trio.sleep(0.8)
+        nursery.start_soon(collect, answers, "after", talk.groups.delete_groups(delete))
+        heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+        assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # passes by the queue
+        await trio.sleep(10)
+        assert answers["before"].results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+        assert answers["after"].results[0].error_code == ErrorCode.NONE
+        nursery.cancel_scope.cancel()
+
+
+def _namesake() -> str:
+    """Another group in the same partition."""
+    names = (f"group{number}" for number in range(1000))
+    return next(name for name in names if absolute_string_hash(name) % PARTITION_COUNT == GROUP_PARTITION)
+
+
+async def test_many_deadlines_at_once_all_come_before_the_next_request(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    punctual = punctuality(talk, monkeypatch)
+    names = [f"group{number}" for number in range(5 * TIMERS_PER_CALL)]
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        for name in names:
+            await finished(talk.join(group=name))
+        punctual.cancel()
+        await trio.sleep(10)
+        response = await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=names[-1:])))
+        assert response.results[0].error_code == ErrorCode.NONE
+        nursery.cancel_scope.cancel()
+
+
+async def test_no_session_ends_while_nobody_can_reach_the_coordinator(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        joined = await finished(talk.join())
+        await finished(talk.sync(joined, assignment=b"all"))
+        request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+        talk.log.fenced = True
+        await trio.sleep(60)
+        talk.log.fenced = False
+        await trio.sleep(9)
+        assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+        await trio.sleep(10.1)
+        assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        nursery.cancel_scope.cancel()
+
+
 async def test_cancelled_caller_leaves_nothing_behind(autojump_clock: trio.abc.Clock) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
     async with trio.open_nursery() as nursery:
@@ -292,6 +414,87 @@ async def test_partition_that_cannot_be_read_is_not_coordinated(autojump_clock: 
     async with trio.open_nursery() as nursery:
         await talk.start(nursery)
         assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
+        nursery.cancel_scope.cancel()
+
+
+async def test_load_that_failed_is_tried_again_without_another_election(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        talk.commit(5)
+        partition = talk.groups.partition_for("group")
+        talk.log.unreadable = ErrorCode.KAFKA_STORAGE_ERROR
+        talk.groups.on_election(partition)
+        await trio.sleep(10)
+        assert committed(talk).error_code == ErrorCode.NOT_COORDINATOR
+        talk.log.unreadable = None
+        await trio.sleep(LOAD_RETRY_MAX_S + 0.1)
+        assert offset_of(committed(talk)) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_load_meets_errors_of_every_kind_and_succeeds(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Coordination()
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        talk.commit(5)
+        problems = [OSError(24, "Too many open files"), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), ValueError("bug")]
+
+        async def read_batches(partition: int) -> AsyncGenerator[bytes, None]:
+            for batch in talk.log.batches[partition]:
+                yield batch
+                if problems:
+                    raise problems.pop()
+
+        monkeypatch.setattr(talk.log, "read_batches", read_batches)
+        with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+            talk.groups.on_election(talk.groups.partition_for("group"))
+            await trio.sleep(4 * LOAD_RETRY_MAX_S)
+        assert not problems
+        assert offset_of(committed(talk)) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_partition_is_loaded_when_its_broker_is_not_fenced_any_more(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        talk.commit(5)
+        talk.log.fenced = True
+        talk.log.unreadable = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        talk.groups.on_election(talk.groups.partition_for("group"))
+        await trio.sleep(60)
+        talk.log.fenced, talk.log.unreadable = False, None
+        await trio.sleep(2 * FENCED_LOOK_S)
+        assert offset_of(committed(talk)) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_partition_lost_between_two_tries_stays_lost(autojump_clock: trio.abc.Clock) -> None:
+    talk = Coordination()
+    talk.log.unreadable = ErrorCode.KAFKA_STORAGE_ERROR
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        talk.groups.on_resignation(talk.groups.partition_for("group"))
+        talk.log.unreadable = None
+        await trio.sleep(60)
+        assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
+        nursery.cancel_scope.cancel()
+
+
+async def test_bug_while_unloading_does_not_keep_the_broker_from_resigning(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Coordination()
+    async with trio.open_nursery() as nursery:
+        await talk.start(nursery)
+        talk.commit(5)
+        with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+            patch.setattr(Shard, "unload", lambda *arguments: 1 / 0)
+            talk.groups.on_resignation(talk.groups.partition_for("group"))
+        assert committed(talk).error_code == ErrorCode.NOT_COORDINATOR
         nursery.cancel_scope.cancel()
 
 

@@ -262,6 +262,31 @@ async def test_deleted_topics_take_their_offsets_along_everywhere(talk: Coordina
     assert all([each.name for each in answer.topics] == ["other"] for answer in answers)
 
 
+@pytest.mark.parametrize("how", ["refused", "not committed", "loading"])
+async def test_offsets_of_deleted_topics_go_when_that_is_possible_again(
+    how: str, nursery: trio.Nursery, autojump_clock: trio.abc.Clock
+) -> None:
+    talk = Coordination()
+    await talk.start(nursery)
+    talk.commit(5)
+    topic = talk.topics.topic("topic")
+    assert topic is not None
+    if how == "refused":
+        talk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    elif how == "not committed":
+        talk.log.commit_seconds, talk.log.failure = 0.1, ErrorCode.REQUEST_TIMED_OUT
+    else:
+        talk.log.load_seconds = 30
+        talk.groups.on_election(talk.groups.partition_for("group"))
+    await talk.groups.on_topics_deleted({"topic": topic.topic_id})
+    await trio.sleep(10)
+    talk.log.refusal = talk.log.failure = None
+    await trio.sleep(30)
+    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)])
+    answer = talk.groups.offset_fetch(fetch, api_version=8).groups[0]
+    assert (answer.error_code, answer.topics) == (ErrorCode.NONE, [])
+
+
 # ---------------------------------------------------------------------- administration
 
 
