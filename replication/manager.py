@@ -78,6 +78,7 @@ RunInThread = Callable[..., Awaitable[Any]]
 CREATIONS_PER_THREAD_CALL = 32
 INITIAL_DELAY_S = 30
 REMOVAL_INTERVAL_S = 1
+REMOVAL_RETRY_MS = 60_000
 
 
 def _let_others_run() -> None:
@@ -493,10 +494,13 @@ class ReplicaManager:
             for held in self._held:
                 paths = held.log_directory.removals_due(self._clock_ms())
                 if paths and held.log_directory.is_online:
-                    await self._run_in_thread(self._remove, held, paths)
+                    for path in await self._run_in_thread(self._remove, paths):
+                        held.log_directory.remove_later(path, self._clock_ms() + REMOVAL_RETRY_MS)
             await trio.sleep(REMOVAL_INTERVAL_S)
 
-    def _remove(self, held: HeldDirectory, paths: Sequence[str]) -> None:
+    def _remove(self, paths: Sequence[str]) -> list[str]:
+        """Remove files and directories; answers those that are still there."""
+        left = []
         for path in paths:
             try:
                 if self._storage.is_directory(path):
@@ -504,7 +508,9 @@ class ReplicaManager:
                 else:
                     self._storage.remove(path)
             except OSError as error:
-                logger.error("%s cannot be removed: %s", path, error)
+                logger.error("%s cannot be removed yet: %s", path, error)
+                left.append(path)
+        return left
 
     async def _apply_retention(self) -> None:
         slices = Slices()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from random import Random
 from typing import Any
 
@@ -268,6 +269,24 @@ async def test_retention_is_applied_and_files_removed(disk: Disk, autojump_clock
         assert [name for name in disk.names("/logs/topic-0") if name.endswith(".deleted")]
         await trio.sleep(35)
         assert not [name for name in disk.names("/logs/topic-0") if name.endswith(".deleted")]
+
+
+async def test_what_could_not_be_removed_is_removed_later(
+    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(operation: str, path: str) -> OSError | None:
+        return OSError(errno.EMFILE, "Too many open files") if operation.startswith("remove") else None
+
+    config = LogConfig(file_delete_delay_ms=1000)
+    async with disk.broker(Hosted(config=config)) as manager:
+        disk.storage.fail = refuse
+        with caplog.at_level(logging.CRITICAL, "ottla.replication"):
+            await manager.delete_partitions([("topic", 0)])
+            await trio.sleep(10)
+        assert [name for name in disk.names() if name.endswith("-delete")]
+        disk.storage.fail = None
+        await trio.sleep(60)
+        assert not [name for name in disk.names() if name.endswith("-delete")]
 
 
 async def test_a_finished_segment_is_flushed_in_the_background(disk: Disk, autojump_clock: MockClock) -> None:
