@@ -44,7 +44,7 @@ SHARES = (0.0, 0.5, 1.0)  # of the bytes, written before a write fails; all of t
 # What an error can happen to while it lasts.
 _OPENING = frozenset(("open", "read", "write", "names", "sync_directory", "lock"))
 _GROWING = frozenset(("append", "write", "make_directory", "create"))
-_LASTING = {errno.EMFILE: _OPENING, errno.ENOSPC: _GROWING, errno.EINTR: frozenset(("append", "open", "sync"))}
+_LASTING = {errno.EMFILE: _OPENING, errno.ENOSPC: _GROWING}
 
 
 class Call(NamedTuple):
