@@ -6,6 +6,7 @@ time, or an older picture could replace a newer one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -15,10 +16,16 @@ from ottla.replication.directories import CHECKPOINTS, HeldDirectory
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.reminders import Reminder
 from ottla.replication.slices import Slices
+
+logger = logging.getLogger("ottla.replication")
+
+_shortage = Reminder()
 
 RunInThread = Callable[..., Awaitable[Any]]
 
@@ -39,13 +46,12 @@ class CheckpointWriter:
         self._logs_in = logs_in
         self._turn = trio.Lock()
 
-    async def write_all(self, held: HeldDirectory) -> None:
-        """Every checkpoint of one directory."""
-        for name in CHECKPOINTS:
-            await self.write(held, name)
+    async def write_all(self, held: HeldDirectory) -> bool:
+        """Every checkpoint of one directory; whether all are on the disk."""
+        return all([await self.write(held, name) for name in CHECKPOINTS])
 
-    async def write(self, held: HeldDirectory, name: str) -> None:
-        """One checkpoint of one directory, which goes offline if that fails."""
+    async def write(self, held: HeldDirectory, name: str) -> bool:
+        """One checkpoint of one directory. What passes keeps it from being written this time; a broken disk goes offline."""
         async with self._turn:
             offsets = {}
             slices = Slices()
@@ -58,22 +64,34 @@ class CheckpointWriter:
                 try:
                     await self._run_in_thread(held.write_checkpoint, name, offsets)
                 except OSError as error:
-                    held.log_directory.fail(error)
+                    _judge(held, name, error)
+                    return False
+            return held.log_directory.is_online
 
     async def write_epochs(self, held: HeldDirectory) -> None:
         """Leader epochs that are only in memory, and what active indexes have not written yet."""
         files: list[tuple[str, bytes]] = []
+        logs: list[PartitionLog] = []
         slices = Slices()
         for log, _, is_future in self._logs_in(held):
             if held.log_directory.is_online and not is_future:
                 if log.epochs_are_dirty:
                     files.append(log.epochs_to_write())
+                    logs.append(log)
                 log.save_indexes()
             await slices.give_way()
         try:
             await self._run_in_thread(held.log_directory.storage.replace_all, files)
         except OSError as error:
-            held.log_directory.fail(error)
+            _judge(held, LEADER_EPOCH_CHECKPOINT, error)
+            for log in logs:
+                log.note_epochs_unwritten()
+
+
+def _judge(held: HeldDirectory, name: str, error: OSError) -> None:
+    held.log_directory.judge(error, name)
+    if held.log_directory.is_online and _shortage.is_due():
+        logger.warning("%s in %s could not be written and will be tried again: %s", name, held.path, error)
 
 
 def _offset_to_note(noted: NotedLog, checkpoint: str) -> int | None:

@@ -189,7 +189,7 @@ def _hold(log_directory: LogDirectory, node_id: int) -> HeldDirectory:
         meta = _read_meta(log_directory.path, log_directory.storage)
     except OSError as error:
         logger.error("Log directory %s is offline: %s", log_directory.path, error)
-        log_directory.fail(error)
+        log_directory.take_offline(error)
     if meta is not None and lock is not None and meta.node_id not in (None, node_id):
         lock.release()
         raise LogDirectoryProblem(

@@ -1,5 +1,7 @@
 """Forced flushes: many partitions' appends made durable by one round of syncs, side by side in threads.
 
+What a shortage that passes keeps from being synced is tried again; a sync that failed takes its log directory offline.
+
 Whoever asks while a round is under way shares the next one, which is group commit. The logs are asked on the event loop
 which files a round concerns and are told there what became of it; threads only sync.
 """
@@ -15,6 +17,7 @@ import trio
 from ottla.replication.log.flush import FlushJob
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.partition import Partition
+from ottla.replication.reminders import Reminder
 from ottla.wire.errors import KafkaError
 
 logger = logging.getLogger("ottla.replication")
@@ -22,6 +25,7 @@ logger = logging.getLogger("ottla.replication")
 RunInThread = Callable[..., Awaitable[Any]]
 
 SYNC_THREADS = 4
+RETRY_S = 0.2
 
 
 class _Flush(NamedTuple):
@@ -37,6 +41,8 @@ class Flusher:
         self._run_in_thread = run_in_thread
         self._requests: dict[Partition, None] = {}
         self._wanted = trio.Event()
+        self._postponed: dict[Partition, KafkaError] = {}
+        self._reminder = Reminder()
 
     def request(self, partition: Partition) -> None:
         """Flush a partition with the next round."""
@@ -46,6 +52,7 @@ class Flusher:
     def forget(self, partition: Partition) -> None:
         """A partition that is given up need not be flushed."""
         self._requests.pop(partition, None)
+        self._postponed.pop(partition, None)
 
     async def run(self) -> None:
         """Flush what is asked for; until cancelled."""
@@ -54,6 +61,17 @@ class Flusher:
             self._wanted = trio.Event()
             requests, self._requests = self._requests, {}
             await self.flush(list(requests))
+            if self._postponed:
+                await self._try_again_later()
+
+    async def _try_again_later(self) -> None:
+        if self._reminder.is_due():
+            error = next(iter(self._postponed.values()))
+            logger.warning("%d logs cannot be flushed for now, and are tried again: %s", len(self._postponed), error)
+        await trio.sleep(RETRY_S)
+        postponed, self._postponed = self._postponed, {}
+        for partition in postponed:
+            self.request(partition)
 
     async def flush(self, partitions: Sequence[Partition], *, include_active: bool | None = None) -> None:
         """Sync logs side by side and let their high watermarks go on."""
@@ -64,7 +82,7 @@ class Flusher:
             try:
                 job = None if partition.is_deleted else log.prepare_flush(include_active=wants_all)
             except KafkaError as error:
-                logger.error("%s cannot be flushed: %s", log.directory, error)
+                self._postpone(partition, log, error)
                 continue
             if job is not None:
                 flushes.append(_Flush(partition, log, job))
@@ -86,9 +104,16 @@ class Flusher:
 
         await self._run_in_thread(run)
         for flush, error in errors:
-            flush.log.log_directory.fail(error)
+            flush.log.note_epochs_unwritten()
+            self._postpone(flush.partition, flush.log, flush.log.log_directory.judge(error, flush.log.name))
         for partition, log, job in done:
             if log.log_directory.is_online:
                 log.finish_flush(job)
                 if partition.log is log:  # it may have moved to another directory meanwhile
                     partition.on_flushed()
+
+    def _postpone(self, partition: Partition, log: PartitionLog, error: KafkaError) -> None:
+        if log.log_directory.is_online:
+            self._postponed[partition] = error
+        else:
+            logger.error("%s cannot be flushed: %s", log.directory, error)

@@ -191,7 +191,7 @@ class LogDirMoves:
         try:
             target.storage.rename(directory, path)
         except OSError as error:
-            target.fail(error)
+            target.judge(error, log.name)
             return
         target.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
 
@@ -266,7 +266,7 @@ class LogDirMoves:
         elif isinstance(error, OSError):
             move.target.judge(error, move.log.name)
         elif move.log.log_directory.failure is not None:
-            move.target.fail(move.log.log_directory.failure)
+            move.target.take_offline(move.log.log_directory.failure)
 
     async def _finish(self, move: FutureReplica) -> None:
         partition, key = move.partition, (move.partition.topic, move.partition.index)
@@ -298,11 +298,13 @@ class LogDirMoves:
             old.log_directory.remove_later(old.directory, self._clock_ms() + old.config.file_delete_delay_ms)
 
     async def _sync_names(self, directory: LogDirectory) -> None:
-        try:
-            if directory.is_online:
+        while directory.is_online:
+            try:
                 await self._run_in_thread(directory.storage.sync_directory, directory.path)
-        except OSError as error:
-            directory.fail(error)
+                return
+            except OSError as error:
+                directory.judge(error, directory.path)
+            await trio.sleep(RETRY_S)
 
     async def close(self) -> None:
         """Leave what was copied as an orderly shutdown leaves logs. Nothing moves any more."""

@@ -171,7 +171,7 @@ class ReplicaManager:
             try:
                 logs, future_logs = await self._load_directory(held, wanted, cluster_id)
             except OSError as error:
-                held.log_directory.fail(error)
+                held.log_directory.take_offline(error)  # whatever it is: what was not loaded cannot be served
                 continue
             futures += future_logs
             slices = Slices()
@@ -260,7 +260,7 @@ class ReplicaManager:
             try:
                 await self._run_in_thread(self.moves.promote, log, directory)
             except (OSError, KafkaError) as error:
-                directory.fail(error if isinstance(error, OSError) else OSError(str(error)))
+                directory.take_offline(error if isinstance(error, OSError) else OSError(str(error)))
             else:
                 self._take_up(log, hosted)
 
@@ -570,19 +570,29 @@ class ReplicaManager:
         await self.moves.close()
         for held in self._held:
             await self._checkpoint_writer.write_epochs(held)
-        slices = Slices()
-        for partition in self.partitions():
-            if partition.log.log_directory.is_online:
-                try:
-                    partition.log.close()
-                except KafkaError as error:
-                    logger.error("%s cannot be closed: %s", partition.log.directory, error)
-                await slices.give_way()
+        left_behind = await self._close_logs()
         for held in self._held:
-            await self._checkpoint_writer.write_all(held)
-            if held.log_directory.is_online:
+            are_written = await self._checkpoint_writer.write_all(held)
+            if held.log_directory not in left_behind and are_written:
                 try:
                     await self._run_in_thread(held.leave_clean_shutdown_mark, broker_epoch)
                 except OSError as error:
-                    held.log_directory.fail(error)
+                    held.log_directory.judge(error, held.path)
             held.release()
+
+    async def _close_logs(self) -> set[LogDirectory]:
+        """Close all logs; the directories of those that are not on the disk to their end."""
+        left_behind = set()
+        slices = Slices()
+        for partition in self.partitions():
+            log = partition.log
+            if log.log_directory.is_online:
+                try:
+                    log.close()
+                except KafkaError as error:
+                    logger.error("%s cannot be closed: %s", log.directory, error)
+                    left_behind.add(log.log_directory)
+                if log.recovery_point < log.log_end_offset:
+                    left_behind.add(log.log_directory)
+                await slices.give_way()
+        return left_behind

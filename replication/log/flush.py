@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from ottla.replication.log.faults import SyncFailed
 from ottla.replication.log.storage import Storage, StorageFile
 
 
@@ -28,13 +29,16 @@ class FlushJob:
         self._epochs = epochs
 
     def run(self) -> None:
-        """Wait for the disk. OSError: nothing is certain, and the log directory must go offline."""
+        """Wait for the disk. OSError: nothing is certain; after a `SyncFailed` another try would prove nothing."""
         # A directory that is gone was deleted with its topic meanwhile.
         if self._epochs is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._storage.replace(*self._epochs)
         for file in self._files:
-            file.sync()
+            try:
+                file.sync()
+            except OSError as error:
+                raise SyncFailed.because_of(error) from error
         for directory in self._directories:
             with contextlib.suppress(FileNotFoundError):
                 self._storage.sync_directory(directory)

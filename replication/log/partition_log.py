@@ -333,7 +333,7 @@ class PartitionLog(LogReader):
         try:
             segment.undo_append()
         except OSError as second_error:
-            return self.log_directory.fail(second_error)
+            return self.log_directory.take_offline(second_error)
         return self.storage_error(error)
 
     def _known_producers(self) -> ProducerStateManager:
@@ -349,7 +349,7 @@ class PartitionLog(LogReader):
                 self._segments[-1].append_aborted(transaction)
             except OSError as error:
                 # The marker is in the log but not in the index, which would show aborted records to consumers.
-                raise self.log_directory.fail(error) from error
+                raise self.log_directory.take_offline(error) from error
 
     # --- epochs, producers --------------------------------------------------------------------------------------------
 
@@ -374,6 +374,10 @@ class PartitionLog(LogReader):
         """Path and contents of the leader-epoch-checkpoint, which counts as written from now on."""
         self._epochs.is_dirty = False
         return path_in(self.directory, LEADER_EPOCH_CHECKPOINT), encode_epochs(self._epochs.entries)
+
+    def note_epochs_unwritten(self) -> None:
+        """What `epochs_to_write` gave could not be written: it has to be written again."""
+        self._epochs.is_dirty = True
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Everything below `high_watermark` is on all in-sync replicas."""

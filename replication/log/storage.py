@@ -397,8 +397,11 @@ class LogDirectory:
         """False after the first I/O error that could not be undone."""
         return self.failure is None
 
-    def fail(self, error: OSError) -> KafkaError:
-        """Take the directory offline because of `error`; returns what the caller should raise."""
+    def take_offline(self, error: OSError) -> KafkaError:
+        """Take the directory offline, whatever `error` is, because what it left cannot be undone; returns what to raise.
+
+        An error that left everything as it was goes to `judge`.
+        """
         if self.failure is None:
             self.failure = error
             if self.on_failure is not None:
@@ -409,7 +412,7 @@ class LogDirectory:
         """What to raise for `error`, met by the log called `name`; goes offline if the disk is broken."""
         if classify(error) is not Fault.BROKEN:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}")
-        return self.fail(error)
+        return self.take_offline(error)
 
     def error(self) -> KafkaError:
         """What a request to a log in an offline directory is answered."""
@@ -443,7 +446,7 @@ class LogDirectory:
             self.remove_later(path, due_ms)
         apart._removals.clear()
         if apart.failure is not None:
-            self.fail(apart.failure)
+            self.take_offline(apart.failure)
 
     @property
     def next_removal_ms(self) -> int | None:

@@ -282,10 +282,10 @@ async def test_where_a_replica_cannot_go(disk: Disk, autojump_clock: MockClock) 
 
         assert await refusal("/elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
         assert await refusal("/b", "t" * 220) == ErrorCode.INVALID_TOPIC_EXCEPTION
-        manager.log_directories[2].fail(OSError(errno.EIO, "broken"))
+        manager.log_directories[2].take_offline(OSError(errno.EIO, "broken"))
         assert await refusal("/c") == ErrorCode.KAFKA_STORAGE_ERROR
         assert await refusal("/b") == ErrorCode.KAFKA_STORAGE_ERROR
-        manager.log_directories[0].fail(OSError(errno.EIO, "broken"))
+        manager.log_directories[0].take_offline(OSError(errno.EIO, "broken"))
         assert await refusal("/a") == ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -349,7 +349,7 @@ async def test_one_directory_may_fail_and_the_other_go_on(disk: Disk, autojump_c
     hosted = [Hosted(index=index) for index in range(4)]
     async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
         broken, sound = manager.log_directories
-        broken.fail(OSError(errno.EIO, "broken"))
+        broken.take_offline(OSError(errno.EIO, "broken"))
         assert not manager.all_directories_failed.is_set()
         for partition in manager.partitions_in(sound):
             assert await manager.wait_committed(partition, produce(partition)) == ErrorCode.NONE
@@ -404,6 +404,63 @@ async def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline(d
 
 
 # --- with real threads and files --------------------------------------------------------------------------------------
+
+
+SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC]
+
+
+@pytest.mark.parametrize("shortage", SHORTAGES, ids=errno.errorcode.get)
+async def test_a_checkpoint_that_meets_a_shortage_is_written_later(
+    disk: Disk, autojump_clock: MockClock, shortage: int
+) -> None:
+    async with disk.broker(Hosted()) as manager:
+        produce(partition_of(manager))
+        disk.storage.fail = lambda operation, path: OSError(shortage, "short")
+        await trio.sleep(200)
+        assert [directory.is_online for directory in manager.log_directories] == [True]
+        disk.storage.fail = None
+        await trio.sleep(100)
+        assert b"topic 0 1" in disk.storage.read("/logs/replication-offset-checkpoint")
+        assert b"\n0 0\n" in disk.storage.read("/logs/topic-0/leader-epoch-checkpoint")
+    assert ".kafka_cleanshutdown" in disk.names()
+
+
+@pytest.mark.parametrize("shortage", SHORTAGES, ids=errno.errorcode.get)
+async def test_a_flush_that_meets_a_shortage_is_tried_again_while_its_producer_waits(
+    disk: Disk, autojump_clock: MockClock, shortage: int
+) -> None:
+    async with disk.broker(Hosted(config=LogConfig(flush_messages=1))) as manager:
+        partition = partition_of(manager)
+        partition.log.assign_epoch(5, 0)  # which the flush has to write
+        disk.storage.fail = lambda operation, path: OSError(shortage, "short") if operation == "write" else None
+        end_offset = produce(partition)
+        assert await manager.wait_committed(partition, end_offset, timeout_s=5) == ErrorCode.REQUEST_TIMED_OUT
+        assert partition.high_watermark == 0
+        disk.storage.fail = None
+        assert await manager.wait_committed(partition, end_offset, timeout_s=5) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("shortage", SHORTAGES, ids=errno.errorcode.get)
+async def test_a_stop_during_a_shortage_leaves_no_mark_of_an_orderly_one(
+    disk: Disk, autojump_clock: MockClock, shortage: int
+) -> None:
+    async with disk.broker(Hosted()) as manager:
+        produce(partition_of(manager))
+        disk.storage.fail = lambda operation, path: OSError(shortage, "short") if "checkpoint" in path else None
+    disk.storage.fail = None
+    assert ".kafka_cleanshutdown" not in disk.names()
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+async def test_after_a_failed_sync_no_other_is_believed(disk: Disk, autojump_clock: MockClock, error: int) -> None:
+    async with disk.broker(Hosted(config=LogConfig(flush_messages=1))) as manager:
+        partition = partition_of(manager)
+        disk.storage.fail = lambda operation, path: (
+            OSError(error, "lost") if operation == "sync" and path.endswith(".log") else None
+        )
+        assert await manager.wait_committed(partition, produce(partition)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert manager.all_directories_failed.is_set()
+        disk.storage.fail = None
 
 
 async def test_the_same_with_real_threads_and_files(tmp_path: Any) -> None:

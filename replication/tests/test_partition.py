@@ -119,7 +119,7 @@ def test_requests_for_another_leaders_epoch_are_fenced(epoch: int, expected: Err
 def test_an_offline_directory_is_told_everywhere() -> None:
     partition = leader()
     end = produce(partition)
-    partition.log.log_directory.fail(OSError("broken"))
+    partition.log.log_directory.take_offline(OSError("broken"))
     for ask in (lambda: produce(partition), lambda: partition.read(0, 1), lambda: partition.list_offset(-1)):
         assert error_of(ask) == ErrorCode.KAFKA_STORAGE_ERROR
     assert partition.acknowledgement(end, -1) == ErrorCode.KAFKA_STORAGE_ERROR

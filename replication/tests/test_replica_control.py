@@ -296,7 +296,7 @@ async def test_who_is_no_replica_makes_no_log(stage: Stage) -> None:
 async def test_a_failed_disk_is_told(stage: Stage) -> None:
     await stage.lead_and_follow(state())
     (directory,) = stage.replicas.log_directories
-    directory.fail(OSError("gone"))
+    directory.take_offline(OSError("gone"))
     assert await stage.lead_and_follow(state(epoch=1), state(1, is_new=False)) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert await stage.lead_and_follow(state(2)) == [ErrorCode.KAFKA_STORAGE_ERROR]  # there is no other disk
     assert await stage.stop(

@@ -169,8 +169,8 @@ def test_the_first_failure_takes_a_directory_offline_and_is_told_once() -> None:
     told: list[OSError] = []
     directory.on_failure = lambda _, error: told.append(error)
     error = OSError(errno.EIO, "broken")
-    assert directory.fail(error).code == ErrorCode.KAFKA_STORAGE_ERROR
-    directory.fail(OSError(errno.EIO, "again"))
+    assert directory.take_offline(error).code == ErrorCode.KAFKA_STORAGE_ERROR
+    directory.take_offline(OSError(errno.EIO, "again"))
     assert (told, directory.is_online) == ([error], False)
 
 
