@@ -31,7 +31,7 @@ Invariants
     ongoing transactions = entries with `current_txn_first_offset`; `map_end_offset` = state includes all below it.
 
 State is rebuilt from the latest `.snapshot` file plus the log after it (`recovery.py`). Only the newest batch of each
-window survives a snapshot, as in Kafka.
+window survives a snapshot, as in Kafka; the others are looked for in the log before it.
 """
 
 from __future__ import annotations
@@ -336,6 +336,18 @@ class ProducerStateManager:
             self.producers[entry.producer_id] = entry
             if entry.current_txn_first_offset >= 0:
                 self._ongoing[entry.current_txn_first_offset] = entry.producer_id
+
+    def remember_earlier(self, headers: Iterable[BatchHeader]) -> None:
+        """Fill the windows with what the log holds before a snapshot, as far as it ends where the snapshot does."""
+        earlier: dict[int, ProducerEntry] = {}
+        for header in headers:
+            if header.producer_id in self.producers and not header.is_control:
+                earlier.setdefault(header.producer_id, ProducerEntry(header.producer_id)).add(header)
+        for producer_id, found in earlier.items():
+            entry = self.producers[producer_id]
+            is_same = found.epoch == entry.epoch and entry.batches
+            if is_same and found.batches[-1].last_offset == entry.batches[-1].last_offset:
+                entry.batches = found.batches
 
     def encode_snapshot(self) -> bytes:
         """The state as a `.snapshot` file."""

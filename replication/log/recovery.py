@@ -12,7 +12,8 @@ What a crash can leave, and what is done about it, in this order:
    were cut off to follow another leader may be there again, and later ones gone: then they are right about their epoch, and
    not the checkpoint of epochs, or this replica would not notice that its leader has others in their place.
 4. Segments that end below the log start offset mean that files were lost: the log begins empty at that offset.
-5. Producer state is the newest good snapshot plus the batches after it.
+5. Producer state is the newest good snapshot plus the batches after it. A snapshot holds one batch of each producer, but a
+   producer may send again any of the last five: what lies shortly before the snapshot is read for the others.
 
 Other indexes are opened when they are first used and rebuilt then if they contradict the log (`segment.py`).
 Recovery may take long and runs in a thread; nobody else knows the log yet.
@@ -22,7 +23,9 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.checkpoints import (
@@ -45,7 +48,7 @@ from ottla.replication.log.names import (
     parse_segment_file,
     path_in,
 )
-from ottla.replication.log.producers import ProducerStateManager
+from ottla.replication.log.producers import WINDOW, ProducerStateManager
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
@@ -67,6 +70,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READ_BYTES = 4 * 1024 * 1024
+EARLIER_BYTES = 256 * 1024
+EARLIER_RECORDS = (10_000, 1_000, 100, 10)
+RETRIES_MS = 15 * 60_000  # longer than clients try by default
 
 
 class LoadedLog(NamedTuple):
@@ -400,6 +406,7 @@ def producers_at(
         producers.map_end_offset = log_start_offset
     else:
         producers.load(loaded[1], loaded[0])
+        _fill_windows(producers, segments, now_ms)
     start = max(producers.map_end_offset, log_start_offset)
     for segment, end in zip(segments, [*(s.base_offset for s in segments[1:]), 2**63], strict=True):
         if end > start and segment.base_offset < offset and segment.size:
@@ -409,6 +416,41 @@ def producers_at(
                 logger.error("Producers may be missing, as %r cannot be read: %s", segment, error)
     producers.map_end_offset = offset
     return producers
+
+
+def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], now_ms: int) -> None:
+    """Find the batches before those that a snapshot holds, of producers that may still send them again.
+
+    As far as they cannot be found, they are not known, as in Kafka.
+    """
+    end, left = producers.map_end_offset, EARLIER_BYTES
+    if now_ms - max([each.last_timestamp for each in producers.producers.values()], default=0) > RETRIES_MS:
+        return
+    headers: list[BatchHeader] = []
+    try:
+        for segment in reversed([each for each in segments if each.size and each.base_offset < end]):
+            start = _start_of_tail(segment, end, left)
+            batches = scan_batches(segment.log_file.open(), start, segment.size, LARGE_SCAN_BYTES)
+            headers[:0] = [header for header, _ in takewhile(lambda found: found[0].base_offset < end, batches)]
+            left -= segment.size - start
+            known = Counter([header.producer_id for header in headers])
+            if left <= 0 or start or all(known[producer_id] >= WINDOW for producer_id in producers.producers):
+                break
+    except (CorruptIndex, CorruptSegment, KafkaError) as error:
+        logger.warning("Retries of producers may not be known, as the end of the log cannot be read: %s", error)
+    else:
+        producers.remember_earlier(headers)
+
+
+def _start_of_tail(segment: Segment, end: int, size: int) -> int:
+    """Where the last bytes of a segment begin, no more than `size`; its end if that is not to be had cheaply."""
+    if segment.size <= size:
+        return 0
+    for records in EARLIER_RECORDS:
+        position = segment.locate(max(segment.base_offset, end - records))
+        if position is not None and segment.size - position <= size:
+            return position
+    return segment.size
 
 
 def _replay(producers: ProducerStateManager, segment: Segment, start: int, end: int) -> None:

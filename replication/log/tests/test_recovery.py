@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.recovery import RETRIES_MS
 from ottla.replication.log.scan import scan_batches
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import LogDirectory
@@ -225,7 +226,7 @@ def test_segments_below_the_recovery_point_are_not_read() -> None:
     log.close()
     reads: list[str] = []
     storage_of(log).fail = lambda operation, path: reads.append(path) if operation == "read" else None
-    again = load(log, clean=False)
+    again = load(log, clean=False, now_ms=NOW_MS + RETRIES_MS + 1)  # no producer tries again what it sent
     assert again.log_end_offset == log.log_end_offset
     old = {segment.log_file.path for segment in log.segments[:-1]}
     assert not old & set(reads)
@@ -394,6 +395,30 @@ def test_a_damaged_snapshot_is_replaced_by_the_log() -> None:
             storage_of(log).damage(path(log, name), 7, b"\xff")
     again = load(log)
     assert append(again, idempotent(log.log_end_offset, 2), epoch=5) == [log.log_end_offset]
+
+
+@pytest.mark.parametrize("segment_bytes", [200, 2_000, 100_000])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_all_that_a_producer_may_send_again_is_known_after_a_restart(segment_bytes: int, is_clean: bool) -> None:
+    log = new_log(segment_bytes=segment_bytes)
+    for sequence in range(0, 60, 2):
+        append(log, idempotent(sequence, 2), idempotent(sequence, 2, producer_id=8), batch(1))
+    log.close()
+    again = load(log, clean=is_clean, recovery_point=log.log_end_offset)
+    for _ in range(2):
+        for sequence in range(50, 60, 2):
+            info = again.append_as_leader(idempotent(sequence, 2), leader_epoch=0, now_ms=NOW_MS)
+            assert (info.duplicate, info.first_offset) == (True, sequence // 2 * 5)
+        again.truncate_to(again.log_end_offset - 1, now_ms=NOW_MS)
+
+
+def test_retries_are_known_as_far_as_the_log_can_be_read() -> None:
+    log = new_log(segment_bytes=3 << 20)
+    append(log, *[idempotent(sequence, value=b"x" * (200 << 10)) for sequence in range(4)])
+    log.close()
+    again = load(log)
+    assert again.append_as_leader(idempotent(3), leader_epoch=0, now_ms=NOW_MS).duplicate
+    assert append(again, idempotent(4)) == [4]
 
 
 def test_snapshots_beyond_the_recovered_end_are_not_believed() -> None:
