@@ -6,16 +6,18 @@ that moved) is no event. `finish` ends a client and raises what went wrong in it
 
 import contextlib
 import itertools
+import logging
 import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from compat_tests.history.history import (
     UNKNOWN_OFFSET,
     Acknowledged,
     EndSeen,
+    EpochRaised,
     Failed,
     OffsetCommitted,
     OffsetFailed,
@@ -72,6 +74,17 @@ class Client(threading.Thread):
             raise self.failure
 
 
+def _logger(name: str, take: Callable[[str], None]) -> logging.Logger:
+    """Hands on what a librdkafka client logs."""
+    logger = logging.getLogger(f"librdkafka.{name.replace('.', '-')}")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    handler = logging.Handler()
+    handler.emit = lambda record: take(record.getMessage())  # type: ignore[method-assign]
+    logger.handlers = [handler]
+    return logger
+
+
 class RecordedProducer(Client):
     """An idempotent producer with acks=all and five requests in flight, on all partitions of a topic in turns."""
 
@@ -84,7 +97,7 @@ class RecordedProducer(Client):
         self._topic, self._pause, self._value_bytes = topic, 1 / rate, value_bytes
         self._partitions = itertools.cycle(range(partitions))
         self._numbers = itertools.count()
-        self.sent = self.acknowledged = self.failed = 0
+        self.sent = self.acknowledged = self.failed = self.epochs_raised = 0
         self._producer = Producer(
             QUICK
             | {
@@ -94,7 +107,10 @@ class RecordedProducer(Client):
                 "linger.ms": 3,
                 "compression.type": self._random.choice(["none", "lz4", "zstd"]),
                 "error_cb": self._noticed,
-            }
+                "debug": "eos",
+                "log_level": 7,
+            },
+            logger=_logger(name, self._logged),
         )
         self.add(ProducerBegan, name, True, -1)
 
@@ -122,6 +138,12 @@ class RecordedProducer(Client):
         else:
             self.failed += 1
             self.add(Failed, self.name, self._topic, partition, words, error.name(), error.code() not in REFUSALS)
+
+    def _logged(self, words: str) -> None:
+        if "epoch bump" in words:
+            self.epochs_raised += 1
+        if "epoch bump" in words or "skipped sequence numbers" in words:
+            self.add(EpochRaised, self.name, words)
 
     def _noticed(self, error: KafkaError) -> None:
         if error.fatal():

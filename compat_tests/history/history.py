@@ -49,6 +49,14 @@ class ProducerBegan(NamedTuple):
     """-1 for all."""
 
 
+class EpochRaised(NamedTuple):
+    """An idempotent producer took a new epoch by itself, and sends what has no answer yet once more under new sequences."""
+
+    at: float
+    producer: str
+    words: str
+
+
 class Sent(NamedTuple):
     at: float
     producer: str
@@ -209,7 +217,7 @@ class FaultEnded(NamedTuple):
 
 
 Event = (
-    TopicBegan | ProducerBegan | Sent | Acknowledged | Failed | EndAsked | Ended | ReadBegan | Read | ReachedEnd | ReadFailed
+    TopicBegan | ProducerBegan | EpochRaised | Sent | Acknowledged | Failed | EndAsked | Ended | ReadBegan | Read | ReachedEnd | ReadFailed
     | EndSeen | OffsetSent | OffsetCommitted | OffsetFailed | OffsetFetched | RecordsDeleted | FaultBegan | FaultEnded
 )  # fmt: skip
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}

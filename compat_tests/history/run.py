@@ -4,7 +4,9 @@
     make chaos MINUTES=10 BROKERS=3                          three brokers, and whatever can happen to them
     python -m compat_tests.history.run --brokers 3 --faults SIGKILL --count 200
     python -m compat_tests.history.run --brokers 3 --faults partition --count 100
-    python -m compat_tests.history.run --brokers 3 --apache-kafka 3       the proof of this harness: all are Apache Kafka
+    make chaos MINUTES=5 BROKERS=3 ARGS="--make kafka"       the proof of this harness: all are Apache Kafka 3.9
+
+Something else takes all processors meanwhile, unless it is told `--quiet`: what is wrong shows when turns come late.
 
 A `Cluster` says what can be done to the brokers (`faults`) and where their logs are in the end (`replicas`); `run` needs to
 know nothing else of them, so that it is the same for one broker and for three.
@@ -42,6 +44,7 @@ from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.history.rules import Proof
 from compat_tests.history.three_brokers import ThreeBrokers
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
+from compat_tests.support.busy import busy
 from compat_tests.support.network import enter_namespaces, has_namespaces
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -130,6 +133,7 @@ class Outcome(NamedTuple):
     faults: int
     acknowledged: int
     failed: int
+    epochs_raised: int
     read: int
     committed_offsets: int
     ends_seen: int
@@ -212,6 +216,7 @@ def run(
         count,
         load.acknowledged,
         sum(producer.failed for producer in load.producers),
+        sum(producer.epochs_raised for producer in load.producers),
         sum(reader.read for reader in load.readers),
         load.group.committed,
         load.viewer.seen,
@@ -264,6 +269,8 @@ def _do_harm(
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     chosen = _parser().parse_args(given)
+    if chosen.apache_kafka is None:
+        chosen.apache_kafka = chosen.brokers if chosen.make == "kafka" else 0
     if chosen.brokers > 1 and not chosen.proxies:
         enter_namespaces("compat_tests.history.run", given)
     seed = random.randrange(1 << 31) if chosen.seed is None else chosen.seed
@@ -273,9 +280,10 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the first process of a namespace would not hear it
     cluster = _cluster(chosen, directory)
     try:
-        cluster.start()
-        plan, history = Plan(seed, rate=chosen.rate), HistoryFile(directory / "history.jsonl")
-        outcome = run(cluster, plan, history, _limit(chosen), tell=lambda words: print(words, flush=True))
+        with contextlib.nullcontext() if chosen.quiet else busy():
+            cluster.start()
+            plan, history = Plan(seed, rate=chosen.rate), HistoryFile(directory / "history.jsonl")
+            outcome = run(cluster, plan, history, _limit(chosen), tell=lambda words: print(words, flush=True))
     except BaseException:
         print(cluster.state(), flush=True)
         cluster.keep()
@@ -296,9 +304,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--count", type=int, default=None, help="end after so many faults, and not by the clock")
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
-    parser.add_argument(
-        "--apache-kafka", type=int, default=0, choices=range(4), help="how many of three brokers are Apache Kafka 3.9"
-    )
+    parser.add_argument("--make", default="ottla", choices=("ottla", "kafka"), help="of the three brokers; Kafka is 3.9")
+    parser.add_argument("--apache-kafka", type=int, choices=range(4), help="how many of three brokers are Apache Kafka 3.9")
+    load = parser.add_mutually_exclusive_group()
+    load.add_argument("--busy", action="store_true", help="take all processors beside it; so it is by default")
+    load.add_argument("--quiet", action="store_true", help="leave the processors to the brokers and their clients")
     parser.add_argument(
         "--faults", nargs="+", default=(), help="of three brokers: only those whose names begin so, such as SIGKILL"
     )
@@ -315,10 +325,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | ThreeBrokers:
     if chosen.brokers == 1:
+        assert not chosen.apache_kafka, "only three brokers can be Apache Kafka"
         return OneBroker(OttlaProcess(directory, {}))
     if not has_namespaces():
         print("this machine allows no namespaces: networks are cut by proxies, and disks are not filled", flush=True)
-    ours = chosen.brokers - chosen.apache_kafka
+    ours = chosen.brokers - int(chosen.apache_kafka)
     return ThreeBrokers(directory, [OttlaProcess] * ours + [ApacheKafka3] * chosen.apache_kafka, chosen.faults)
 
 

@@ -18,7 +18,7 @@ RUN_S = 150
 def test_three_brokers_break_no_promise(tmp_path):
     seed = random.SystemRandom().randrange(1 << 31)
     kafka = ["--apache-kafka", "3"] if os.environ.get("OTTLA_COMPAT_BROKER") == "kafka" else []
-    options = ["--brokers", "3", "--count", str(FAULTS), "--seed", str(seed)]
+    options = ["--brokers", "3", "--count", str(FAULTS), "--seed", str(seed), "--quiet"]
     command = [sys.executable, "-m", "compat_tests.history.run", *options, *kafka]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run(
