@@ -97,7 +97,10 @@ def produce(
     if sum([len(topic.partition_data) for topic in request.topic_data]) > PARTITIONS_PER_TURN:
         return appending.append_in_turns()
     appending.append_all()
-    return appending.append_deferred() if appending.has_deferred else appending.answer()
+    if not appending.has_deferred:
+        return appending.answer()
+    appending.release_records()
+    return appending.append_deferred()
 
 
 class _Uncommitted(NamedTuple):
@@ -155,6 +158,10 @@ class Appending(PendingAnswer):
         """Whether some of the records have to be checked in a thread."""
         return bool(self._deferred)
 
+    def release_records(self) -> None:
+        """Let go of the views of the receive buffer: whoever waits for disks and followers needs none of the records."""
+        self._request.topic_data = []
+
     def append_all(self) -> None:
         """Append what can be appended at once; copy what must be checked in a thread."""
         append = self._append_or_refuse()
@@ -169,6 +176,11 @@ class Appending(PendingAnswer):
         return self._append_in_turns()
 
     async def _append_in_turns(self) -> Answered:
+        await self._append_pieces()
+        self.release_records()
+        return await self.append_deferred()
+
+    async def _append_pieces(self) -> None:
         append = self._append_or_refuse()
         for topic in _without_repetitions(self._request.topic_data):
             answers: list[PartitionProduceResponse] = []
@@ -177,7 +189,6 @@ class Appending(PendingAnswer):
                 piece = topic.partition_data[start : start + PARTITIONS_PER_TURN]
                 answers += [append(topic, data) for data in piece]
                 await trio.lowlevel.checkpoint()
-        return await self.append_deferred()
 
     def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
         request = self._request
@@ -284,9 +295,9 @@ class Appending(PendingAnswer):
 
     async def append_deferred(self) -> Answered:
         """Append what had to be checked in threads."""
-        for partition, answer, records in self._deferred:
-            await self._append_deferred(partition, answer, records)
-        self._deferred.clear()
+        self._deferred.reverse()
+        while self._deferred:  # each copy is given up as soon as it is written
+            await self._append_deferred(*self._deferred.pop())
         appended, self._uncommitted = self._uncommitted, []
         for each in appended:  # may be committed by now, or lost: nobody watched them meanwhile
             if each.is_held:
@@ -325,6 +336,7 @@ class Appending(PendingAnswer):
             for each in self._uncommitted:
                 self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
             return self.response()
+        self.release_records()
         waits = self._broker.replicas.commit_waits
         acks = self._request.acks
         self._undecided = len(self._uncommitted)
