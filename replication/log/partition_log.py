@@ -207,7 +207,7 @@ class PartitionLog(LogReader):
         if self.log_directory.failure is not None:
             raise self.log_directory.error()
         if checked is None:
-            checked = self.check_produced(records, now_ms=now_ms, origin=origin)
+            checked = self.check_produced(records, now_ms=now_ms, origin=origin, at_once=True)
         validated = checked.assign(self.log_end_offset, leader_epoch)
         batches = validated.batches
         if batches[0].producer_id < 0 and len(batches) == 1:
@@ -248,12 +248,11 @@ class PartitionLog(LogReader):
         return rules
 
     def check_produced(
-        self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT, at_once: bool = False
     ) -> CheckedRecords:
         """Everything about a batch that needs no offsets. It touches nothing, so a thread may do it."""
-        return check_produced(
-            records, self.validation_rules(origin), now_ms=now_ms, topic_partition=self.name
-        )
+        rules = self.validation_rules(origin)
+        return check_produced(records, rules, now_ms=now_ms, topic_partition=self.name, at_once=at_once)
 
     def _append_with_producers(
         self, validated: ValidatedBatches, origin: AppendOrigin, transaction_version: int, now_ms: int

@@ -79,7 +79,10 @@ _INLINE_DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024
 _INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
 _INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
 INLINE_BYTES_MAX = 16 * 1024 * 1024
+ONE_BY_ONE_INLINE_MAX = 1_000
 INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
+
+RECORD_ERRORS_MAX = 1_000  # told of one batch; twenty thousand would be an answer of megabytes
 
 _COUNT = struct.Struct(">i")
 _FRONT = struct.Struct(">qii")  # base offset, length, leader epoch
@@ -101,6 +104,10 @@ class InvalidRecords(KafkaError):
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
         self.record_errors = record_errors
+
+
+class TooManyForTheLoop(Exception):
+    """So many records have to be looked at one by one that a thread has to do it; nothing has happened yet."""
 
 
 class ValidationRules(NamedTuple):
@@ -233,9 +240,12 @@ def validate_produced(
 
 
 def check_produced(
-    records: memoryview, rules: ValidationRules, *, now_ms: int, topic_partition: str = ""
+    records: memoryview, rules: ValidationRules, *, now_ms: int, topic_partition: str = "", at_once: bool = False
 ) -> CheckedRecords:
-    """Everything but the offsets. A writable buffer is changed in place; a read-only one is copied."""
+    """Everything but the offsets. A writable buffer is changed in place; a read-only one is copied.
+
+    `TooManyForTheLoop` if it should be done `at_once`, and very many records have to be looked at one by one.
+    """
     size = batch_size(records, 0, len(records))
     if not size:
         raise invalid("Record batch has no batches at all")
@@ -252,7 +262,11 @@ def check_produced(
     # Control records keep their form: whoever reads them must not need a codec.
     target = source if rules.compression is None or header.attributes & CONTROL_FLAG else rules.compression
     stays = source == target
-    max_timestamp = _check_each_record(area, header, summary, rules, now_ms, topic_partition, bool(source) and stays)
+    max_timestamp = _highest_timestamp(header, summary, rules, now_ms)
+    if max_timestamp is None:
+        if at_once and rules.origin is AppendOrigin.CLIENT and header.records_count > ONE_BY_ONE_INLINE_MAX:
+            raise TooManyForTheLoop
+        max_timestamp = _check_each_record(area, header, rules, now_ms, topic_partition, bool(source) and stays)
     if rules.timestamp_type:
         max_timestamp = now_ms
     if not stays:
@@ -318,16 +332,8 @@ def _check_size(size: int, rules: ValidationRules) -> None:
 # --- its records ------------------------------------------------------------------------------------------------------
 
 
-def _check_each_record(
-    area: Buffer,
-    header: BatchHeader,
-    summary: RecordsSummary,
-    rules: ValidationRules,
-    now_ms: int,
-    topic_partition: str,
-    is_partial: bool,
-) -> int:
-    """Keys and timestamps, from the summary alone if all is well; returns the highest timestamp."""
+def _highest_timestamp(header: BatchHeader, summary: RecordsSummary, rules: ValidationRules, now_ms: int) -> int | None:
+    """The highest timestamp if the summary alone tells that all is well, else None: each record has to be looked at."""
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
     if is_log_append_time:
         lowest = highest = header.max_timestamp
@@ -344,23 +350,40 @@ def _check_each_record(
         )
     if not is_suspicious and not (rules.compacted and summary.has_null_key):
         return max(highest, NO_TIMESTAMP)
+    return None
 
-    records = list(iter_records(bytes(area), header))
+
+def _check_each_record(
+    area: Buffer,
+    header: BatchHeader,
+    rules: ValidationRules,
+    now_ms: int,
+    topic_partition: str,
+    is_partial: bool,
+) -> int:
+    """Keys and timestamps; returns the highest timestamp."""
+    is_log_append_time = header.is_log_append_time
     errors = _RecordErrors(rules, now_ms, topic_partition)
-    for index, record in enumerate(records):
-        errors.check(index, record, is_log_append_time != 0, is_partial)
+    highest = NO_TIMESTAMP
+    for index, record in enumerate(iter_records(bytes(area), header)):
+        errors.check(index, record, is_log_append_time, is_partial)
+        highest = max(highest, record.timestamp)
     errors.raise_if_any()
-    return max(NO_TIMESTAMP, max((record.timestamp for record in records), default=NO_TIMESTAMP))
+    return highest
 
 
 class _RecordErrors:
-    """Collects what is wrong with single records, in Kafka's words, since clients show them."""
+    """Collects what is wrong with single records, in Kafka's words, since clients show them.
+
+    It lists `RECORD_ERRORS_MAX` of them, and counts all. A client takes the general message for those not listed.
+    """
 
     def __init__(self, rules: ValidationRules, now_ms: int, topic_partition: str) -> None:
         self._rules = rules
         self._now_ms = now_ms
         self._topic_partition = topic_partition
         self._errors: list[tuple[int, str]] = []
+        self._count = 0
         self._code = ErrorCode.INVALID_RECORD
 
     def check(self, index: int, record: Record, is_log_append_time: bool, is_partial: bool = False) -> None:
@@ -375,7 +398,9 @@ class _RecordErrors:
             self._code = ErrorCode.INVALID_TIMESTAMP
 
     def add(self, index: int, reason: str) -> None:
-        self._errors.append((index, reason))
+        self._count += 1
+        if self._count <= RECORD_ERRORS_MAX:
+            self._errors.append((index, reason))
 
     def _timestamp_error(self, record: Record, is_log_append_time: bool, is_partial: bool) -> str | None:
         before, after = self._rules.timestamp_before_max_ms, self._rules.timestamp_after_max_ms
@@ -403,7 +428,7 @@ class _RecordErrors:
                 f"RecordError(batchIndex={index}, message='{reason}')" for index, reason in self._errors[:3]
             )
             message = (
-                f"One or more records have been rejected due to {len(self._errors)} record errors in total, "
+                f"One or more records have been rejected due to {self._count} record errors in total, "
                 f"and only showing the first three errors at most: [{shown}]"
             )
         raise InvalidRecords(self._code, message, self._errors)

@@ -26,6 +26,7 @@ connection is not looked at before these are appended.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,7 +35,12 @@ import trio
 
 from ottla.replication.cluster_state import INTERNAL_TOPICS
 from ottla.replication.log.ordinary import check_ordinary, ordinary_header
-from ottla.replication.log.validator import InvalidRecords, check_produce_request_records, is_expensive
+from ottla.replication.log.validator import (
+    InvalidRecords,
+    TooManyForTheLoop,
+    check_produce_request_records,
+    is_expensive,
+)
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, handles
 from ottla.server.leader_hints import current_leader, endpoints
@@ -67,6 +73,7 @@ TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
 PARTITIONS_PER_TURN = 500
+TURN_S = 0.005  # then compressed and doubtful batches of the same request are checked in a thread
 TRANSACTIONAL_FLAG = 0x10
 _MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
 _LENGTH_MAX = 2**31 - 1 - LOG_OVERHEAD
@@ -132,9 +139,11 @@ class Appending(PendingAnswer):
         "_deadline",
         "_deferred",
         "_has_moved",
+        "_places",
         "_refused",
         "_request",
         "_topics",
+        "_turn_end",
         "_uncommitted",
         "_undecided",
         "_version",
@@ -149,7 +158,9 @@ class Appending(PendingAnswer):
         self._refused = context.broker.replicas.refused_sequences
         self._version = context.api_version
         self._has_moved = False  # a partition of the request is led by another broker
+        self._turn_end = time.monotonic() + TURN_S
         self._topics: list[TopicProduceResponse] = []
+        self._places: dict[int, Place] | None = None
         self._deferred: list[tuple[Partition, PartitionProduceResponse, bytearray]] = []
         self._uncommitted: list[_Uncommitted] = []
 
@@ -189,6 +200,7 @@ class Appending(PendingAnswer):
                 piece = topic.partition_data[start : start + PARTITIONS_PER_TURN]
                 answers += [append(topic, data) for data in piece]
                 await trio.lowlevel.checkpoint()
+                self._turn_end = time.monotonic() + TURN_S
 
     def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
         request = self._request
@@ -223,13 +235,17 @@ class Appending(PendingAnswer):
             rules = partition.log.validation_rules()
             if header is not None:
                 checked = check_ordinary(records, header, rules, now_ms=now_ms)
-            if checked is None and is_expensive(records, rules):
+            if checked is None and (is_expensive(records, rules) or time.monotonic() > self._turn_end):
                 self._deferred.append((partition, answer, bytearray(records)))
                 return answer
             if self._refused.by_producer:
                 self._check_none_is_missing((topic.name, topic.topic_id, data.index), partition, records, header)
             acks = self._request.acks
             info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
+        except TooManyForTheLoop:
+            assert partition is not None and records is not None
+            self._deferred.append((partition, answer, bytearray(records)))
+            return answer
         except KafkaError as error:
             self._fail(answer, error, partition)
             batch = header or _numbered_batch(records) if error.code.retriable else None
@@ -420,9 +436,14 @@ class Appending(PendingAnswer):
         ]
 
     def _place_of(self, answer: PartitionProduceResponse) -> Place:
-        """Looked up, because refusals are few."""
-        topic = next(topic for topic in self._topics if any(each is answer for each in topic.partition_responses))
-        return topic.name, topic.topic_id, answer.index
+        """Looked up when all have an answer, because most requests have no refusals."""
+        if self._places is None:
+            self._places = {
+                id(each): (topic.name, topic.topic_id, each.index)
+                for topic in self._topics
+                for each in topic.partition_responses
+            }
+        return self._places[id(answer)]
 
     def _name_of(self, topic: TopicProduceResponse) -> str:
         state = self._broker.cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else None

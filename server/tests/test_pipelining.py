@@ -226,6 +226,16 @@ async def test_a_request_that_waits_holds_none_of_its_records(
     answer.abandon()
 
 
+async def test_very_many_refused_records_are_looked_at_in_a_thread_and_listed_in_part(leader: Leader) -> None:
+    data = PartitionProduceData(index=0, records=batch(*[10**13] * 3_000))
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+    context: Any = SimpleNamespace(broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT")
+    pending: Any = produce_handler.produce(request, context)
+    answer = (await pending).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [each.batch_index for each in answer.record_errors] == list(range(1_000))
+
+
 def reachable(answer: produce_handler.Appending) -> Iterator[object]:
     """What a request that waits keeps alive by itself."""
     for name in ("_request", "_deferred", "_topics", "_uncommitted"):

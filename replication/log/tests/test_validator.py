@@ -15,6 +15,7 @@ from ottla.replication.log.validator import (
     AppendOrigin,
     CheckedRecords,
     InvalidRecords,
+    TooManyForTheLoop,
     ValidationRules,
     check_produce_request_records,
     check_produced,
@@ -369,6 +370,22 @@ def test_all_bad_records_are_named_but_three_in_the_message():
     assert [index for index, _ in error.record_errors] == [0, 1, 2, 3, 4]
     assert error.message.count("RecordError(") == 3
     assert "due to 5 record errors in total" in error.message
+
+
+def test_a_thousand_bad_records_are_listed_and_all_are_counted():
+    area = b"".join(encode_record(index, 0, None, b"v") for index in range(3_000))
+    error = refusal(batch(area, 3_000), COMPACTED)
+    assert isinstance(error, InvalidRecords) and error.message is not None
+    assert [index for index, _ in error.record_errors] == list(range(1_000))
+    assert "due to 3000 record errors in total" in error.message
+
+
+def test_many_records_are_not_looked_at_one_by_one_on_the_event_loop():
+    area = b"".join(encode_record(index, 0, None, b"v") for index in range(1_001))
+    records = memoryview(bytearray(batch(area, 1_001)))
+    with pytest.raises(TooManyForTheLoop):
+        check_produced(records, COMPACTED, now_ms=NOW, at_once=True)
+    assert check_produced(records, ValidationRules(), now_ms=NOW, at_once=True)  # the summary is enough
 
 
 def test_malformed_records_come_before_missing_keys():
