@@ -9,7 +9,7 @@ Some answers come later without a task that waits for them (`pending.py`): fetch
 their commits. Then the connection goes on with requests of the kind that may be pipelined, up to `PENDING_MAX`, and
 whatever becomes ready is sent in the order of the requests. Any other request waits until all before it are answered.
 
-Limits: a read's frames are handled for `TURN_SECONDS` before other connections get their turn; while answers cannot be
+Limits: a read's frames are handled until `Readiness.turn_end` before other connections get their turn; while answers cannot be
 sent nothing more is read, so a peer that never reads holds one read's worth of answers. Large requests without records
 are decoded in a thread, one at a time, and very large ones are refused: nobody needs them, and they could hold millions
 of elements.
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.connection")
 
-TURN_SECONDS = 0.010
 LARGE_FRAME_BYTES = 64 * 1024
 API_VERSIONS_KEY = 18
 PENDING_MAX = 100
@@ -309,7 +308,7 @@ class Connection:
 
     def _note_time(self) -> None:
         self.last_active = now = time.monotonic()
-        self._turn_end = now + TURN_SECONDS
+        self._turn_end = self._readiness.turn_end(now)
         self._context.now_ms = time.time_ns() // 1_000_000
 
     def _answer_frames(self) -> Waiting | None:

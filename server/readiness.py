@@ -11,6 +11,9 @@ Theory
 
     `poke` has the function called soon, too, although nothing happened at the socket: what it has to say came from inside.
 
+    `turn_end` says how long one connection may go on. What all of them do between two looks at the sockets has one budget:
+    when it is used up each has a short turn only, so that a hundred peers that pipeline hold nobody up.
+
     An exception wakes the task and is raised there. The function must not block for long, must not await and is not in
     any task; it may call whatever wakes tasks up. After each call that woke one, and when trio's time is up, trio goes on.
 
@@ -21,6 +24,7 @@ Theory
 from __future__ import annotations
 
 import enum
+import math
 import select
 import socket
 import time
@@ -39,6 +43,9 @@ class Wait(enum.Enum):
 
 
 WAIT_READABLE, WAIT_WRITABLE = Wait
+TURN_SECONDS = 0.010
+SHORT_TURN_SECONDS = 0.0002
+TURNS_SECONDS = 0.020  # all turns between two looks at the sockets, before they are short
 Step = Callable[[], Any]
 
 
@@ -61,6 +68,7 @@ class Readiness:
         self._poked: dict[int, None] = {}
         self._epoll: Any = None
         self._runnable: Any = ()
+        self._turns_end = math.inf
         self._take_over_wait()
 
     @property
@@ -91,6 +99,11 @@ class Readiness:
         manager.__class__ = ServingIOManager
         self._runnable = runner.runq
         self._epoll = manager._epoll
+
+    def turn_end(self, now: float) -> float:
+        """When the turn of a connection that begins `now` is over, in seconds of the monotonic clock."""
+        end = now + TURN_SECONDS
+        return end if end < self._turns_end else min(end, max(self._turns_end, now + SHORT_TURN_SECONDS))
 
     # --- the task's side
 
@@ -134,7 +147,9 @@ class Readiness:
                 if self._poked or runnable:
                     timeout = 0
             others = []
-            for event in poll(timeout):
+            events = poll(timeout)
+            self._turns_end = time.monotonic() + TURNS_SECONDS
+            for event in events:
                 if event[0] in served:
                     self._serve_once(event[0])
                 else:

@@ -5,7 +5,7 @@
     make siege ARGS="--only Fetch --only tags"  attacks whose name has one of these words
     make siege ARGS="--in-cluster"              a member of a cluster, so that what brokers ask each other is there too
 
-A line is printed for each attack: the longest hold of the event loop, how much the broker's memory grew at most, the sockets that
+A line is printed for each attack: the longest hold of the event loop and how long its thread ran in one turn, how much the broker's memory grew at most, the sockets that
 were left, the longest wait of the bystander, and the limits that were broken. In the end: the worst of each request, and the
 bystander's 99th percentile.
 """
@@ -81,7 +81,7 @@ class Report:
 
 def _line(damage: Damage) -> str:
     return (
-        f"{damage.hold_ms:6.0f} ms {damage.memory_mib:5.0f} MiB {damage.sockets_left:4} left"
+        f"{damage.hold_ms:6.0f} ms ({damage.busy_ms:.0f} busy) {damage.memory_mib:5.0f} MiB {damage.sockets_left:4} left"
         f" {damage.slowest_ms:6.0f} ms bystander {damage.seconds:5.1f} s   {damage.attack}"
     )
 

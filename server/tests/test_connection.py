@@ -114,7 +114,7 @@ async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Pe
     ours.setblocking(False)
     readiness = Readiness()
     if request.param == "waiting in the task":
-        readiness = SimpleNamespace(serve=serve_in_task, is_inside_the_wait=False)
+        readiness = SimpleNamespace(serve=serve_in_task, is_inside_the_wait=False, turn_end=readiness.turn_end)
     else:
         assert readiness.is_inside_the_wait
     listener = SimpleNamespace(

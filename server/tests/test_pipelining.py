@@ -160,7 +160,7 @@ async def producer(request: pytest.FixtureRequest, leader: Leader, nursery: trio
     ours.setblocking(False)
     readiness: Any = Readiness()
     if request.param == "waiting in the task":
-        readiness = SimpleNamespace(serve=serve_in_task, is_inside_the_wait=False)
+        readiness = SimpleNamespace(serve=serve_in_task, is_inside_the_wait=False, turn_end=readiness.turn_end)
     listener: Any = SimpleNamespace(
         name="PLAINTEXT",
         broker=leader,

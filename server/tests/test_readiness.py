@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Readiness
+from ottla.server.readiness import (
+    SHORT_TURN_SECONDS,
+    TURN_SECONDS,
+    TURNS_SECONDS,
+    WAIT_READABLE,
+    WAIT_WRITABLE,
+    Readiness,
+)
 
 
 @pytest.fixture
@@ -153,3 +160,15 @@ async def test_an_end_of_the_stream_is_an_event_like_others(pair: Pair) -> None:
     ours, theirs = pair
     theirs.close()
     assert await Readiness().serve(ours, lambda: ours.recv(1) or "left") == "left"
+
+
+async def test_turns_are_short_when_those_before_have_used_up_what_all_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    readiness = Readiness()
+    now = 100.0
+    monkeypatch.setattr("ottla.server.readiness.time.monotonic", lambda: now)
+    readiness.wait(0)
+    assert readiness.turn_end(now) == now + TURN_SECONDS
+    nearly_over = now + TURNS_SECONDS - TURN_SECONDS / 2
+    assert readiness.turn_end(nearly_over) == now + TURNS_SECONDS
+    over = now + TURNS_SECONDS + 1
+    assert readiness.turn_end(over) == over + SHORT_TURN_SECONDS
