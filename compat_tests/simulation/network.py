@@ -24,7 +24,7 @@ from compat_tests.simulation.trace import Trace
 from ottla.replication.cluster_state import BrokerEndpoint
 from ottla.server.coordination.pipes import Agenda, Pipe
 from ottla.server.peers import TcpPeer, TcpPeers
-from ottla.server.readiness import Step, Wait
+from ottla.server.readiness import TURN_SECONDS, Step, Wait
 
 DELAY_S = (0.0001, 0.002)
 SLOW_DELAY_S = (0.01, 0.2)
@@ -251,6 +251,9 @@ class SimReadiness:
 
     def poke(self, sock: Any) -> None:
         sock.poke()
+
+    def turn_end(self, now: float) -> float:
+        return now + TURN_SECONDS
 
 
 class SimPeers(TcpPeers):
