@@ -14,12 +14,13 @@ epochs, producers and aborted transactions as the batches say.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, NamedTuple
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.faults import Fault as Kind
 from ottla.replication.log.faults import classify
 from ottla.replication.log.memory_storage import MemoryStorage
@@ -109,9 +110,12 @@ class World:
         self.ledger = Ledger()
         self.open_files_max = open_files_max
         self.leader_epoch = LEADER_EPOCH
+        self.keys: dict[bytes, bytes] = {}
         self._count = 0
         self._unsent: dict[str, Batch] = {}
         self.recovery_point = 0  # as the checkpoint has it
+        self.is_loaded = True
+        self.cleaner = LogCleaner(_at_once, lambda: NOW_MS, lambda: None)
 
     def _create(self, topic: str) -> PartitionLog:
         return PartitionLog.create(self.directory, topic, 0, self.config, topic_id=bytes(16), now_ms=NOW_MS)
@@ -126,6 +130,7 @@ class World:
         self, count: int = 1, *, padding: int = 0, compression: Compression = Compression.NONE, **options: Any
     ) -> Batch:
         values = self.values(count)
+        self.keys.update((value, b"key %d" % (index % 3)) for index, value in enumerate(values))
         records = [
             Record(index, self._timestamp(value), b"key %d" % (index % 3), value + b"x" * padding)
             for index, value in enumerate(values)
@@ -206,6 +211,31 @@ class World:
         self.log = PartitionLog.load(self.directory, "topic-0", self.config, options)
         options = LoadOptions(0, self.other.log_end_offset, True, NOW_MS)
         self.other = PartitionLog.load(self.directory, "other-0", self.config, options)
+
+    def reload(self, *, clean: bool) -> None:
+        """Load the log through new objects, as a start of the broker does; the old ones are of no use any more."""
+        self.is_loaded = False
+        log_start_offset = self.log.log_start_offset
+        directory = LogDirectory(ROOT, self.storage, open_files_max=self.open_files_max)
+        options = LoadOptions(log_start_offset, self.recovery_point, clean, NOW_MS)
+        log = PartitionLog.load(directory, "topic-0", self.config, options)
+        self.log, self.directory, self.is_loaded = log, directory, True
+        self.storage.fail = None
+        self.other = PartitionLog.load(directory, "other-0", self.config, LoadOptions(0, 0, False, NOW_MS))
+
+    def compact(self) -> None:
+        """One pass of the cleaner over what can be cleaned."""
+        log = self.log
+        found = self.cleaner.look_at(log, log.log_end_offset)
+        if found is not None:
+            self.ledger.has_gaps = True
+            later: set[bytes] = set()
+            for offset in sorted((o for o in self.ledger.required if o < found.uncleanable_offset), reverse=True):
+                key = self.keys.get(self.ledger.required[offset], b"")
+                if key in later:
+                    self.ledger.make_optional(lambda each, offset=offset: each == offset)  # type: ignore[misc]
+                later.add(key)
+            _drive(self.cleaner.clean(found, map_bytes_max=1_000_000))
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -294,6 +324,17 @@ class World:
             check_still_usable(log, self.leader_epoch)
 
 
+async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+def _drive(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that waits for nothing."""
+    with suppress(StopIteration):
+        work.send(None)
+        raise AssertionError("it waits for something")
+
+
 @contextmanager
 def told(when: str) -> Iterator[None]:
     """Let what is raised here say when it was."""
@@ -313,27 +354,26 @@ def suppress_storage_error() -> Iterator[None]:
         assert error.code == ErrorCode.KAFKA_STORAGE_ERROR, error
 
 
-def attempt(world: World, operation: Callable[[], object]) -> bool:
+def attempt(world: World, operation: Callable[[], object], *, is_judged: bool = True) -> bool:
     """Carry out an operation whose calls may fail; whether it succeeded. It may end with a storage error only.
 
     A single error that passes, or a disk that is full, does not take the directory offline; one that stays away is told.
+    Of operations that are not judged the caller decides that.
     """
-    kinds = set()
     try:
         with world.failing():
             operation()
         succeeded = True
     except (KafkaError, OSError) as error:
-        if isinstance(error, KafkaError):
-            assert error.code == ErrorCode.KAFKA_STORAGE_ERROR, error
-        succeeded = False
-    faults = world.calls.faults
-    kinds = {classify(OSError(fault.errno, "")) for fault in faults}
-    if world.calls.failed and Kind.BROKEN not in kinds and not any(c.operation == "sync" for c in world.calls.failed):
-        assert world.directory.is_online, f"offline over {world.directory.failure}"
-    if not succeeded:
+        assert isinstance(error, OSError) or error.code == ErrorCode.KAFKA_STORAGE_ERROR, error
         assert world.calls.failed, "an operation failed though no call did"
-        if Kind.BROKEN in kinds:
+        succeeded = False
+    calls = world.calls
+    if len(calls.faults) == 1 and calls.failed and is_judged:
+        is_broken = classify(OSError(calls.faults[0].errno, "")) is Kind.BROKEN
+        if not is_broken and calls.failed[0].operation not in ("sync", "sync_directory"):
+            assert world.directory.is_online, f"offline over {world.directory.failure}"
+        if is_broken and not succeeded:
             assert not world.directory.is_online, "a broken disk is not offline"
     return succeeded
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.failing_calls import (
     Case,
     FailingCalls,
@@ -19,18 +20,22 @@ from ottla.replication.log.tests.failing_calls import (
     run_every_case,
     single_faults,
 )
-from ottla.replication.log.tests.faulty_world import NOW_MS, Batch, World, attempt, suppress_storage_error, told
+from ottla.replication.log.tests.faulty_world import NOW_MS, ROOT, Batch, World, attempt, suppress_storage_error, told
 from ottla.replication.log.validator import AppendOrigin
 from ottla.wire.compression import Compression
 from ottla.wire.records import ControlType
 
 
 class Operation(NamedTuple):
-    """What is done without faults first, and what is done with them. `run` can be done again."""
+    """What is done without faults first, and what is done with them. `run` can be done again.
+
+    `is_judged`: the log itself decides whether an error takes the directory offline.
+    """
 
     run: Callable[[World], object]
     prepare: Callable[[World], object] = lambda world: None
     config: Mapping[str, Any] = MappingProxyType({})
+    is_judged: bool = True
 
 
 def some_records(world: World, count: int = 4) -> None:
@@ -179,6 +184,94 @@ def look_around(world: World) -> None:
     log.aborted_transactions(log.log_start_offset, log.log_end_offset)
 
 
+def left_in_order(world: World) -> None:
+    some_transactions(world)
+    close(world)
+
+
+def damaged(kind: str, data: bytes) -> Callable[[World], None]:
+    """Files of one kind that are not what they were, though the broker left in order."""
+
+    def prepare(world: World) -> None:
+        left_in_order(world)
+        for segment in world.log.segments:
+            if world.storage.exists(segment.path(kind)):
+                world.storage.write(segment.path(kind), data)
+
+    return prepare
+
+
+def torn(world: World) -> None:
+    """Half a batch at the end, and the recovery point in the midst."""
+    some_transactions(world)
+    world.flush()
+    some_records(world, 3)
+    world.storage.open(world.log.segments[-1].path(".log")).append(world.batch(3).data[:70])
+
+
+def half_compacted(suffix: str) -> Callable[[World], None]:
+    """The cleaner was stopped when its new segment was written, or when it was about to take its place."""
+
+    def prepare(world: World) -> None:
+        left_in_order(world)
+        segment = world.log.segments[0]
+        for kind in (".log", ".index", ".timeindex", ".txnindex"):
+            if world.storage.exists(segment.path(kind)):
+                world.storage.write(segment.path(kind) + suffix, world.storage.read(segment.path(kind)), sync=True)
+        world.storage.sync_directory(world.log.directory)
+
+    return prepare
+
+
+def lost_files(world: World) -> None:
+    """All that is left ends below the log start offset."""
+    some_records(world, 3)
+    close(world)
+    world.log.log_start_offset = 20
+    world.ledger.make_optional(lambda offset: True)
+
+
+def reload(world: World) -> None:
+    world.reload(clean=True)
+
+
+def recover(world: World) -> None:
+    world.reload(clean=False)
+
+
+def create(world: World) -> None:
+    """Another log is made, and deleted when it is there."""
+    PartitionLog.create(world.directory, "new", 0, world.config, topic_id=bytes(16), now_ms=NOW_MS)
+    assert sorted(world.storage.copy().names(f"{ROOT}/new-0")) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    world.storage.remove_tree(f"{ROOT}/new-0")
+
+
+def compact(world: World) -> None:
+    world.compact()
+    if world.storage.fail is None and world.directory.is_online:
+        assert world.log.first_dirty_offset > 10, "the cleaner has given up"
+
+
+COMPACTED = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.01, "delete_retention_ms": 0}
+
+
+def flushed_segments(world: World) -> None:
+    some_segments(world)
+    world.append(data_of(world, 11, 0))
+    aborted = world.append(data_of(world, 9, 0, is_transactional=True))
+    world.append(world.marker(ControlType.ABORT, producer_id=9), AppendOrigin.COORDINATOR)
+    world.ledger.make_optional(lambda offset: offset >= aborted)
+    world.log.roll(NOW_MS)
+    some_records(world, 2)
+    world.flush()
+
+
 OPERATIONS: dict[str, Operation] = {
     "append": Operation(plain, some_records),
     "append to an empty log": Operation(plain),
@@ -211,6 +304,17 @@ OPERATIONS: dict[str, Operation] = {
     "write epochs": Operation(write_epochs, some_records),
     "save indexes": Operation(lambda world: world.log.save_indexes(), some_segments),
     "read": Operation(look_around, some_transactions),
+    "load": Operation(reload, left_in_order, is_judged=False),
+    "load and rebuild indexes": Operation(reload, damaged(".index", b"odd"), is_judged=False),
+    "load without a good snapshot": Operation(reload, damaged(".snapshot", b"odd"), is_judged=False),
+    "load what is left": Operation(reload, lost_files, is_judged=False),
+    "load after a kill": Operation(recover, some_transactions, is_judged=False),
+    "load after a torn write": Operation(recover, torn, is_judged=False),
+    "load after an unfinished compaction": Operation(recover, half_compacted(".cleaned"), is_judged=False),
+    "load after an unfinished swap": Operation(recover, half_compacted(".swap"), is_judged=False),
+    "load with files to be deleted": Operation(recover, half_compacted(".deleted"), is_judged=False),
+    "create": Operation(create, is_judged=False),
+    "compact": Operation(compact, flushed_segments, COMPACTED),
 }
 KINDS = ("large cache", "small cache", "restarted")
 
@@ -243,6 +347,8 @@ PENDING = {
     "delete records": "segments are given up one rename after the other",
     "close": "epochs count as written before they are; a failed sync is forgotten",
     "write epochs": "epochs count as written before they are",
+    "create": "a directory that is half made cannot be removed without a descriptor",
+    "compact": "the cleaner gives a log up over errors that pass",
 }
 
 
@@ -254,10 +360,10 @@ def make_case(operation: Operation, kind: str) -> Case:
         if kind == "restarted":
             world.restart()
         world.evict()
-        succeeded = attempt(world, lambda: operation.run(world))
-        if seed % 2:
+        succeeded = attempt(world, lambda: operation.run(world), is_judged=operation.is_judged)
+        if seed % 2 or not world.is_loaded:
             with told("when it was done twice" if succeeded else "when it was done again"):
-                if world.directory.is_online:
+                if world.directory.is_online or not world.is_loaded:
                     operation.run(world)
                 else:
                     with suppress_storage_error():
@@ -272,7 +378,7 @@ def make_case(operation: Operation, kind: str) -> Case:
 def cases() -> Iterator[tuple[str, str, Case]]:
     for name, operation in OPERATIONS.items():
         if name not in PENDING:
-            for kind in KINDS:
+            for kind in KINDS[:2] if name.startswith("load") else KINDS:
                 yield name, kind, make_case(operation, kind)
 
 
@@ -282,4 +388,4 @@ def test_every_call_fails_once(name: str, kind: str, case: Case) -> None:
 
 
 def test_that_is_thousands_of_cases() -> None:
-    assert sum(sum(1 for _ in single_faults(run_case(case).made, lasting=True)) for _, _, case in cases()) >= 400
+    assert sum(sum(1 for _ in single_faults(run_case(case).made, lasting=True)) for _, _, case in cases()) >= 2000
