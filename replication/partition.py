@@ -98,6 +98,7 @@ class Partition:
         "leader_id",
         "log",
         "min_isr",
+        "must_hear",
         "partition_epoch",
         "replicas",
         "topic",
@@ -132,6 +133,7 @@ class Partition:
         self.followers: Followers | None = None  # where this broker leads and is not the only replica
         self.min_isr = 0  # how many replicas must be in sync; never more than there are
         self.is_deleted = False
+        self.must_hear = False  # of its role from the controller, before it serves: another broker may have taken over
         self.durability_limit = LONG_MAX  # nothing from here on counts as flushed while the log moves to another disk
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         log.on_high_watermark(self.high_watermark)

@@ -2,18 +2,25 @@
 
 The trio shell between the controller's requests and the replicas. Requests are carried out one after the other, because
 making logs has to be waited for, and an older request must not overtake a newer one. Before this broker is registered they
-wait: they may be meant for an earlier life of it, whose picture of the cluster it does not have.
+wait: they may be meant for an earlier life of it, whose picture of the cluster it does not have. What they say of the
+controller and of partitions that are new here is verified first (`controller_claims.py`).
 
 | the request                                      | answer                                                                  |
 |--------------------------------------------------|-------------------------------------------------------------------------|
 | is for an earlier incarnation of this broker     | STALE_BROKER_EPOCH (77); -1 and newer epochs than ours are taken        |
-| comes from an earlier controller                 | STALE_CONTROLLER_EPOCH (11)                                             |
+| comes from an earlier controller, or from nobody who is one | STALE_CONTROLLER_EPOCH (11)                                  |
 | LeaderAndIsr: the log is on a failed directory   | KAFKA_STORAGE_ERROR (56) for that partition                             |
 | ... its name is no topic's or partition's        | INVALID_TOPIC_EXCEPTION (17)                                            |
-| ... its topic has another id here                | INCONSISTENT_TOPIC_ID (103)                                             |
+| ... the tree has no such topic or partition      | UNKNOWN_TOPIC_OR_PARTITION (3)                                          |
+| ... its topic has another id here or in the tree | INCONSISTENT_TOPIC_ID (103)                                             |
 | ... knows an older leader epoch, or no newer one | STALE_CONTROLLER_EPOCH; NONE if it brings the topic's id                |
 | ... this broker is none of the replicas          | UNKNOWN_TOPIC_OR_PARTITION (3)                                          |
 | StopReplica: knows an older leader epoch         | FENCED_LEADER_EPOCH (74); -2 (deletion) and -1 (old brokers) are taken  |
+| ... is to delete what the tree says stays here   | INVALID_REQUEST (42)                                                    |
+| UpdateMetadata: the tree has no such partition   | NONE, but it is passed over                                             |
+
+A broker that has registered anew does not know which of its leaderships another broker has taken over meanwhile. It
+`must_hear` of each of them, by LeaderAndIsr, before it serves that one again, or coordinates what lives in it.
 
 Kafka's classes ReplicaManager (becomeLeaderOrFollower, stopReplicas) and ZkMetadataCache of 3.9.
 """
@@ -23,8 +30,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -39,8 +45,10 @@ from ottla.replication.cluster_state import (
     is_internal_topic,
 )
 from ottla.replication.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
+from ottla.replication.controller_claims import Claim, ControllerClaims, KnownTopic
 from ottla.replication.loading import HostedPartition
 from ottla.replication.log.names import is_partition_name
+from ottla.replication.slices import Slices
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -55,6 +63,7 @@ from ottla.wire.messages.update_metadata import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
+    UpdateMetadataTopicState,
 )
 from ottla.wire.schema import ZERO_UUID
 
@@ -67,8 +76,21 @@ logger = logging.getLogger("ottla.replication.control")
 
 NO_BROKER_EPOCH = -1
 NO_LEADER_EPOCH = -1
-PARTITIONS_PER_TURN = 50
-STATES_PER_TURN = 500  # of the picture of the cluster, which is less work
+PARTITIONS_PER_TOPIC_MAX = 200_000
+"""A topic's node in the tree (1 MB at most, by default) has no room for so many. The picture of the cluster is as long as the
+highest number of a partition."""
+
+
+ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+
+
+class NewPartition(NamedTuple):
+    """A partition that this broker is told to hold for the first time, or again."""
+
+    topic: str
+    number: int
+    topic_id: bytes
+    is_new: bool
 
 
 class Fetchers(Protocol):
@@ -103,7 +125,9 @@ class ReplicaControl:
         learn_settings: Callable[[Sequence[str]], Awaitable[None]],
         broker_epoch: Callable[[], int],
         clock_ms: Callable[[], int],
+        claims: ControllerClaims | None = None,
     ) -> None:
+        """`claims` None: whoever speaks is the controller, and what it says is so."""
         self.registered = trio.Event()
         self.controller_epoch = 0
         self.heard_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
@@ -115,16 +139,26 @@ class ReplicaControl:
         self._learn_settings = learn_settings
         self._broker_epoch = broker_epoch
         self._clock_ms = clock_ms
+        self._claims = claims
         self._turn = trio.Lock()
 
+    def begin_anew(self) -> None:
+        """This broker has registered again: what it leads it may lead no more."""
+        for partition in self._replicas.partitions():
+            if partition.is_leader:
+                partition.must_hear = True
+                partition.notify_watchers()
+                self._listener.on_resignation(partition.topic, partition.index)
+
     @asynccontextmanager
-    async def _my_turn(self) -> AsyncGenerator[None]:
+    async def _my_turn(self, request: ControllerRequest) -> AsyncGenerator[ErrorCode]:
+        """Gives why the request as a whole is not for this broker or not from its controller."""
+        since = trio.current_time()
         await self.registered.wait()
         async with self._turn:
-            yield
+            yield await self._refusal(request, since)
 
-    def _refusal(self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> ErrorCode:
-        """Why a request as a whole is not for this broker or not from its controller."""
+    async def _refusal(self, request: ControllerRequest, since: float) -> ErrorCode:
         own = self._broker_epoch()
         if NO_BROKER_EPOCH < request.broker_epoch < own:
             logger.warning(
@@ -142,6 +176,15 @@ class ReplicaControl:
                 self.controller_epoch,
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._claims is not None and not await self._claims.is_controller(
+            request.controller_id, request.controller_epoch, since=since
+        ):
+            logger.warning(
+                "Refused a request in the name of controller %d of epoch %d, which it is not",
+                request.controller_id,
+                request.controller_epoch,
+            )
+            return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = request.controller_epoch
         self.heard_epoch = max(self.heard_epoch, request.broker_epoch)
         return ErrorCode.NONE
@@ -150,50 +193,76 @@ class ReplicaControl:
 
     async def lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """LeaderAndIsr, v5 and later."""
-        async with self._my_turn():
-            error = self._refusal(request)
+        async with self._my_turn(request) as error:
             if error:
                 return _refused(request, error)
-            unmade = await self._make_missing_logs(request)
+            slices = Slices()
+            unmade = await self._make_missing_logs(request, slices)
             topics = []
-            turn = count(1)
             for topic in request.topic_states:
                 errors = []
                 for state in topic.partition_states:
                     partition = (topic.topic_name, state.partition_index)
                     code = unmade.get(partition) or self._apply(partition, topic.topic_id, state)
                     errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
-                    if next(turn) % PARTITIONS_PER_TURN == 0:
-                        await trio.lowlevel.checkpoint()
+                    await slices.give_way()
                 topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
             return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
 
-    async def _make_missing_logs(self, request: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
+    async def _make_missing_logs(
+        self, request: LeaderAndIsrRequest, slices: Slices
+    ) -> dict[TopicPartition, ErrorCode]:
         """Make the logs of partitions that are new here, with their topics' settings; answers those that cannot be had."""
         unmade: dict[TopicPartition, ErrorCode] = {}
         missing: list[tuple[str, int, bytes]] = []
-        for topic in request.topic_states:
-            for state in topic.partition_states:
-                name, index = topic.topic_name, state.partition_index
-                if self._replicas.partition(name, index) is not None or self._replicas.node_id not in state.replicas:
-                    continue
-                if not is_partition_name(name, index):
-                    unmade[name, index] = ErrorCode.INVALID_TOPIC_EXCEPTION
-                elif self._replicas.is_offline(name, index) and not state.is_new:
-                    unmade[name, index] = ErrorCode.KAFKA_STORAGE_ERROR
-                else:
-                    missing.append((name, index, topic.topic_id))
+        for name, index, topic_id, is_new in await self._new_partitions(request, unmade, slices):
+            if self._replicas.is_offline(name, index) and not is_new:
+                unmade[name, index] = ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                missing.append((name, index, topic_id))
+            await slices.give_way()
         if missing:
             await self._learn_settings(list(dict.fromkeys(name for name, _, _ in missing)))
-        hosted = [HostedPartition(name, index, topic_id, self._topic_config(name)) for name, index, topic_id in missing]
+        hosted = []
+        for name, index, topic_id in missing:
+            hosted.append(HostedPartition(name, index, topic_id, self._topic_config(name)))
+            await slices.give_way()
         try:
             await self._replicas.create_partitions(hosted)
-        except OSError as error:
-            logger.error("Cannot make the logs of new partitions: %s", error)
+        except OSError as problem:
+            logger.error("Cannot make the logs of new partitions: %s", problem)
             for each in hosted:
                 if self._replicas.partition(each.topic, each.index) is None:
                     unmade[each.topic, each.index] = ErrorCode.KAFKA_STORAGE_ERROR
         return unmade
+
+    async def _new_partitions(
+        self, request: LeaderAndIsrRequest, refused: dict[TopicPartition, ErrorCode], slices: Slices
+    ) -> list[NewPartition]:
+        """The partitions that this broker is to hold and has no log of, if they can be; `refused` gets the others."""
+        found: list[NewPartition] = []
+        claims: dict[str, Claim] = {}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                name, index = topic.topic_name, state.partition_index
+                await slices.give_way()
+                if self._replicas.partition(name, index) is not None or self._replicas.node_id not in state.replicas:
+                    continue
+                if not is_partition_name(name, index):
+                    refused[name, index] = ErrorCode.INVALID_TOPIC_EXCEPTION
+                    continue
+                highest = max(index, claims[name].highest_index) if name in claims else index
+                claims[name] = Claim(topic.topic_id, highest)
+                found.append(NewPartition(name, index, topic.topic_id, state.is_new))
+        if self._claims is None or not claims:
+            return found
+        known = await self._claims.topics(claims)
+        for name, index, topic_id, _ in found:
+            if code := known[name].refusal(topic_id, index):
+                logger.warning("Refused to make %s-%d, of which the coordination tree does not know", name, index)
+                refused[name, index] = code
+            await slices.give_way()
+        return [each for each in found if (each.topic, each.number) not in refused]
 
     def _apply(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
         partition = self._replicas.partition(*name)
@@ -210,6 +279,8 @@ class ReplicaControl:
             partition.log.assign_topic_id(topic_id)
         if state.leader_epoch <= partition.leader_epoch:
             is_same = state.leader_epoch == partition.leader_epoch
+            if is_same:
+                self._confirm(partition)
             return ErrorCode.NONE if brings_id and is_same else ErrorCode.STALE_CONTROLLER_EPOCH
         if self._replicas.node_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -218,6 +289,13 @@ class ReplicaControl:
         else:
             self._follow(partition, state)
         return ErrorCode.NONE
+
+    def _confirm(self, partition: Partition) -> None:
+        """The controller still says of this partition what it said before this broker registered anew."""
+        if partition.must_hear:
+            partition.must_hear = False
+            if partition.is_leader:
+                self._listener.on_election(partition)
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
         self._fetchers.forget(partition)
@@ -228,8 +306,9 @@ class ReplicaControl:
             isr=tuple(state.isr),
             now_ms=self._clock_ms(),
         )
-        if is_new:
+        if is_new or partition.must_hear:
             self._listener.on_election(partition)
+        partition.must_hear = False
 
     def _follow(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
         is_new_epoch = partition.make_follower(
@@ -240,6 +319,7 @@ class ReplicaControl:
         )
         if not is_new_epoch:
             return
+        partition.must_hear = False
         self._listener.on_resignation(partition.topic, partition.index)
         if state.leader == NO_LEADER:
             self._fetchers.forget(partition)
@@ -250,23 +330,41 @@ class ReplicaControl:
 
     async def stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """StopReplica, v3 and later."""
-        async with self._my_turn():
-            error = self._refusal(request)
+        async with self._my_turn(request) as error:
             if error:
                 return StopReplicaResponse(error_code=error, partition_errors=[])
             codes: dict[TopicPartition, ErrorCode] = {}
             deleted: list[TopicPartition] = []
+            slices = Slices()
+            kept = await self._kept(request)
             for topic in request.topic_states:
                 for state in topic.partition_states:
                     name = (topic.topic_name, state.partition_index)
+                    if name in kept:
+                        codes[name] = ErrorCode.INVALID_REQUEST
+                        continue
                     codes[name] = self._stop(name, state.leader_epoch)
-                    if len(codes) % PARTITIONS_PER_TURN == 0:
-                        await trio.lowlevel.checkpoint()
                     if state.delete_partition and codes[name] is ErrorCode.NONE:
                         self._listener.on_resignation(*name)
                         deleted.append(name)
+                    await slices.give_way()
             await self._replicas.delete_partitions(deleted)
             return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=_stop_errors(codes))
+
+    async def _kept(self, request: StopReplicaRequest) -> set[TopicPartition]:
+        """Replicas that the request would delete, and that are to stay."""
+        named = {
+            (topic.topic_name, state.partition_index)
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if state.delete_partition and self._replicas.partition(topic.topic_name, state.partition_index) is not None
+        }
+        if self._claims is None or not named:
+            return set()
+        kept = named - await self._claims.goes(named)
+        if kept:
+            logger.warning("Refused to delete %d replicas, which are to stay by the coordination tree", len(kept))
+        return kept
 
     def _stop(self, name: TopicPartition, leader_epoch: int) -> ErrorCode:
         partition = self._replicas.partition(*name)
@@ -284,24 +382,63 @@ class ReplicaControl:
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """UpdateMetadata, v7 and later: what this broker tells its clients from now on."""
-        async with self._my_turn():
-            error = self._refusal(request)
+        async with self._my_turn(request) as error:
             if not error:
                 known = set(self._cluster.brokers)
                 self._cluster.put_brokers(map(_registration, request.live_brokers), controller_id=request.controller_id)
                 if known - set(self._cluster.brokers):
                     self._wait_for_nobody_gone()
                 deleted: dict[str, bytes] = {}
-                told = 0
+                slices = Slices()
+                bounds = await self._bounds(request, slices)
                 for topic in request.topic_states:
-                    self._update_topic(topic.topic_name, topic.topic_id, topic.partition_states, deleted)
-                    told += len(topic.partition_states)
-                    if told >= STATES_PER_TURN:
-                        told = 0
-                        await trio.lowlevel.checkpoint()
+                    states = await self._possible(topic, bounds.get(topic.topic_name), slices)
+                    self._update_topic(topic.topic_name, topic.topic_id, states, deleted)
+                    await slices.give_way()
                 if deleted:
-                    self._listener.on_topics_deleted(deleted)
+                    self._forget_topics(deleted)
             return UpdateMetadataResponse(error_code=error)
+
+    async def _bounds(self, request: UpdateMetadataRequest, slices: Slices) -> Mapping[str, KnownTopic]:
+        """What the tree has of topics of which the request says more than this broker knows."""
+        claims: dict[str, Claim] = {}
+        for topic in request.topic_states:
+            known = self._cluster.topics.get(topic.topic_name)
+            is_known = known is not None and topic.topic_id in (ZERO_UUID, known.topic_id)
+            count = len(known.partitions) if known is not None and is_known else 0
+            told = [each.partition_index for each in topic.partition_states if each.leader != LEADER_DURING_DELETE]
+            if told and (min(told) < 0 or max(told) >= count):
+                claims[topic.topic_name] = Claim(topic.topic_id, max(told))
+            await slices.give_way()
+        return {} if self._claims is None or not claims else await self._claims.topics(claims)
+
+    async def _possible(
+        self, topic: UpdateMetadataTopicState, bound: KnownTopic | None, slices: Slices
+    ) -> list[UpdateMetadataPartitionState]:
+        """What is told of partitions that can be."""
+        possible = []
+        for state in topic.partition_states:
+            index = state.partition_index
+            if (
+                0 <= index < PARTITIONS_PER_TOPIC_MAX
+                and (bound is None or state.leader == LEADER_DURING_DELETE or not bound.refusal(topic.topic_id, index))
+                and is_partition_name(topic.topic_name, index)
+            ):
+                possible.append(state)
+            await slices.give_way()
+        if len(possible) < len(topic.partition_states):
+            logger.warning(
+                "Passed over %d partitions of topic %.249r, of which the coordination tree does not know",
+                len(topic.partition_states) - len(possible),
+                topic.topic_name,
+            )
+        return possible
+
+    def _forget_topics(self, topics: Mapping[str, bytes]) -> None:
+        for name in topics:
+            if self._claims is not None:
+                self._claims.forget_topic(name)
+        self._listener.on_topics_deleted(topics)
 
     def _wait_for_nobody_gone(self) -> None:
         """What waited only for a broker that was about to be in sync is committed now that it is gone."""

@@ -139,7 +139,7 @@ class Broker:
             if self.node_id in known.replicas and self.replicas.is_offline(topic, index):
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {topic}-{index} is offline")
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self.member is not None and self.member.is_fenced:
+        if self.member is not None and (partition.must_hear or self.member.is_fenced):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker may have been replaced as a leader")
         return partition
 

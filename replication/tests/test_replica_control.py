@@ -9,12 +9,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ottla.replication import slices, znodes
 from ottla.replication.cluster_state import ClusterState
 from ottla.replication.config import LogConfig
+from ottla.replication.controller_claims import ControllerClaims
+from ottla.replication.coordination import CoordinationUnavailable, SessionExpired
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
-from ottla.replication.replica_control import PARTITIONS_PER_TURN, ReplicaControl
+from ottla.replication.replica_control import ReplicaControl
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk
+from ottla.replication.tests.lagging_tree import LaggingTree
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -67,7 +71,7 @@ class Witness:
 class Stage:
     """A broker's replicas under control."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
+    def __init__(self, replicas: ReplicaManager, claims: ControllerClaims | None = None) -> None:
         self.replicas = replicas
         self.cluster = ClusterState()
         self.witness = Witness()
@@ -81,6 +85,7 @@ class Stage:
             learn_settings=self._learn,
             broker_epoch=lambda: EPOCH,
             clock_ms=lambda: 0,
+            claims=claims,
         )
         self.control.registered.set()
 
@@ -95,7 +100,7 @@ class Stage:
     async def lead_and_follow(self, *states: LeaderAndIsrPartitionState, **changes: Any) -> list[int]:
         """The error codes, or the one of the whole request."""
         request = LeaderAndIsrRequest(
-            controller_id=9,
+            controller_id=changes.get("controller_id", 9),
             controller_epoch=changes.get("controller_epoch", 1),
             broker_epoch=changes.get("broker_epoch", EPOCH),
             topic_states=[
@@ -123,14 +128,18 @@ class Stage:
         return [response.error_code] if response.error_code else [each.error_code for each in response.partition_errors]
 
     async def update(
-        self, *states: UpdateMetadataPartitionState, topic_id: bytes = TOPIC_ID, brokers: Sequence[int] = (NODE,)
+        self,
+        *states: UpdateMetadataPartitionState,
+        topic: str = "topic",
+        topic_id: bytes = TOPIC_ID,
+        brokers: Sequence[int] = (NODE,),
     ) -> int:
         request = UpdateMetadataRequest(
             controller_id=9,
             controller_epoch=1,
             broker_epoch=EPOCH,
             topic_states=[
-                UpdateMetadataTopicState(topic_name="topic", topic_id=topic_id, partition_states=list(states))
+                UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=list(states))
             ]
             if states
             else [],
@@ -318,7 +327,10 @@ async def test_stopping_and_deleting(stage: Stage) -> None:
     assert stage.witness.news() == [("forget", 1), ("resigned", 1), ("forget", 2), ("resigned", 7)]
 
 
-async def test_others_have_their_turns_however_the_partitions_are_spread_over_topics(stage: Stage) -> None:
+async def test_others_have_their_turns_however_the_partitions_are_spread_over_topics(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0)  # each piece of work uses up a slice
     count, turns = 300, 0
     names = [f"topic-{number}" for number in range(count)]
     led = [
@@ -345,11 +357,11 @@ async def test_others_have_their_turns_however_the_partitions_are_spread_over_to
         for each in led:
             each.partition_states[0].leader_epoch += 1
         await stage.control.lead_and_follow(LeaderAndIsrRequest(topic_states=led, live_leaders=[], **sender))
-        assert turns >= count // PARTITIONS_PER_TURN - 1
+        assert turns >= count
         turns = 0
         response = await stage.control.stop(StopReplicaRequest(topic_states=stopped, **sender))
         assert len(response.partition_errors) == count
-        assert turns >= count // PARTITIONS_PER_TURN - 1
+        assert turns >= count
         nursery.cancel_scope.cancel()
 
 
@@ -392,3 +404,194 @@ async def test_what_was_reassigned_away_unheard_is_led_no_longer(stage: Stage, a
     assert stage.witness.news() == [("forget", 0), ("resigned", 0)]
     assert await stage.lead_and_follow(state(0, epoch=5)) == [0]  # and back
     assert stage.partition(0).is_leader
+
+
+# --- what is verified -------------------------------------------------------------------------------------------------
+
+
+class Verifying(Stage):
+    """The same, with a coordination tree that says who is the controller and what topics there are."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self.tree = LaggingTree()
+        self.tree.elect(9, 1)
+        super().__init__(replicas, ControllerClaims(self.tree, NODE))
+
+
+@pytest.fixture
+async def verifying() -> AsyncIterator[Verifying]:
+    async with Disk().broker() as replicas:
+        yield Verifying(replicas)
+
+
+async def test_nobody_is_the_controller_who_is_not_by_the_tree(verifying: Verifying) -> None:
+    stage = verifying
+    stage.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER])
+    stale = [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert await stage.lead_and_follow(state(), controller_epoch=2**31 - 1) == stale
+    assert await stage.lead_and_follow(state(), controller_id=OTHER) == stale
+    assert await stage.stop(StopReplicaPartitionState(partition_index=0, leader_epoch=-2), controller_epoch=7) == stale
+    assert stage.control.controller_epoch == 0
+    assert await stage.lead_and_follow(state()) == [0]  # the real one is not stale
+
+
+async def test_the_last_controllers_words_count_until_there_is_another(verifying: Verifying) -> None:
+    verifying.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER])
+    verifying.tree.put(znodes.CONTROLLER, None)
+    assert await verifying.lead_and_follow(state()) == [0]
+
+
+async def test_a_new_controller_is_believed_though_the_tree_lags_behind(verifying: Verifying) -> None:
+    stage = verifying
+    stage.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER])
+    assert await stage.lead_and_follow(state()) == [0]
+    stage.tree.lags = True
+    stage.tree.elect(OTHER, 2)
+    assert await stage.lead_and_follow(state(epoch=1), controller_epoch=2, controller_id=OTHER) == [0]
+    assert await stage.lead_and_follow(state(epoch=2)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+
+
+async def test_what_was_verified_is_not_read_again(verifying: Verifying) -> None:
+    stage = verifying
+    stage.tree.make_topic("topic", TOPIC_ID, *[[NODE, OTHER]] * 3)
+    assert await stage.lead_and_follow(state()) == [0]
+    reads = stage.tree.reads
+    assert reads == 2  # of the controller, and of the topic
+    for epoch in range(1, 50):
+        assert await stage.lead_and_follow(state(epoch=epoch), state(1, epoch=epoch)) == [0, 0]
+        assert await stage.update(told(0, epoch=epoch), told(2)) == 0
+    assert stage.tree.reads == reads
+
+
+async def test_a_storm_of_requests_shares_one_look(verifying: Verifying) -> None:
+    stage = verifying
+    stage.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER])
+    answers: list[list[int]] = []
+
+    async def claim() -> None:
+        answers.append(await stage.lead_and_follow(state(), controller_epoch=77))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(100):
+            nursery.start_soon(claim)
+    assert answers == [[ErrorCode.STALE_CONTROLLER_EPOCH]] * 100
+    assert stage.tree.reads == 2
+
+
+async def test_requests_wait_while_the_tree_is_out_of_reach(verifying: Verifying, autojump_clock: MockClock) -> None:
+    stage = verifying
+    stage.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER])
+    stage.tree.problem = CoordinationUnavailable()
+    answers: list[list[int]] = []
+
+    async def ask() -> None:
+        answers.append(await stage.lead_and_follow(state()))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.sleep(60)
+        assert answers == []
+        stage.tree.problem = SessionExpired()
+        await trio.sleep(60)
+        assert answers == []
+        stage.tree.problem = None
+    assert answers == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("topic", "topic_id", "index", "code"),
+    [
+        ("phantom", TOPIC_ID, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("topic", TOPIC_ID, 2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("topic", TOPIC_ID, 2**31 - 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("topic", b"the id of others", 0, ErrorCode.INCONSISTENT_TOPIC_ID),
+        ("topic", ZERO_UUID, 1, ErrorCode.NONE),
+    ],
+)
+async def test_logs_are_made_of_partitions_that_the_tree_has(
+    topic: str, topic_id: bytes, index: int, code: ErrorCode, verifying: Verifying
+) -> None:
+    verifying.tree.lags = True
+    verifying.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER], [NODE, OTHER])
+    assert await verifying.lead_and_follow(state(index), topic=topic, topic_id=topic_id) == [code]
+    assert (verifying.replicas.partition(topic, index) is None) == bool(code)
+
+
+@pytest.mark.parametrize("index", [2, 20_000_000, 2**31 - 1, -1])
+async def test_a_partition_number_that_is_none_costs_nothing(index: int, verifying: Verifying) -> None:
+    verifying.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER], [NODE, OTHER])
+    assert await verifying.update(told(0), told(index)) == 0
+    assert len(verifying.cluster.topics["topic"].partitions) == 1
+    assert await verifying.update(told(0), told(index), topic="phantom") == 0
+    assert "phantom" not in verifying.cluster.topics
+
+
+@pytest.mark.parametrize("index", [20_000_000, 2**31 - 1])
+async def test_a_great_partition_number_costs_nothing_whoever_tells_it(index: int, stage: Stage) -> None:
+    assert await stage.update(told(0), told(index)) == 0
+    assert len(stage.cluster.topics["topic"].partitions) == 1
+
+
+async def test_topics_grow_and_are_made_anew(verifying: Verifying) -> None:
+    stage = verifying
+    stage.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER])
+    assert await stage.update(told(0)) == 0
+    stage.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER], [NODE, OTHER])
+    assert await stage.update(told(1)) == 0
+    assert len(stage.cluster.topics["topic"].partitions) == 2
+    assert await stage.update(told(0, leader=-2), told(1, leader=-2)) == 0
+    assert "topic" not in stage.cluster.topics
+    stage.tree.put(znodes.topic_path("topic"), None)
+    assert await stage.update(told(0)) == 0  # of the topic that is gone
+    assert "topic" not in stage.cluster.topics
+    assert await stage.lead_and_follow(state()) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    stage.tree.make_topic("topic", b"another topic id", [NODE, OTHER])
+    assert await stage.update(told(0), topic_id=b"another topic id") == 0
+    assert stage.cluster.topics["topic"].topic_id == b"another topic id"
+
+
+async def test_a_replica_is_deleted_only_if_the_tree_says_that_it_goes(verifying: Verifying) -> None:
+    stage = verifying
+    stage.tree.make_topic("topic", TOPIC_ID, *[[NODE, OTHER]] * 4)
+    await stage.lead_and_follow(*map(state, range(4)))
+
+    async def delete(index: int) -> list[int]:
+        return await stage.stop(
+            StopReplicaPartitionState(partition_index=index, leader_epoch=0, delete_partition=True)
+        )
+
+    stage.tree.lags = True
+    assert await delete(0) == [ErrorCode.INVALID_REQUEST]
+    assert stage.partition(0).is_leader
+    stage.tree.make_topic("topic", TOPIC_ID, [OTHER], *[[NODE, OTHER]] * 3)
+    assert await delete(0) == [0]
+    stage.tree.make_topic("topic", TOPIC_ID, [OTHER], *[[NODE, OTHER]] * 3, removing={1: [NODE]})
+    assert await delete(1) == [0]
+    stage.tree.put(znodes.deleted_topic_path("topic"), b"")
+    assert await delete(2) == [0]
+    stage.tree.put(znodes.deleted_topic_path("topic"), None)
+    stage.tree.put(znodes.topic_path("topic"), None)
+    assert await delete(3) == [0]
+    assert list(stage.replicas.partitions()) == []
+
+
+# --- registered anew --------------------------------------------------------------------------------------------------
+
+
+async def test_a_broker_that_registers_anew_has_to_hear_of_what_it_leads(stage: Stage) -> None:
+    await stage.lead_and_follow(state(0), state(1), state(2, leader=OTHER), state(3))
+    stage.witness.news()
+    stage.control.begin_anew()
+    assert stage.witness.news() == [("resigned", 0), ("resigned", 1), ("resigned", 3)]
+    assert [stage.partition(index).must_hear for index in range(4)] == [True, True, False, True]
+    await stage.update(told(0), told(1), told(2), told(3))  # says something, but not what this broker's role is
+    assert stage.partition(0).must_hear
+    await stage.lead_and_follow(state(0), state(1, epoch=1), state(2, leader=OTHER), state(3, leader=OTHER, epoch=1))
+    assert not any(stage.partition(index).must_hear for index in range(4))
+    assert stage.witness.news() == [
+        ("elected", 0),
+        ("forget", 1),
+        ("elected", 1),
+        ("resigned", 3),
+        ("follow", 3, OTHER),
+    ]

@@ -12,7 +12,7 @@ registers anew, and the controller tells it what it leads and follows from now o
 
 Fencing: a broker must not serve what it leads when it may have been replaced without hearing of it. It is *fenced* while its
 session may have ended (`session_sure_until`), and after a new registration until a controller has spoken to it under the
-new epoch. A fenced broker answers NOT_LEADER_OR_FOLLOWER for every partition, so that clients look for the leader elsewhere.
+new epoch; what it led before it serves only after LeaderAndIsr has named it (`ReplicaControl.begin_anew`). A fenced broker answers NOT_LEADER_OR_FOLLOWER for every partition, so that clients look for the leader elsewhere.
 It may lead again a moment later; `replication/refused_sequences.py` keeps the order of what producers send meanwhile.
 """
 
@@ -27,6 +27,7 @@ import trio
 
 from ottla.replication import znodes
 from ottla.replication.cluster_state import GROUP_METADATA_TOPIC, NO_BROKER_EPOCH, NO_TOPIC_ID, BrokerRegistration
+from ottla.replication.controller_claims import ControllerClaims
 from ottla.replication.coordination import (
     AccessDenied,
     CoordinationError,
@@ -115,6 +116,7 @@ class ClusterMember:
             learn_settings=self._learn_settings,
             broker_epoch=lambda: self.broker_epoch,
             clock_ms=broker.now_ms,
+            claims=ControllerClaims(self.session, broker.node_id),
         )
         self.election = ControllerElection(
             self.session,
@@ -237,6 +239,7 @@ class ClusterMember:
         await self._may_join.wait()
         try:
             self.broker_epoch = await self._register(session)
+            self.control.begin_anew()
         except SessionExpired:
             return
         except JoinProblem as problem:
