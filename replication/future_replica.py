@@ -181,6 +181,7 @@ class FutureReplica:
         log.log_directory = self.target
         log.first_dirty_offset = min(self._first_dirty_offset, old.first_dirty_offset)
         log.take_over_from(old)
+        log.enter_service(old.on_damage)
         partition.replace_log(log)
         old.release_files()
         return old

@@ -38,12 +38,7 @@ from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster_state import NO_TOPIC_ID
 from ottla.replication.commit_waits import CommitWaits
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.directories import (
-    FoundPartition,
-    HeldDirectory,
-    OffsetCheckpoints,
-    hold_directories,
-)
+from ottla.replication.directories import FoundPartition, HeldDirectory, OffsetCheckpoints, hold_directories
 from ottla.replication.flushing import Flusher
 from ottla.replication.followers import IsEligible
 from ottla.replication.loading import HostedPartition, LoadPlan, plan_loads
@@ -62,6 +57,7 @@ from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.replication.partition import Partition
 from ottla.replication.refused_sequences import RefusedSequences
+from ottla.replication.repairing import Repairer
 from ottla.replication.slices import Slices
 from ottla.replication.throttle import ReplicationThrottle
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -120,6 +116,7 @@ class ReplicaManager:
         self._topics: dict[str, dict[int, Partition]] = {}
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
         self._flusher = Flusher(run_in_thread)
+        self._repairer = Repairer(run_in_thread)
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
         self._cleaner = LogCleaner(run_in_thread, clock_ms, _let_others_run)
         self.on_directory_failure: Callable[[LogDirectory], None] | None = None
@@ -245,6 +242,7 @@ class ReplicaManager:
             lag_ms=self.config.replica_lag_time_max_ms,
             is_eligible=self.is_eligible,
         )
+        log.enter_service(self._repairer.request)
         if checkpoints is not None:
             log.first_dirty_offset = checkpoints.first_dirty_offsets.get(key, -1)
         self._apply_state(partition, hosted.state)
@@ -455,6 +453,7 @@ class ReplicaManager:
         """Flush, apply retention, write checkpoints, remove files, forget producers; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher.run)
+            nursery.start_soon(self._repairer.run)
             nursery.start_soon(self._remove_forever)
             nursery.start_soon(self.moves.run)
             nursery.start_soon(self._repeat, self._apply_retention, self._retention_interval_s)

@@ -6,8 +6,7 @@ Theory
     gave out; a change with an older `partition_epoch` than the present one is ignored.
 
     The high watermark is the smallest of the offsets the in-sync replicas are sure to hold; `followers` knows of the
-    others. What this replica is sure to
-    hold is its log end offset, or, where the topic asks for it with flush.messages or flush.ms, only what has been synced
+    others. What this replica is sure to hold is its log end offset, or, where the topic asks for it with flush.messages or flush.ms, only what has been synced
     to disk (`log.recovery_point`). So a forced flush needs no rule of its own: a record is committed, visible to consumers
     and acknowledged when the high watermark has passed it, and the high watermark waits for the disk. For acks=1 only this
     replica's own offset counts.
@@ -43,8 +42,8 @@ from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.epochs import UNDEFINED_EPOCH
 from ottla.replication.log.log_reader import EMPTY
 from ottla.replication.log.partition_log import AppendInfo, PartitionLog
-from ottla.replication.log.segment import TimestampedOffset
 from ottla.replication.log.storage import FileRegion
+from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
 from ottla.replication.timestamps import LATEST_TIMESTAMP, look_up
 from ottla.replication.watchers import Watchers
@@ -541,18 +540,17 @@ class Partition:
         current_leader_epoch: int = NO_LEADER_EPOCH,
         for_replica: bool = False,
         only_from_leader: bool = True,
-    ) -> TimestampedOffset:
-        """Look an offset up as ListOffsets does; NOT_FOUND where there is none. A replica's latest is the log end."""
+        search: TimestampSearch | None = None,
+    ) -> TimestampedOffset | TimestampSearch:
+        """Look an offset up as `look_up` does, which may be a search for a thread. A replica's latest is the log end."""
         log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         log.log_directory.check_online()
         if timestamp == LATEST_TIMESTAMP and for_replica:
             return TimestampedOffset(-1, log.log_end_offset, self.leader_epoch)
+        bound = self.last_stable_offset if read_committed else self.high_watermark
+        is_behind = self.high_watermark < self.leader_epoch_start_offset
         return look_up(
-            log,
-            timestamp,
-            bound=self.last_stable_offset if read_committed else self.high_watermark,
-            leader_epoch=self.leader_epoch,
-            is_behind=self.high_watermark < self.leader_epoch_start_offset,
+            log, timestamp, bound=bound, leader_epoch=self.leader_epoch, is_behind=is_behind, search=search
         )
 
     def holders(self, offset: int) -> list[Holder]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.replication.log.segment import TimestampedOffset
+from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
@@ -20,10 +19,19 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 NOT_FOUND = TimestampedOffset(-1, -1, -1)
 
 
-def look_up(log: PartitionLog, timestamp: int, *, bound: int, leader_epoch: int, is_behind: bool) -> TimestampedOffset:
+def look_up(
+    log: PartitionLog,
+    timestamp: int,
+    *,
+    bound: int,
+    leader_epoch: int,
+    is_behind: bool,
+    search: TimestampSearch | None = None,
+) -> TimestampedOffset | TimestampSearch:
     """What a reader is told who sees the log up to `bound`; NOT_FOUND where there is nothing.
 
     `is_behind`: a new leader does not know yet what was committed before its epoch; some answers have to wait for that.
+    Where that takes long the answer is a search, which is to `run` in a thread; then ask again with it.
     """
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         epoch = log.epoch_for_offset(log.log_start_offset)
@@ -36,7 +44,11 @@ def look_up(log: PartitionLog, timestamp: int, *, bound: int, leader_epoch: int,
         return TimestampedOffset(-1, bound, leader_epoch)
     if timestamp < MAX_TIMESTAMP:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No timestamp means {timestamp}")
-    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.find_offset_by_timestamp(timestamp)
+    if search is None or search.log is not log:
+        search = TimestampSearch(log, timestamp)
+    if not search.advance():
+        return search
+    found = search.found
     if found is None or found.offset >= bound:
         if found is not None and is_behind:
             raise _not_available(log)

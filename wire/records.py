@@ -275,6 +275,64 @@ def decode_records(batch_buffer: Buffer, start: int = 0, limit: int = DECOMPRESS
     return iter_records(area, header)
 
 
+def first_record(
+    batch: Buffer, timestamp: int, start_offset: int = 0, *, is_exact: bool = False
+) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record of a batch that is at or after both; `is_exact`: that has this timestamp.
+
+    The whole batch is checked, but keys, values and headers are mostly not read.
+    """
+    header = read_header(batch)
+    if header.magic != MAGIC_V2:
+        return _first_of(decode_records(batch), timestamp, start_offset, is_exact)
+    area = bytes(records_area(batch, header))
+    if header.records_count == 0:
+        return None
+    walked = check_records(area, header.records_count)
+    earliest, latest = header.base_timestamp + walked.min_timestamp_delta, header.base_timestamp + walked.max_timestamp_delta
+    if header.is_log_append_time or wrap_int64(earliest) != earliest or wrap_int64(latest) != latest:
+        return _first_of(iter_records(area, header), timestamp, start_offset, is_exact)
+    if is_exact:
+        if latest == timestamp:
+            return timestamp, wrap_int64(header.base_offset + walked.max_timestamp_offset_delta)
+        return _first_of(iter_records(area, header), timestamp, start_offset, is_exact)
+    return _first_not_older(area, header, timestamp, start_offset) if latest >= timestamp else None
+
+
+def _first_of(
+    records: Iterator[Record], timestamp: int, start_offset: int, is_exact: bool
+) -> tuple[int, int] | None:
+    for record in records:
+        is_wanted = record.timestamp == timestamp if is_exact else record.timestamp >= timestamp
+        if is_wanted and record.offset >= start_offset:
+            return record.timestamp, record.offset
+    return None
+
+
+def _first_not_older(area: bytes, header: BatchHeader, timestamp: int, start_offset: int) -> tuple[int, int] | None:
+    # Lengths and deltas mostly fit one byte or two; a call for each of them would take four times as long.
+    wanted = timestamp - header.base_timestamp
+    position = 0
+    for _ in range(header.records_count):
+        if (low := area[position]) < 128:
+            length = low >> 1
+            position += 1
+        elif (high := area[position + 1]) < 128:
+            length = (low & 127 | high << 7) >> 1
+            position += 2
+        else:
+            length, position = read_varint(area, position)
+        low = area[position + 1]
+        delta = (low >> 1) ^ -(low & 1) if low < 128 else read_varlong(area, position + 1)[0]
+        if delta >= wanted:
+            offset_delta = read_varint(area, read_varlong(area, position + 1)[1])[0]
+            offset = wrap_int64(header.base_offset + offset_delta)
+            if offset >= start_offset:
+                return header.base_timestamp + delta, offset
+        position += length
+    return None
+
+
 def iter_records(area: bytes, header: BatchHeader) -> Iterator[Record]:
     """The records of an uncompressed area that check_records has accepted for this header."""
     position = 0

@@ -21,8 +21,9 @@ from __future__ import annotations
 import contextlib
 import errno
 from bisect import bisect_right
+from copy import copy
 from struct import Struct
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ottla.replication.log.storage import FileCache, LazyFile, Storage
 
@@ -40,10 +41,11 @@ class SparseIndex:
     """A sorted array of fixed-size entries, mostly in a file."""
 
     ENTRY: ClassVar[Struct]
-    __slots__ = ("_file", "_last_page", "_saved", "_tail", "base_offset")
+    __slots__ = ("_file", "_is_picture", "_last_page", "_saved", "_tail", "base_offset")
 
     def __init__(self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0) -> None:
         self._file = LazyFile(files, path)
+        self._is_picture = False
         self._saved, rest = divmod(size_bytes, self.ENTRY.size)
         self._tail = bytearray()
         self._last_page = 0  # of the entry that was looked up last
@@ -65,6 +67,14 @@ class SparseIndex:
         """How many entries there are."""
         return self._saved + len(self._tail) // self.ENTRY.size
 
+    def copied(self, files: FileCache, *, is_picture: bool = False) -> Self:
+        """The same index, which opens the file for itself; a picture never writes to it."""
+        other = copy(self)
+        other._file = LazyFile(files, self.path)
+        other._tail = self._tail[:]
+        other._is_picture = is_picture
+        return other
+
     def _append(self, first: int, second: int) -> None:
         tail = self._tail
         tail += self.ENTRY.pack(first, second)
@@ -76,7 +86,7 @@ class SparseIndex:
     def save(self) -> None:
         """Write what is only in memory to the file."""
         tail = self._tail
-        if not tail:
+        if not tail or self._is_picture:
             return
         file = self._file.open()
         saved_bytes = self._saved * self.ENTRY.size
@@ -88,6 +98,8 @@ class SparseIndex:
 
     def save_anew(self, storage: Storage) -> None:
         """Make the file hold just the entries collected since this index was made over whatever was there before."""
+        if self._is_picture:
+            return
         if self._saved:  # a spill on the way has emptied the file
             self.save()
             return

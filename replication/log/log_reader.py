@@ -1,4 +1,4 @@
-"""What can be asked of a log without changing it: slices, aborted transactions, timestamps.
+"""What can be asked of a log without changing it: slices and aborted transactions. Timestamps: `time_search.py`.
 
 `LogReader` is the part of `PartitionLog` that only looks. It holds the segments and the offsets they cover; who appends,
 cuts and deletes is `PartitionLog`.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.scan import CorruptSegment
-from ottla.replication.log.segment import Segment, TimestampedOffset
+from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.storage import FileRegion, LogDirectory
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -35,6 +35,13 @@ class LogRead(NamedTuple):
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+OnDamage = Callable[["LogReader", Segment], None]
+
+
+def _ignore(log: LogReader, segment: Segment) -> None:
+    """Nobody has to be told of damage who repairs it at once."""
+
+
 def guarded(method: Method) -> Method:
     """What the disk does to a caller outside the hot path: the directory goes offline unless it was only full."""
 
@@ -43,18 +50,26 @@ def guarded(method: Method) -> Method:
         self.log_directory.check_online()
         try:
             return method(self, *args, **kwargs)
-        except OSError as error:
-            raise self.storage_error(error) from error
-        except CorruptSegment as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.name}: {error}") from error
+        except DamagedIndexes as damage:
+            self.on_damage(self, damage.segment)
+            raise
+        except (OSError, CorruptSegment) as error:
+            raise translated(self, error) from error
 
     return call  # type: ignore[return-value]
+
+
+def translated(log: LogReader, error: Exception) -> KafkaError:
+    """What to tell whoever met `error` in a log."""
+    if isinstance(error, OSError):
+        return log.storage_error(error)
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}")
 
 
 class LogReader:
     """Segments in order, and what lies where in them."""
 
-    __slots__ = ("_segments", "log_directory", "log_end_offset", "log_start_offset", "name")
+    __slots__ = ("_segments", "layout", "log_directory", "log_end_offset", "log_start_offset", "name", "on_damage")
 
     def __init__(
         self,
@@ -70,6 +85,8 @@ class LogReader:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self._segments = segments
+        self.on_damage: OnDamage = _ignore
+        self.layout = 0  # counts the changes to what was written: cuts, deletions, other files in place of old ones
 
     @property
     def size_in_bytes(self) -> int:
@@ -80,6 +97,12 @@ class LogReader:
     def segments(self) -> Sequence[Segment]:
         """The segments, oldest first; the last is being written to."""
         return self._segments
+
+    def enter_service(self, on_damage: OnDamage) -> None:
+        """The event loop reads this log from now on, and repairs no large segment itself: `on_damage` sees to that."""
+        self.on_damage = on_damage
+        for segment in self._segments:
+            segment.defers_repair = True
 
     def storage_error(self, error: OSError) -> KafkaError:
         """What to raise for `error`; takes the directory offline unless the disk is merely full."""
@@ -139,22 +162,6 @@ class LogReader:
                 if is_complete:
                     break
         return found
-
-    @guarded
-    def find_offset_by_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is at least `timestamp`."""
-        for segment in self._segments:
-            if segment.size and segment.largest_timestamp() >= timestamp:
-                found = segment.find_offset_by_timestamp(timestamp, self.log_start_offset)
-                if found is not None:
-                    return found
-        return None
-
-    @guarded
-    def max_timestamp_offset(self) -> TimestampedOffset | None:
-        """The first record that has the largest timestamp of all."""
-        segment = max(self._segments, key=lambda segment: segment.max_timestamp)
-        return segment.find_max_timestamp()
 
 
 def base_offset_of(segment: Segment) -> int:

@@ -279,9 +279,7 @@ class PartitionLog(LogReader):
         producers.map_end_offset = self.log_end_offset
         return rolled
 
-    def append_as_follower(
-        self, records: memoryview, *, leader_epoch: int = EPOCH_MAX, now_ms: int
-    ) -> AppendInfo:
+    def append_as_follower(self, records: memoryview, *, leader_epoch: int = EPOCH_MAX, now_ms: int) -> AppendInfo:
         """Write what the leader of this epoch sent. KafkaError: nothing was appended."""
         self.log_directory.check_online()
         size, batches, markers = check_replicated(records, self.log_end_offset, leader_epoch, self.name)
@@ -444,9 +442,7 @@ class PartitionLog(LogReader):
         return True
 
     @guarded
-    def truncate_fully_and_start_at(
-        self, offset: int, *, log_start_offset: int | None = None, now_ms: int
-    ) -> None:
+    def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:
         """Drop everything and go on as an empty log at `offset`; what is below `log_start_offset` is not to be read."""
         self._give_up(self._segments, now_ms)
         self._snapshots.remove_outside(1, 0)
@@ -492,6 +488,7 @@ class PartitionLog(LogReader):
         return count
 
     def _give_up(self, segments: Sequence[Segment], now_ms: int, *, keep_snapshot: bool = False) -> None:
+        self.layout += 1
         due_ms = now_ms + self._config.file_delete_delay_ms
         for segment in segments:
             segment.release_files()
@@ -517,6 +514,7 @@ class PartitionLog(LogReader):
         self._give_up([old[0]], now_ms, keep_snapshot=True)
         cleaned.change_suffix("")
         cleaned.use_files(self.log_directory.files)
+        cleaned.defers_repair = old[0].defers_repair
         self._segments[first : first + len(sources)] = [cleaned]
         return True
 
@@ -575,6 +573,7 @@ class PartitionLog(LogReader):
         """Move the whole log to another name in the same log directory."""
         directory = partition_path(self.log_directory.path, name)
         self.log_directory.storage.rename(self.directory, directory)
+        self.layout += 1
         self.directory = directory
         self._snapshots.directory = directory
         self._epochs.is_dirty = True  # a flush under way misses the directory

@@ -18,7 +18,7 @@ import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX, CorruptIndex, OffsetIndex, TimeIndex
@@ -26,7 +26,8 @@ from ottla.replication.log.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUF
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile
 from ottla.wire.checksum import crc32c
-from ottla.wire.records import BatchHeader, decode_records
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.records import BatchHeader
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
@@ -36,15 +37,16 @@ logger = logging.getLogger(__name__)
 RECENT_MAX = 128
 CURSORS_MAX = 16
 REPAIR_INTERVAL_BYTES = 4096
+REPAIR_AT_ONCE_BYTES = 256 * 1024
 KINDS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
-class TimestampedOffset(NamedTuple):
-    """A record's place, as ListOffsets reports it."""
+class DamagedIndexes(KafkaError):
+    """Indexes have to be made anew from more batches than a reader can wait for; they will be soon."""
 
-    timestamp: int
-    offset: int
-    leader_epoch: int
+    def __init__(self, segment: Segment, error: Exception) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"The indexes of {segment!r} are made anew: {error}")
+        self.segment = segment
 
 
 class Segment:
@@ -55,18 +57,21 @@ class Segment:
         "_directory",
         "_files",
         "_first_batch_timestamp",
+        "_is_picture",
         "_log",
         "_max_timestamp",
         "_offset_index",
-        "_offset_of_max_timestamp",
         "_recent_last_offsets",
         "_recent_positions",
         "_suffix",
         "_time_index",
+        "_was_rebuilt",
         "base_offset",
         "bytes_since_last_index_entry",
         "created_ms",
+        "defers_repair",
         "indexes_are_full",
+        "offset_of_max_timestamp",
         "size",
         "txn_index",
     )
@@ -83,6 +88,9 @@ class Segment:
         self.created_ms = created_ms
         self.bytes_since_last_index_entry = 0
         self.indexes_are_full = False
+        self.defers_repair = False  # because whoever reads cannot wait
+        self._is_picture = False
+        self._was_rebuilt = False
         self.txn_index: TransactionIndex | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -90,7 +98,7 @@ class Segment:
 
     def _forget_contents(self) -> None:
         self._max_timestamp: int | None = None
-        self._offset_of_max_timestamp = self.base_offset
+        self.offset_of_max_timestamp = self.base_offset
         self._first_batch_timestamp: int | None = None
         self._recent_last_offsets: array[int] | None = None
         self._recent_positions: array[int] | None = None
@@ -141,14 +149,24 @@ class Segment:
             self._check_last_entry(indexes[0])
             self._check_times(*indexes)
         except (CorruptIndex, CorruptSegment, FileNotFoundError) as error:
-            logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
-            return self.rebuild_indexes()
+            self._offset_index = self._time_index = None
+            return self.repair(error)
         return indexes
+
+    def repair(self, error: Exception) -> tuple[OffsetIndex, TimeIndex]:
+        """Make the indexes anew because of `error`. DamagedIndexes: somebody else has to do it, in a thread."""
+        if self.defers_repair and self.size > REPAIR_AT_ONCE_BYTES:
+            raise DamagedIndexes(self, error) from error
+        logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
+        return self.rebuild_indexes()
 
     def _new_indexes(self, offset_bytes: int = 0, time_bytes: int = 0) -> tuple[OffsetIndex, TimeIndex]:
         files, base_offset = self._files, self.base_offset
         offset_index = OffsetIndex(files, self.path(INDEX_SUFFIX), base_offset, size_bytes=offset_bytes)
         time_index = TimeIndex(files, self.path(TIME_INDEX_SUFFIX), base_offset, size_bytes=time_bytes)
+        if self._is_picture:
+            offset_index = offset_index.copied(files, is_picture=True)
+            time_index = time_index.copied(files, is_picture=True)
         self._offset_index, self._time_index = offset_index, time_index
         return offset_index, time_index
 
@@ -200,19 +218,20 @@ class Segment:
         for header, position in scan_batches(self._log.open(), 0, self.size, LARGE_SCAN_BYTES):
             self.index_batch(header, position, index_interval_bytes)
         self.seal_anew()
+        self._was_rebuilt = True
         return indexes
 
     def seal_anew(self) -> None:
         """Complete indexes that were collected since `reset_indexes`."""
         if self.max_timestamp >= 0:
-            self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.offset_index.save_anew(self._files.storage)
         self.time_index.save_anew(self._files.storage)
 
     def seal(self) -> None:
         """Complete the indexes on disk: the segment is to be read only, or closed."""
         if self.max_timestamp >= 0:
-            self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.save_indexes()
 
     def save_indexes(self) -> None:
@@ -291,11 +310,11 @@ class Segment:
             max_timestamp = self.max_timestamp
         if batch.max_timestamp > max_timestamp:
             self._max_timestamp = max_timestamp = batch.max_timestamp
-            self._offset_of_max_timestamp = batch.last_offset
+            self.offset_of_max_timestamp = batch.last_offset
         if self.bytes_since_last_index_entry > index_interval_bytes:
             self.offset_index.append(batch.last_offset, position)
             if max_timestamp >= 0:
-                self.time_index.maybe_append(max_timestamp, self._offset_of_max_timestamp)
+                self.time_index.maybe_append(max_timestamp, self.offset_of_max_timestamp)
             self.bytes_since_last_index_entry = batch.size_in_bytes
             return True
         self.bytes_since_last_index_entry += batch.size_in_bytes
@@ -329,8 +348,7 @@ class Segment:
         try:
             return self._locate_on_disk(offset)
         except (CorruptIndex, CorruptSegment) as error:
-            logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
-            self.rebuild_indexes()
+            self.repair(error)
             return self._locate_on_disk(offset)
 
     def _locate_on_disk(self, offset: int) -> int | None:
@@ -411,14 +429,20 @@ class Segment:
         if self._max_timestamp is not None:  # opening the index found it broken and made it anew
             return
         timestamp, offset = index.last_timestamp, index.last_offset
-        for header, _ in scan_batches(self._log.open(), self._end_of_known_times(), self.size):
+        for header, _ in scan_batches(self._log.open(), self.end_of_known_times(), self.size):
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset
-        self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
+        self._max_timestamp, self.offset_of_max_timestamp = timestamp, offset
 
-    def _end_of_known_times(self) -> int:
-        # Whenever the offset index gets an entry, the time index gets the maximum up to there, if it is news. So only
-        # batches after the last entry can be younger. Without any time nothing is certain: the file may be a lost one.
+    @property
+    def knows_its_times(self) -> bool:
+        """Whether nothing has to be read to tell `max_timestamp`."""
+        return self._max_timestamp is not None
+
+    def end_of_known_times(self) -> int:
+        """Position from which on there may be a later timestamp than the time index has."""
+        # Whenever the offset index gets an entry, the time index gets the maximum up to there, if it is news. Without
+        # any time nothing is certain: the file may be a lost one.
         return self.offset_index.last_entry()[1] if self.time_index.entries else 0
 
     def largest_timestamp(self) -> int:
@@ -426,50 +450,38 @@ class Segment:
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self._files.storage.modified_ms(self._log.path)
 
-    def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
-        """The first record at or after `start_offset` that is not older than `timestamp`."""
-        try:
-            start = self._start_for_timestamp(timestamp)
-        except (CorruptIndex, CorruptSegment) as error:
-            logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
-            self.rebuild_indexes()
-            start = self._start_for_timestamp(timestamp)
-        start = max(start, self.offset_index.floor(start_offset))
-        for header, position in scan_batches(self._log.open(), start, self.size):
-            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
-                for record in decode_records(self._log.open().read_at(position, header.size_in_bytes)):
-                    if record.timestamp >= timestamp and record.offset >= start_offset:
-                        return TimestampedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-        return None
+    # --- pictures -----------------------------------------------------------------------------------------------------
 
-    def _start_for_timestamp(self, timestamp: int) -> int:
-        """Position from where on to look for the first batch that is not older than `timestamp`.
+    def picture(self, files: FileCache) -> Segment:
+        """This segment as it is now, for a thread to read. It opens files of its own and never writes to one."""
+        picture = Segment(
+            files, self._directory, self.base_offset, size=self.size, created_ms=self.created_ms, suffix=self._suffix
+        )
+        if self._offset_index is not None and self._time_index is not None:
+            picture._offset_index = self._offset_index.copied(files, is_picture=True)
+            picture._time_index = self._time_index.copied(files, is_picture=True)
+        picture._is_picture = True
+        picture._max_timestamp = self._max_timestamp
+        picture.offset_of_max_timestamp = self.offset_of_max_timestamp
+        picture._first_batch_timestamp = self._first_batch_timestamp
+        return picture
 
-        Kafka reads on from the last older entry of the time index, which may be at the very beginning if one record there
-        has a time ahead of all others. But the batch of the first entry that is young enough was the first of its kind
-        when that entry was made, so the entry of the offset index before it knew of none.
-        """
-        reached = self.time_index.first_reaching(timestamp)
-        if reached is None:
-            return self._end_of_known_times()
-        start = self.offset_index.floor(reached - 1)
-        for header, _ in scan_batches(self._log.open(), start, self.size):
-            if header.max_timestamp >= timestamp:
-                return start
-            if header.last_offset >= reached:
-                break
-        raise CorruptIndex(f"{self.time_index.path} promises a timestamp of {timestamp} at offset {reached}")
-
-    def find_max_timestamp(self) -> TimestampedOffset | None:
-        """The first record that has the segment's largest timestamp."""
-        timestamp = self.max_timestamp
-        start = self.offset_index.floor(self._offset_of_max_timestamp)
-        for header, position in scan_batches(self._log.open(), start, self.size):
-            if header.max_timestamp == timestamp:
-                for record in decode_records(self._log.open().read_at(position, header.size_in_bytes)):
-                    if record.timestamp == timestamp:
-                        return TimestampedOffset(timestamp, record.offset, header.partition_leader_epoch)
-        return None
+    def learn(self, picture: Segment) -> None:
+        """Take over what a thread has found out with a picture. Nothing was cut off since; there may be more batches."""
+        offset_index, time_index = picture._offset_index, picture._time_index
+        if offset_index is not None and time_index is not None and (self._offset_index is None or picture._was_rebuilt):
+            self._offset_index, self._time_index = offset_index.copied(self._files), time_index.copied(self._files)
+        if self._max_timestamp is None or picture._was_rebuilt:
+            self._max_timestamp = picture._max_timestamp
+            self.offset_of_max_timestamp = picture.offset_of_max_timestamp
+        if self._first_batch_timestamp is None:
+            self._first_batch_timestamp = picture._first_batch_timestamp
+        if picture._was_rebuilt:
+            self.bytes_since_last_index_entry = picture.bytes_since_last_index_entry
+            for header, position in scan_batches(self._log.open(), picture.size, self.size, LARGE_SCAN_BYTES):
+                self.index_batch(header, position, REPAIR_INTERVAL_BYTES)
+            self.offset_index.save_anew(self._files.storage)
+            self.time_index.save_anew(self._files.storage)
 
     # --- cutting, renaming, closing -----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import trio
 from ottla.replication.cluster_state import ClusterState, PartitionState, TopicState
 from ottla.replication.fetch_session import FetchSessionCache, FetchTarget
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, contents
+from ottla.replication.log.time_search import TimestampedOffset
 from ottla.replication.partition import Partition
 from ottla.replication.peers import PeerUnavailable
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -175,6 +176,7 @@ class Leader:
             )
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+        assert isinstance(found, TimestampedOffset)
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=0, offset=found.offset, leader_epoch=found.leader_epoch
         )

@@ -10,22 +10,27 @@ Behaviour
 * A special timestamp that the version does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST,
   told once; a topic of which no partition is asked for is left out. An isolation level that does not exist is
   UNKNOWN_SERVER_ERROR everywhere, as Kafka fails over it.
+
+Work: records are read to find one by its timestamp. Little is read at once; for the rest, and where many partitions are
+asked, the answer is awaited: a few searches at a time, in threads (`replication/log/time_search.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ottla.replication.log.segment import TimestampedOffset
+import trio
+
+from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
+from ottla.replication.slices import Slices
 from ottla.replication.timestamps import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
 )
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
@@ -45,6 +50,8 @@ DEBUGGING_REPLICA_ID = -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 OFFSET_NOT_AVAILABLE_SINCE = 5
 NEVER = 1 << 15
+SEARCHES_AT_ONCE = 8
+SEARCHERS = 2
 _SINCE = {
     LATEST_TIMESTAMP: 1,
     EARLIEST_TIMESTAMP: 1,
@@ -69,6 +76,10 @@ class TopicAsked(NamedTuple):
     partitions: list[PartitionAsked]
 
 
+_searches_in_threads = trio.CapacityLimiter(2)
+"""Few, because each may hold a hundred megabytes of decompressed records, and one for every core helps nobody."""
+
+
 @handles(ListOffsetsRequest)
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext
@@ -76,15 +87,7 @@ def list_offsets(
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _not_understood(request)
     topics = _once_each(request.topics)
-
-    def answer(topic: TopicAsked, asked: PartitionAsked) -> ListOffsetsPartitionResponse:
-        try:
-            if asked.is_repeated:
-                raise KafkaError(ErrorCode.INVALID_REQUEST)
-            found = _look_up(request, topic.name, asked.wish, context)
-        except KafkaError as error:
-            return _refused(asked.wish, error.code, context.api_version)
-        return _answer(asked.wish, found)
+    asking = Asking(request, context)
 
     def respond(answers: list[list[ListOffsetsPartitionResponse]]) -> ListOffsetsResponse:
         answered = zip(topics, answers, strict=True)
@@ -92,7 +95,97 @@ def list_offsets(
             topics=[ListOffsetsTopicResponse(name=topic.name, partitions=each) for topic, each in answered]
         )
 
-    return answer_partitions(topics, attrgetter("partitions"), answer, respond)
+    response = answer_partitions(topics, attrgetter("partitions"), asking.answer, respond)
+    return asking.finish(response) if asking.is_waiting or not isinstance(response, ListOffsetsResponse) else response
+
+
+class _Unanswered(NamedTuple):
+    """A partition whose answer takes a search."""
+
+    topic: str
+    wish: ListOffsetsPartition
+    answer: ListOffsetsPartitionResponse
+    search: TimestampSearch | None
+
+
+class Asking:
+    """The look-ups of one request."""
+
+    def __init__(self, request: ListOffsetsRequest, context: RequestContext) -> None:
+        self._request = request
+        self._broker = context.broker
+        self._version = context.api_version
+        self._searches = 0
+        self._unanswered: list[_Unanswered] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some answers are not there yet."""
+        return bool(self._unanswered)
+
+    def answer(self, topic: TopicAsked, asked: PartitionAsked) -> ListOffsetsPartitionResponse:
+        """Answer for one partition, later if that takes long."""
+        wish = asked.wish
+        answer = ListOffsetsPartitionResponse(partition_index=wish.partition_index, error_code=ErrorCode.NONE)
+        if asked.is_repeated:
+            answer.error_code = ErrorCode.INVALID_REQUEST
+            return answer
+        self._searches += wish.timestamp >= 0 or wish.timestamp == MAX_TIMESTAMP
+        search = None
+        if self._searches <= SEARCHES_AT_ONCE:
+            search = self._ask(_Unanswered(topic.name, wish, answer, None))
+            if search is None:
+                return answer
+        self._unanswered.append(_Unanswered(topic.name, wish, answer, search))
+        return answer
+
+    async def finish(
+        self, response: ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]
+    ) -> ListOffsetsResponse:
+        """Complete a response."""
+        if not isinstance(response, ListOffsetsResponse):
+            response = await response
+        unanswered = iter(self._unanswered)
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(SEARCHERS, len(self._unanswered))):
+                nursery.start_soon(self._complete, unanswered)
+        return response
+
+    async def _complete(self, unanswered: Iterator[_Unanswered]) -> None:
+        slices = Slices()
+        for each in unanswered:
+            while (search := self._ask(each)) is not None:
+                await trio.to_thread.run_sync(search.run, limiter=_searches_in_threads)
+                each = each._replace(search=search)
+            await slices.give_way()
+
+    def _ask(self, asked: _Unanswered) -> TimestampSearch | None:
+        """Fill the answer in, unless there is something to search first."""
+        wish, answer = asked.wish, asked.answer
+        try:
+            found = self._look_up(asked.topic, wish, asked.search)
+        except KafkaError as error:
+            answer.error_code = _refusal(error.code, self._version)
+            return None
+        if isinstance(found, TimestampSearch):
+            return found
+        answer.timestamp, answer.offset, answer.leader_epoch = found
+        return None
+
+    def _look_up(
+        self, topic: str, wish: ListOffsetsPartition, search: TimestampSearch | None
+    ) -> TimestampedOffset | TimestampSearch:
+        if wish.timestamp < 0 and self._version < _SINCE.get(wish.timestamp, NEVER):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        request = self._request
+        return self._broker.partition(topic, wish.partition_index).list_offset(
+            wish.timestamp,
+            read_committed=request.isolation_level == READ_COMMITTED,
+            current_leader_epoch=wish.current_leader_epoch,
+            for_replica=request.replica_id != CONSUMER_REPLICA_ID,
+            only_from_leader=request.replica_id != DEBUGGING_REPLICA_ID,
+            search=search,
+        )
 
 
 def _once_each(topics: list[ListOffsetsTopic]) -> list[TopicAsked]:
@@ -121,31 +214,7 @@ def _not_understood(request: ListOffsetsRequest) -> ListOffsetsResponse:
     return ListOffsetsResponse(topics=topics)
 
 
-def _look_up(
-    request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition, context: RequestContext
-) -> TimestampedOffset:
-    if asked.timestamp < 0 and context.api_version < _SINCE.get(asked.timestamp, NEVER):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    return context.broker.partition(topic, asked.partition_index).list_offset(
-        asked.timestamp,
-        read_committed=request.isolation_level == READ_COMMITTED,
-        current_leader_epoch=asked.current_leader_epoch,
-        for_replica=request.replica_id != CONSUMER_REPLICA_ID,
-        only_from_leader=request.replica_id != DEBUGGING_REPLICA_ID,
-    )
-
-
-def _answer(asked: ListOffsetsPartition, found: TimestampedOffset) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
-        error_code=ErrorCode.NONE,
-        timestamp=found.timestamp,
-        offset=found.offset,
-        leader_epoch=found.leader_epoch,
-    )
-
-
-def _refused(asked: ListOffsetsPartition, code: ErrorCode, api_version: int) -> ListOffsetsPartitionResponse:
+def _refusal(code: ErrorCode, api_version: int) -> ErrorCode:
     if code is ErrorCode.OFFSET_NOT_AVAILABLE and api_version < OFFSET_NOT_AVAILABLE_SINCE:
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return code

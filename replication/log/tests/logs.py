@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ottla.replication.config import LogConfig
@@ -10,6 +10,7 @@ from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, Storage
+from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
 from ottla.wire.records import (
     BatchHeader,
     ControlType,
@@ -143,6 +144,15 @@ def read_records(log: PartitionLog, start: int | None = None) -> list[Record]:
         if not data and header.next_offset < log.log_end_offset:
             data = contents(log.read(header.next_offset, 2**31, upper_bound=log.log_end_offset).region)
     return found
+
+
+def find(log: PartitionLog, timestamp: int, *, in_thread: Callable[[], None] = lambda: None) -> TimestampedOffset | None:
+    """The first record that is not older, or (MAX_TIMESTAMP) the latest; `in_thread` is called where a thread would work."""
+    search = TimestampSearch(log, timestamp)
+    while not search.advance():
+        in_thread()
+        search.run()
+    return search.found
 
 
 def offsets(headers: Iterable[BatchHeader]) -> list[int]:

@@ -21,6 +21,8 @@ from ottla.replication.log.tests.failing_calls import (
     single_faults,
 )
 from ottla.replication.log.tests.faulty_world import NOW_MS, ROOT, Batch, World, attempt, suppress_storage_error, told
+from ottla.replication.log.tests.logs import find
+from ottla.replication.log.time_search import MAX_TIMESTAMP
 from ottla.replication.log.validator import AppendOrigin
 from ottla.wire.compression import Compression
 from ottla.wire.records import ControlType
@@ -179,8 +181,8 @@ def look_around(world: World) -> None:
     for offset in (log.log_start_offset, log.log_start_offset + 5, log.log_end_offset - 1):
         read = log.read(max(offset, log.log_start_offset), 300, upper_bound=log.log_end_offset, at_least_one_batch=True)
         assert read.region
-    log.find_offset_by_timestamp(NOW_MS - 50_000 + 100)
-    log.max_timestamp_offset()
+    find(log, NOW_MS - 50_000 + 100)
+    find(log, MAX_TIMESTAMP)
     log.aborted_transactions(log.log_start_offset, log.log_end_offset)
 
 

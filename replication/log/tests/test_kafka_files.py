@@ -21,7 +21,8 @@ from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory
-from ottla.replication.log.tests.logs import read_batches, read_records
+from ottla.replication.log.tests.logs import find, read_batches, read_records
+from ottla.replication.log.time_search import MAX_TIMESTAMP
 from ottla.wire.records import iter_batches
 
 
@@ -102,11 +103,11 @@ def test_timestamps_are_found_inside_batches() -> None:
     log = load(directory_with(GOLDEN), clean=True)
     records = read_records(log)
     for wanted in {record.timestamp + delta for record in records for delta in (-1, 0, 1)}:
-        found = log.find_offset_by_timestamp(wanted)
+        found = find(log, wanted)
         expected = next((record for record in records if record.timestamp >= wanted), None)
         assert (found and found[:2]) == (expected and (expected.timestamp, expected.offset))
     latest = max(records, key=lambda record: record.timestamp)
-    found = log.max_timestamp_offset()
+    found = find(log, MAX_TIMESTAMP)
     assert found is not None and found.offset == latest.offset
 
 

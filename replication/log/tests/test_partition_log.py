@@ -20,6 +20,7 @@ from ottla.replication.log.tests.logs import (
     append,
     batch,
     contents,
+    find,
     idempotent,
     load,
     log_directory,
@@ -30,6 +31,7 @@ from ottla.replication.log.tests.logs import (
     read_records,
     segment_bases,
 )
+from ottla.replication.log.time_search import MAX_TIMESTAMP
 from ottla.replication.log.validator import AppendOrigin
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import ControlType, assign_offsets
@@ -451,22 +453,22 @@ def test_the_first_record_at_or_after_a_timestamp_is_found_inside_batches() -> N
     records = read_records(log)
     for wanted in range(40, 320):
         expected = next((record for record in records if record.timestamp >= wanted), None)
-        found = log.find_offset_by_timestamp(wanted)
+        found = find(log, wanted)
         assert (found and found[:2]) == (expected and (expected.timestamp, expected.offset))
-    assert log.max_timestamp_offset() == (305, 13, 0)
+    assert find(log, MAX_TIMESTAMP) == (305, 13, 0)
 
 
 def test_records_below_the_log_start_are_not_found_by_timestamp() -> None:
     log = new_log(segment_bytes=300)
     append(log, batch(500, 100), batch(100, 200), batch(600))
     log.increase_log_start_offset(1)
-    assert log.find_offset_by_timestamp(300) == (600, 4, 0)
+    assert find(log, 300) == (600, 4, 0)
 
 
 def test_an_empty_log_has_no_timestamps() -> None:
     log = new_log()
-    assert log.find_offset_by_timestamp(0) is None
-    assert log.max_timestamp_offset() is None
+    assert find(log, 0) is None
+    assert find(log, MAX_TIMESTAMP) is None
 
 
 # --- durability -------------------------------------------------------------------------------------------------------

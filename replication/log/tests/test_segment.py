@@ -16,6 +16,7 @@ from ottla.replication.log.scan import CorruptSegment, scan_batches
 from ottla.replication.log.segment import CURSORS_MAX, RECENT_MAX, Segment
 from ottla.replication.log.storage import FileCache
 from ottla.replication.log.tests.logs import batch, batches_of, contents
+from ottla.replication.log.time_search import find_in
 from ottla.wire.records import BatchHeader, assign_offsets, read_header
 
 BASE = 100
@@ -146,58 +147,6 @@ def test_closing_completes_the_time_index() -> None:
     assert (entries.last_timestamp, entries.last_offset) == (1009, filled.end - 1)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    timestamps=st.lists(st.integers(0, 12), min_size=1, max_size=60),
-    reopen=st.booleans(),
-    cut=st.none() | st.integers(0, 59),
-    data=st.data(),
-)
-def test_timestamps_are_found_in_any_order_of_times(
-    timestamps: list[int], reopen: bool, cut: int | None, data: st.DataObject
-) -> None:
-    filled = Filled([])
-    for timestamp in timestamps:
-        filled.add(1, data.draw(st.sampled_from((10, 150, 500))), timestamp=timestamp)
-    if cut is not None:
-        filled.segment.truncate_to(BASE + cut, now_ms=0)
-        timestamps = timestamps[:cut]
-    segment = filled.reopened() if reopen else filled.segment
-    assert segment.max_timestamp == max(timestamps, default=-1)
-    if timestamps:
-        found = segment.find_max_timestamp()
-        assert found is not None and found.offset == BASE + timestamps.index(max(timestamps))
-    for timestamp in range(max(timestamps, default=-1) + 1):
-        for start in (0, len(timestamps) // 2):
-            expected = next((n for n, each in enumerate(timestamps) if each >= timestamp and n >= start), None)
-            found = segment.find_offset_by_timestamp(timestamp, BASE + start)
-            assert (found and found.offset) == (None if expected is None else BASE + expected)
-
-
-def test_one_early_record_with_a_late_time_lets_nobody_read_the_whole_segment() -> None:
-    filled = Filled([(1, 900)], LogConfig())
-    filled.batches.clear()
-    filled.add(timestamp=9_000)
-    for _ in range(1000):
-        filled.add(size=900, timestamp=1_000)
-    filled.add(timestamp=9_500)
-    for segment in (filled.segment, filled.reopened()):
-        lengths: list[int] = []
-        original = type(segment.log_file.open()).read_at
-
-        def counting(self: Any, position: int, length: int) -> bytes:
-            lengths.append(length)  # noqa: B023 - used within the turn
-            return original(self, position, length)  # noqa: B023
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(segment.log_file.open()), "read_at", counting)
-            assert segment.largest_timestamp() == 9_500
-            found = segment.find_offset_by_timestamp(9_001, BASE)
-            assert found is not None and found.offset == filled.end - 1
-            assert segment.find_max_timestamp() == found
-        assert sum(lengths) < 64 * 1024
-
-
 def test_truncating_forgets_what_came_after() -> None:
     filled = Filled([(2, 150)] * 20)
     header, position = filled.batches[12]
@@ -227,7 +176,7 @@ def test_an_index_that_cannot_be_right_is_made_anew(kind: str, damage: Any) -> N
         storage.write(path, damaged)
     for header, position in filled.batches:
         assert segment.locate(header.base_offset) == position
-    assert segment.find_offset_by_timestamp(1020, BASE) == (1020, BASE + 20, 0)
+    assert find_in(segment, 1020, BASE) == (1020, BASE + 20, 0)
     if len(damaged or b"") != 96:  # plausible entries are found out only when they are used
         segment.rebuild_indexes(CONFIG.index_interval_bytes)
         assert {each: storage.read(segment.path(each)) for each in good} == good

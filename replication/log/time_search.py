@@ -1,0 +1,203 @@
+"""Searching a log for a timestamp, as ListOffsets asks for it.
+
+Theory
+    The first segment is wanted whose largest timestamp is late enough; in it the first batch, found by the indexes and the
+    headers of a few kilobytes; in that the first record. What is small is read at once. The rest is read in a thread:
+
+    * segments whose largest timestamp nobody has asked for since the start, because their indexes have to be opened,
+    * indexes that have to be made anew,
+    * batches that are compressed or large, and long stretches without an index entry.
+
+        search.advance()     on the loop: True when it is over (`found`), else there is something for a thread to do
+        search.run()         in a thread: reads pictures of segments, and nothing else
+        search.advance()     on the loop: goes on, or begins anew if the log was cut meanwhile
+
+    A search never changes the log, except that segments learn what the thread found out about them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.replication.log.index import CorruptIndex
+from ottla.replication.log.log_reader import LogReader, translated
+from ottla.replication.log.pictures import SURVEYED_AT_ONCE, PictureJob, Survey
+from ottla.replication.log.scan import LARGE_SCAN_BYTES, SCAN_BYTES, CorruptSegment, scan_batches
+from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.wire.records import BatchHeader, first_record
+
+MAX_TIMESTAMP = -3
+SMALL_BATCH_BYTES = 16 * 1024
+SMALL_BATCH_RECORDS = 250
+
+
+class TimestampedOffset(NamedTuple):
+    """A record's place, as ListOffsets reports it."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class TooLarge(Exception):
+    """More has to be read than the event loop has time for."""
+
+
+class TimestampSearch:
+    """The search for the first record that is not older than a timestamp, or that has the largest; see the docstring."""
+
+    def __init__(self, log: LogReader, timestamp: int) -> None:
+        self.log = log
+        self.found: TimestampedOffset | None = None
+        self._timestamp = timestamp
+        self._passed: set[int] = set()  # base offsets of segments in which nothing was found
+        self._layout = log.layout
+        self._job: PictureJob | None = None
+
+    def advance(self) -> bool:
+        """Go on as far as that is little work; returns whether it is over. Else a thread has to `run` before the next call."""
+        log = self.log
+        log.log_directory.check_online()
+        if self._job is not None and not self._job.has_run:
+            return False
+        try:
+            self._use_job()
+            self._job = self._next_job()
+        except (OSError, CorruptSegment, CorruptIndex) as error:
+            raise translated(log, error) from error
+        return self._job is None
+
+    def run(self) -> None:
+        """Do in a thread what `advance` asked for."""
+        if self._job is not None:
+            self._job.run()
+
+    def _use_job(self) -> None:
+        job, self._job = self._job, None
+        if self._layout != self.log.layout:
+            self._layout = self.log.layout
+            self._passed.clear()
+        elif job is not None:
+            job.finish()
+            if isinstance(job, _Find):
+                self._note(job.segment, job.found)
+
+    def _note(self, segment: Segment, found: TimestampedOffset | None) -> None:
+        self.found = found
+        self._passed.add(segment.base_offset)
+
+    def _next_job(self) -> PictureJob | None:
+        while self.found is None:
+            try:
+                segment = self._next_segment()
+            except DamagedIndexes as damaged:
+                return Survey(self.log, [damaged.segment])
+            if segment is None or isinstance(segment, PictureJob):
+                return segment
+            try:
+                self._note(segment, find_in(segment, self._timestamp, self.log.log_start_offset, is_at_once=True))
+            except (TooLarge, DamagedIndexes):
+                return _Find(self.log, segment, self._timestamp)
+        return None
+
+    def _next_segment(self) -> Segment | PictureJob | None:
+        """Where to look next; None: nowhere; or what has to be found out before that can be said."""
+        segments = [segment for segment in self.log.segments if segment.size]
+        strange = [segment for segment in segments if not segment.knows_its_times]
+        has_to_survey = len(strange) > SURVEYED_AT_ONCE
+        if self._timestamp == MAX_TIMESTAMP:
+            if has_to_survey and not self._passed:
+                return Survey(self.log, strange)
+            return None if self._passed else max(segments, key=_max_timestamp_of, default=None)
+        for segment in segments:
+            if segment.base_offset not in self._passed:
+                if has_to_survey and not segment.knows_its_times:
+                    return Survey(self.log, strange)
+                if segment.largest_timestamp() >= self._timestamp:
+                    return segment
+        return None
+
+
+class _Find(PictureJob):
+    """Looks for the record in one segment."""
+
+    def __init__(self, log: LogReader, segment: Segment, timestamp: int) -> None:
+        super().__init__(log, [segment])
+        self.segment = segment
+        self.found: TimestampedOffset | None = None
+        self._timestamp = timestamp
+        self._start_offset = log.log_start_offset
+
+    def work(self, picture: Segment) -> None:
+        self.found = find_in(picture, self._timestamp, self._start_offset)
+
+
+def _max_timestamp_of(segment: Segment) -> int:
+    return segment.max_timestamp
+
+
+def find_in(
+    segment: Segment, timestamp: int, start_offset: int, *, is_at_once: bool = False
+) -> TimestampedOffset | None:
+    """The record in one segment, if it is there. TooLarge: that would take long, and was to be `is_at_once`."""
+    for is_repaired in (False, True):
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                return _find_latest(segment, is_at_once)
+            return _find_not_older(segment, timestamp, start_offset, is_at_once)
+        except (CorruptIndex, CorruptSegment) as error:
+            if is_repaired:
+                raise
+            segment.repair(error)
+    return None
+
+
+def _find_latest(segment: Segment, is_at_once: bool) -> TimestampedOffset | None:
+    timestamp, offset = segment.max_timestamp, segment.offset_of_max_timestamp
+    wanted = _Wanted(timestamp, 0, offset, is_exact=True)
+    return wanted.look(segment, segment.offset_index.floor(offset), is_at_once)
+
+
+def _find_not_older(segment: Segment, timestamp: int, start_offset: int, is_at_once: bool) -> TimestampedOffset | None:
+    # Kafka reads on from the last older entry of the time index, which may be at the very beginning if one record there
+    # has a time ahead of all others. But the batch of the first entry that is late enough was the first of its kind when
+    # that entry was made, so the entry of the offset index before it knew of none.
+    reached = segment.time_index.first_reaching(timestamp)
+    start = segment.end_of_known_times() if reached is None else segment.offset_index.floor(reached - 1)
+    wanted = _Wanted(timestamp, start_offset, reached, is_exact=False)
+    return wanted.look(segment, max(start, segment.offset_index.floor(start_offset)), is_at_once)
+
+
+class _Wanted(NamedTuple):
+    """What is looked for. `promised`: the offset of a batch that the time index says is late enough."""
+
+    timestamp: int
+    start_offset: int
+    promised: int | None
+    is_exact: bool
+
+    def look(self, segment: Segment, start: int, is_at_once: bool) -> TimestampedOffset | None:
+        """Read on from position `start`. CorruptIndex: the batch that was promised is another one."""
+        file = segment.log_file.open()
+        for header, position in scan_batches(file, start, segment.size, SCAN_BYTES if is_at_once else LARGE_SCAN_BYTES):
+            if is_at_once and position - start > SCAN_BYTES:
+                raise TooLarge
+            if not self._is_late_enough(header.max_timestamp):
+                if self.promised is not None and header.base_offset <= self.promised <= header.last_offset:
+                    raise CorruptIndex(f"{segment!r} has no timestamp of {self.timestamp} at offset {self.promised}")
+            elif header.last_offset >= self.start_offset:
+                if is_at_once and _is_large(header):
+                    raise TooLarge
+                data = file.read_at(position, header.size_in_bytes)
+                found = first_record(data, self.timestamp, self.start_offset, is_exact=self.is_exact)
+                if found is not None:
+                    return TimestampedOffset(*found, header.partition_leader_epoch)
+        return None
+
+    def _is_late_enough(self, timestamp: int) -> bool:
+        return timestamp == self.timestamp if self.is_exact else timestamp >= self.timestamp
+
+
+def _is_large(header: BatchHeader) -> bool:
+    is_small = header.size_in_bytes <= SMALL_BATCH_BYTES and header.records_count <= SMALL_BATCH_RECORDS
+    return header.is_compressed or not is_small

@@ -1,0 +1,62 @@
+"""Making indexes anew for the readers of logs, one segment after the other, in a thread.
+
+Whoever comes upon damaged indexes of a large segment is told to come again (`DamagedIndexes`). The event loop asks here
+for the repair, and the log learns the new indexes when they are made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from ottla.replication.log.index import CorruptIndex
+from ottla.replication.log.log_reader import LogReader
+from ottla.replication.log.pictures import Survey
+from ottla.replication.log.scan import CorruptSegment
+from ottla.replication.log.segment import Segment
+from ottla.wire.errors import KafkaError
+
+logger = logging.getLogger("ottla.replication")
+
+RunInThread = Callable[..., Awaitable[Any]]
+
+
+class Repairer:
+    """See the module's docstring."""
+
+    def __init__(self, run_in_thread: RunInThread) -> None:
+        self._run_in_thread = run_in_thread
+        self._requests: dict[Segment, LogReader] = {}
+        self._wanted = trio.Event()
+
+    def request(self, log: LogReader, segment: Segment) -> None:
+        """Make the indexes of a segment anew soon."""
+        self._requests.setdefault(segment, log)
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Repair what is asked for; until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            while self._requests:
+                segment, log = next(iter(self._requests.items()))
+                try:
+                    await self._repair(log, segment)
+                finally:
+                    del self._requests[segment]
+
+    async def _repair(self, log: LogReader, segment: Segment) -> None:
+        if segment not in log.segments or not log.log_directory.is_online:
+            return
+        survey = Survey(log, [segment])
+        await self._run_in_thread(survey.run)
+        try:
+            survey.finish()
+        except OSError as error:
+            logger.error("%r cannot be repaired: %s", segment, log.storage_error(error))
+        except (CorruptIndex, CorruptSegment, KafkaError) as error:
+            logger.error("%r cannot be repaired: %s", segment, error)
