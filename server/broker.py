@@ -35,7 +35,7 @@ from ottla.server.configs import ConfigRepository
 from ottla.server.connection import Calls
 from ottla.server.coordinator_log import OffsetsTopic
 from ottla.server.deadlines import Deadlines
-from ottla.server.dispatch import served_routes
+from ottla.server.dispatch import client_routes, served_routes
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import Listener, bind
 from ottla.server.long_answers import LongAnswers
@@ -234,16 +234,18 @@ async def _serve_until_signal(
 ) -> None:
     try:
         async with broker.running() as nursery:
-            routes = served_routes(is_in_cluster=broker.is_in_cluster)
-            calls, buffers = Calls(routes, is_open=not broker.is_in_cluster), ReceiveBuffers()
+            for_brokers, for_clients = calls_of(broker)
+            buffers = ReceiveBuffers()
             assert broker.readiness is not None
             for endpoint, sock in bound:
+                is_for_brokers = endpoint.listener == broker.config.inter_broker_listener_name
+                calls = for_brokers if is_for_brokers else for_clients
                 listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness)
                 broker.listeners.append(listener)
                 nursery.start_soon(listener.run)
             settle_interpreter()
             if broker.member is not None:
-                nursery.start_soon(_open_when_told, broker.member, calls)
+                nursery.start_soon(_open_when_told, broker.member, [for_brokers, for_clients])
             await broker.place.join()
             on_ready(broker)
             failure = await _stopped(broker, signals)
@@ -254,9 +256,19 @@ async def _serve_until_signal(
         raise StartupError(failure)
 
 
-async def _open_when_told(member: ClusterMember, calls: Calls) -> None:
+def calls_of(broker: Broker) -> tuple[Calls, Calls]:
+    """What is served on the inter-broker listener, and what on the others."""
+    is_in_cluster = broker.is_in_cluster
+    return (
+        Calls(served_routes(is_in_cluster=is_in_cluster), is_open=not is_in_cluster),
+        Calls(client_routes(is_in_cluster=is_in_cluster), is_open=not is_in_cluster),
+    )
+
+
+async def _open_when_told(member: ClusterMember, calls: Sequence[Calls]) -> None:
     await member.until_told()
-    calls.opened.set()
+    for each in calls:
+        each.opened.set()
 
 
 async def _stopped(broker: Broker, signals: AsyncIterator[int]) -> str:

@@ -92,7 +92,7 @@ class Call:
     def decode_large(self, buffer: bytearray, start: int, end: int) -> Any:
         """Decode a large frame, with a limit on its elements unless it is of a controller."""
         cls = self.route.request_class
-        decode = self.decode if self.route.in_cluster_only else cls.bounded_decoder(self.version)
+        decode = self.decode if self.route.between_brokers else cls.bounded_decoder(self.version)
         return decode(buffer, start, end)
 
     def encoded(self, response: Any) -> list[Any]:
@@ -164,7 +164,7 @@ class Calls:
         route = self._routes.get(api_key)
         if route is None:
             raise ProtocolViolation(f"api key {api_key} (version {version}) is not served")
-        if not (self.opened.is_set() or route.in_cluster_only or api_key == API_VERSIONS_KEY):
+        if not (self.opened.is_set() or route.between_brokers or api_key == API_VERSIONS_KEY):
             return None
         if version not in route.versions:
             if api_key != API_VERSIONS_KEY:
@@ -365,7 +365,7 @@ class Connection:
 
     def _check_large(self, call: Call, size: int) -> None:
         """Refuse before anything is copied. A controller speaks of all partitions at once."""
-        if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not call.route.in_cluster_only:
+        if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not call.route.between_brokers:
             raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
 
     async def _handle_large(self, call: Call, body: bytearray) -> Any:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message, VersionRange
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Route:
         "alone_only",
         "answers_at_length",
         "api_key",
+        "between_brokers",
         "error_count",
         "handler",
         "in_cluster_only",
@@ -59,6 +61,7 @@ class Route:
         abandonable: bool = False,
         alone_only: bool = False,
         answers_at_length: bool = False,
+        between_brokers: bool = False,
         in_cluster_only: bool = False,
         pipelined: bool = False,
     ) -> None:
@@ -70,7 +73,8 @@ class Route:
         self.abandonable = abandonable
         self.alone_only = alone_only
         self.answers_at_length = answers_at_length
-        self.in_cluster_only = in_cluster_only
+        self.between_brokers = between_brokers
+        self.in_cluster_only = in_cluster_only or between_brokers
         self.pipelined = pipelined
         self.request_count = 0
         self.error_count = 0
@@ -98,6 +102,7 @@ def handles(
     abandonable: bool = False,
     alone_only: bool = False,
     answers_at_length: bool = False,
+    between_brokers: bool = False,
     in_cluster_only: bool = False,
     pipelined: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
@@ -106,8 +111,9 @@ def handles(
     `versions` narrows what is advertised and served. An `abandonable` handler may be cancelled while it waits when its
     peer has closed the connection; give this to handlers that wait long and change nothing on the way. The answer of one
     that `answers_at_length` is encoded in a thread when it had to be awaited. What is `in_cluster_only` is neither served nor
-    advertised by a broker that is alone, and what is `alone_only` not by a member of a cluster. A `pipelined` one is called
-    while the answers to requests before it are pending.
+    advertised by a broker that is alone, and what is `alone_only` not by a member of a cluster. What is `between_brokers` is
+    served by members, on their inter-broker listener. A `pipelined` one is called while the answers to requests before it are
+    pending.
     """
 
     def register(handler: HandlerT) -> HandlerT:
@@ -120,6 +126,7 @@ def handles(
             abandonable=abandonable,
             alone_only=alone_only,
             answers_at_length=answers_at_length,
+            between_brokers=between_brokers,
             in_cluster_only=in_cluster_only,
             pipelined=pipelined,
         )
@@ -137,7 +144,27 @@ def load_handlers() -> dict[int, Route]:
     return ROUTES
 
 
-def served_routes(*, is_in_cluster: bool) -> dict[int, Route]:
-    """The routes of a broker that is, or is not, a member of a cluster."""
-    routes = load_handlers().items()
-    return {key: route for key, route in routes if not (route.alone_only if is_in_cluster else route.in_cluster_only)}
+def served_routes(*, is_in_cluster: bool, is_between_brokers: bool = True) -> dict[int, Route]:
+    """The routes of a broker that is, or is not, a member of a cluster, on a listener that is, or is not, for brokers."""
+    return {
+        key: route
+        for key, route in load_handlers().items()
+        if not (route.alone_only if is_in_cluster else route.in_cluster_only)
+        and (is_between_brokers or not route.between_brokers)
+    }
+
+
+def client_routes(*, is_in_cluster: bool) -> dict[int, Route]:
+    """What a member's other listeners do with each request: what is for brokers is refused there, and not advertised.
+
+    As Kafka refuses who may not do a ClusterAction.
+    """
+    served = served_routes(is_in_cluster=is_in_cluster)
+    return {key: _refusing(route) if route.between_brokers else route for key, route in served.items()}
+
+
+def _refusing(route: Route) -> Route:
+    def refuse(request: Message, context: RequestContext) -> None:
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    return Route(route.request_class, route.versions, refuse)

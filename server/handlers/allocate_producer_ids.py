@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.server.cluster.ports import Member
 
 
-@handles(AllocateProducerIdsRequest, in_cluster_only=True)
+@handles(AllocateProducerIdsRequest, between_brokers=True)
 async def allocate_producer_ids(
     request: AllocateProducerIdsRequest, context: RequestContext
 ) -> AllocateProducerIdsResponse:

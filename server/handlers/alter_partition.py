@@ -12,7 +12,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 
-@handles(AlterPartitionRequest, in_cluster_only=True)
+@handles(AlterPartitionRequest, between_brokers=True)
 async def alter_partition(request: AlterPartitionRequest, context: RequestContext) -> AlterPartitionResponse:
     controller = member_of(context).controller
     if controller is None:

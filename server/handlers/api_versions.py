@@ -28,16 +28,20 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
     if context.api_version >= 3 and not _is_named_properly(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(
-        error_code=ErrorCode.NONE, api_keys=served_api_versions(is_in_cluster=context.broker.is_in_cluster)
+    broker = context.broker
+    served = served_api_versions(
+        is_in_cluster=broker.is_in_cluster,
+        is_between_brokers=context.listener_name == broker.config.inter_broker_listener_name,
     )
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served)
 
 
-def served_api_versions(*, is_in_cluster: bool) -> list[ApiVersion]:
-    """Every key that such a broker serves with its range, in key order."""
+def served_api_versions(*, is_in_cluster: bool, is_between_brokers: bool = True) -> list[ApiVersion]:
+    """Every key that such a broker serves on such a listener with its range, in key order."""
+    routes = served_routes(is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers)
     return [
         ApiVersion(api_key=key, min_version=route.versions.first, max_version=route.versions.last)
-        for key, route in sorted(served_routes(is_in_cluster=is_in_cluster).items())
+        for key, route in sorted(routes.items())
     ]
 
 

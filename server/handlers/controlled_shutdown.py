@@ -21,7 +21,7 @@ from ottla.wire.messages.controlled_shutdown import (
 )
 
 
-@handles(ControlledShutdownRequest, in_cluster_only=True)
+@handles(ControlledShutdownRequest, between_brokers=True)
 async def controlled_shutdown(
     request: ControlledShutdownRequest, context: RequestContext
 ) -> ControlledShutdownResponse:

@@ -13,6 +13,6 @@ from ottla.server.dispatch import handles
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 
-@handles(LeaderAndIsrRequest, versions="5-7", in_cluster_only=True)
+@handles(LeaderAndIsrRequest, versions="5-7", between_brokers=True)
 def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) -> Awaitable[LeaderAndIsrResponse]:
     return member_of(context).control.lead_and_follow(request)

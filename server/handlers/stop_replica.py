@@ -13,6 +13,6 @@ from ottla.server.dispatch import handles
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 
-@handles(StopReplicaRequest, versions="3-4", in_cluster_only=True)
+@handles(StopReplicaRequest, versions="3-4", between_brokers=True)
 def stop_replica(request: StopReplicaRequest, context: RequestContext) -> Awaitable[StopReplicaResponse]:
     return member_of(context).control.stop(request)

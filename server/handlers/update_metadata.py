@@ -13,6 +13,6 @@ from ottla.server.dispatch import handles
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
-@handles(UpdateMetadataRequest, versions="7-8", in_cluster_only=True)
+@handles(UpdateMetadataRequest, versions="7-8", between_brokers=True)
 def update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> Awaitable[UpdateMetadataResponse]:
     return member_of(context).control.update_metadata(request)

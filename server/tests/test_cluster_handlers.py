@@ -1,7 +1,7 @@
 """What is asked of the controller, at the controller and elsewhere."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -12,9 +12,12 @@ from ottla.replication.cluster_state import PartitionState, TopicState
 from ottla.replication.controller import NewTopic
 from ottla.replication.coordination import Create
 from ottla.replication.leader_election import ElectionType
+from ottla.server.broker import calls_of
 from ottla.server.cluster.session import ClusterSession
-from ottla.server.dispatch import served_routes
-from ottla.server.tests.clustered import Cluster, clustered
+from ottla.server.context import RequestContext
+from ottla.server.dispatch import load_handlers, served_routes
+from ottla.server.handlers.api_versions import served_api_versions
+from ottla.server.tests.clustered import LISTENER, Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -23,6 +26,7 @@ from ottla.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -47,6 +51,43 @@ STATE = PartitionState(1, 5, (1, 2), (1, 2))
 def test_a_broker_that_is_alone_does_not_serve_them(key: int) -> None:
     assert key in served_routes(is_in_cluster=True)
     assert key not in served_routes(is_in_cluster=False)
+
+
+BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
+
+
+def test_what_brokers_ask_each_other_is_advertised_on_their_listener_only() -> None:
+    def keys(**listener: bool) -> set[int]:
+        return {each.api_key for each in served_api_versions(is_in_cluster=True, **listener)}
+
+    assert keys() - keys(is_between_brokers=False) == BETWEEN_BROKERS
+    assert keys(is_between_brokers=True) == keys()
+
+
+async def test_a_listener_for_clients_does_not_tell_of_what_is_for_brokers(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as cluster:
+        for listener, is_told in ((LISTENER, True), ("OUTSIDE", False)):
+            context = RequestContext(cast(Any, cluster[1]), api_version=0, listener_name=listener)
+            answer = load_handlers()[ApiVersionsRequest.api_key].handler(ApiVersionsRequest(), context)
+            assert ({each.api_key for each in answer.api_keys} >= BETWEEN_BROKERS) == is_told
+
+
+async def test_what_is_for_brokers_is_refused_on_other_listeners(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as cluster:
+        for_brokers, for_clients = calls_of(cast(Any, cluster[1]))
+        for_brokers.opened.set()
+        for_clients.opened.set()
+        for key, route in served_routes(is_in_cluster=True).items():
+            inside, outside = (calls.resolve(key, route.versions.last) for calls in (for_brokers, for_clients))
+            assert inside is not None and outside is not None
+            assert inside.handler is route.handler
+            if key in BETWEEN_BROKERS:
+                with pytest.raises(KafkaError) as refusal:
+                    outside.handler(None, None)
+                assert refusal.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                assert outside.response_class.of_error(refusal.value.code) is not None
+            else:
+                assert outside.handler is route.handler
 
 
 def test_topics_in_pages_are_not_served_where_zookeeper_coordinates() -> None:

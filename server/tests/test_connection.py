@@ -175,7 +175,7 @@ async def test_what_only_brokers_ask_is_answered_before_clients(
     peer: Peer, calls: Calls, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ):
     calls.opened = trio.Event()
-    route = Route(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, in_cluster_only=True)
+    route = Route(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, between_brokers=True)
     monkeypatch.setitem(calls._routes, 12, route)
     await peer.send(heartbeat(1, 1))
     assert (await peer.frame())[:4] == b"\0\0\0\1"
