@@ -21,3 +21,6 @@ REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
 
 REQUEST_ELEMENTS_MAX = 100_000
 """Structs, strings and tagged fields in one such request; numbers in lists count only by their bytes."""
+
+PARTITIONS_TO_CHANGE_MAX = 10_000
+"""Partitions that one request names to be elected leaders of or reassigned, as many as one request may create."""

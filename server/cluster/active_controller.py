@@ -48,6 +48,7 @@ logger = logging.getLogger("ottla.controller")
 
 FIRST_BALANCE_S = 5.0  # after the election, as in Kafka
 NAMES_IN_LOG_MAX = 10
+PARTITIONS_PER_DECISION = 500
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 
@@ -447,8 +448,11 @@ class ActiveController:
         self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> Outcomes:
         wanted = [name for name, _ in self.states.partitions()] if partitions is None else list(partitions)
-        outcome = await self._carry_out(lambda: elect_leaders(self.states, wanted, election_type))
-        outcomes = _outcomes(outcome)
+        outcomes: Outcomes = {}
+        for part in _parts(wanted):
+            outcome = await self._carry_out(partial(elect_leaders, self.states, part, election_type))
+            outcomes |= _outcomes(outcome)
+            await trio.lowlevel.checkpoint()
         if partitions is None:
             outcomes = {
                 name: error
@@ -458,12 +462,14 @@ class ActiveController:
         return outcomes
 
     async def _reassign(self, targets: Targets, allow_replication_factor_change: bool) -> Outcomes:
-        outcome = await self._carry_out(
-            lambda: plan_reassignments(
-                self.states, targets, allow_replication_factor_change=allow_replication_factor_change
+        outcomes: Outcomes = {}
+        for part in _parts(list(targets)):
+            plan = partial(plan_reassignments, self.states, {name: targets[name] for name in part})
+            outcome = await self._carry_out(
+                partial(plan, allow_replication_factor_change=allow_replication_factor_change)
             )
-        )
-        outcomes = _outcomes(outcome)
+            outcomes |= _outcomes(outcome)
+            await trio.lowlevel.checkpoint()
         if begun := [f"{name}-{index}" for (name, index), error in outcomes.items() if error is None]:
             logger.info("Reassignments of %d partitions were begun or cancelled: %s", len(begun), _some(begun))
         return outcomes
@@ -480,6 +486,12 @@ class ActiveController:
             done = [f"{name}-{index}" for name, index in tally.reassigned]
             logger.info("Reassignments of %d partitions are complete: %s", len(done), _some(done))
             await self._settle_reassignments()
+
+
+def _parts(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    """What is decided at a time, so that a large request does not hold the event loop."""
+    for start in range(0, len(partitions), PARTITIONS_PER_DECISION):
+        yield partitions[start : start + PARTITIONS_PER_DECISION]
 
 
 def _outcomes(outcome: Outcome) -> Outcomes:

@@ -5,6 +5,7 @@ Behaviour
   it was said last.
 * The answer goes out when the reassignment is begun. Moving the data goes on after that; ListPartitionReassignments tells
   of it.
+* A request for more than 10,000 partitions is POLICY_VIOLATION as a whole.
 * At a broker that is not the controller the whole request is NOT_CONTROLLER.
 """
 
@@ -17,6 +18,7 @@ from ottla.server.cluster.ports import member_of
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
+    if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_TO_CHANGE_MAX:
+        problem = f"A request reassigns at most {PARTITIONS_TO_CHANGE_MAX} partitions."
+        return _refused(request, KafkaError(ErrorCode.POLICY_VIOLATION, problem))
     controller = member_of(context).controller
     if controller is None:
         return _refused(request, KafkaError(ErrorCode.NOT_CONTROLLER))

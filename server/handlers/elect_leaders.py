@@ -5,6 +5,7 @@ Behaviour
   which there is nothing to do are left out of the answer then.
 * A partition that was elected is answered when this broker's picture of the cluster shows the new leader, or after the
   timeout with REQUEST_TIMED_OUT.
+* More than 10,000 named partitions are POLICY_VIOLATION; all of them can be asked for whatever their number.
 * At a broker that is not the controller every partition is NOT_CONTROLLER.
 * Below v1 there are only preferred elections. An unknown type of election is UNKNOWN_SERVER_ERROR, as in Kafka, which
   fails over it.
@@ -24,6 +25,7 @@ from ottla.server.cluster.waiting import until_shown
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -43,6 +45,8 @@ Results = dict["TopicPartition", KafkaError | None]
 @handles(ElectLeadersRequest, in_cluster_only=True)
 async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     cluster = context.broker.cluster
+    if sum(len(topic.partitions) for topic in request.topic_partitions or ()) > PARTITIONS_TO_CHANGE_MAX:
+        return _response({}, ErrorCode.POLICY_VIOLATION)
     if request.topic_partitions is not None:
         asked = {(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions}
     else:

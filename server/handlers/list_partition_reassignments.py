@@ -18,12 +18,16 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from ottla.replication.cluster_state import PartitionState
+    from ottla.replication.control_batch import TopicPartition
 
 
 @handles(ListPartitionReassignmentsRequest, in_cluster_only=True)
@@ -38,13 +42,23 @@ async def list_partition_reassignments(
     except KafkaError as error:
         return _response(error, [])
     if request.topics is not None:
-        asked = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}
-        ongoing = {partition: state for partition, state in ongoing.items() if partition in asked}
+        ongoing = _asked_for(request.topics, ongoing)
     topics = [
         OngoingTopicReassignment(name=name, partitions=[_ongoing(index, ongoing[name, index]) for _, index in group])
         for name, group in groupby(sorted(ongoing), key=lambda partition: partition[0])
     ]
     return _response(None, topics)
+
+
+def _asked_for(
+    topics: Iterable[ListPartitionReassignmentsTopics], ongoing: Mapping[TopicPartition, PartitionState]
+) -> dict[TopicPartition, PartitionState]:
+    """Goes through what is being reassigned, which is little, and not through all that a request may name."""
+    asked: dict[str, set[int]] = {name: set() for name, _ in ongoing}
+    for topic in topics:
+        if topic.name in asked:
+            asked[topic.name].update(topic.partition_indexes)
+    return {(name, index): state for (name, index), state in ongoing.items() if index in asked[name]}
 
 
 def _ongoing(index: int, state: PartitionState) -> OngoingPartitionReassignment:

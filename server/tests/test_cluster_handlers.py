@@ -19,6 +19,7 @@ from ottla.server.dispatch import load_handlers, served_routes
 from ottla.server.handlers.api_versions import served_api_versions
 from ottla.server.tests.clustered import LISTENER, Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -176,6 +177,17 @@ async def test_reassignments_are_begun_and_cancelled_each_by_itself(tmp_path: Pa
             ("u", 3): (ErrorCode.NONE, None),
         }
         assert (response.error_code, response.allow_replication_factor_change) == (0, False)
+
+
+async def test_a_request_that_names_too_many_partitions_is_refused_as_a_whole(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as cluster:
+        too_many = PARTITIONS_TO_CHANGE_MAX + 1
+        reassigned = await cluster[1].answer(reassignment({"t": {index: [1] for index in range(too_many)}}), 0)
+        assert (reassigned.error_code, reassigned.responses) == (ErrorCode.POLICY_VIOLATION, [])
+        named = [TopicPartitions(topic="t", partitions=[0] * too_many)]
+        elected = await cluster[1].answer(ElectLeadersRequest(topic_partitions=named), 2)
+        assert (elected.error_code, elected.replica_election_results) == (ErrorCode.POLICY_VIOLATION, [])
+        assert cluster.controller.asked == []
 
 
 async def test_reassignments_elsewhere_than_at_the_controller(tmp_path: Path) -> None:
