@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from operator import attrgetter
 from typing import Any
 
 import trio
@@ -28,15 +29,24 @@ from ottla.groupcoord.shard import (
     undescribed,
 )
 from ottla.groupcoord.topics import (
+    BATCH_VERSION,
     TOPIC_ID_VERSION,
+    MergedCommits,
+    MergedDeletions,
     Topics,
+    add_fetched,
     commits_of,
+    deletions_of,
+    elements_in,
     fetch_response,
     fetches_of,
     identify_fetched_topics,
     merge_commits,
     merge_deletions,
     name_fetched_topics,
+    older_topic,
+    parts_of,
+    parts_of_fetch,
     refused_fetch,
     split_commit,
     split_deletion,
@@ -51,12 +61,20 @@ from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupRespons
 from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ottla.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
 from ottla.wire.messages.sync_group import SyncGroupRequest
 
-COMMITS_PER_TURN = 500
-"""A commit of more partitions than this is taken in parts."""
+ELEMENTS_PER_TURN = 500
+"""A request about more topics, partitions and members than this is taken in parts."""
 
+PARTITION_INDEXES = attrgetter("partition_indexes")
 GROUPS_PER_TURN = 50
 FORGETTING_RETRY_S = 1.0
 
@@ -135,6 +153,8 @@ class GroupCoordinator:
         """Before version 3 one member leaves, and its error is that of the whole answer."""
         if api_version < 3:
             request.members = [MemberIdentity(member_id=request.member_id)]
+        if len(request.members) > ELEMENTS_PER_TURN:
+            return self._leave_in_parts(request, api_version)
 
         def refuse(error: ErrorCode) -> LeaveGroupResponse:
             return LeaveGroupResponse(error_code=error)
@@ -148,36 +168,68 @@ class GroupCoordinator:
             return refuse(ErrorCode.INVALID_GROUP_ID)
         return then(self._submit(request.group_id, request, WaitingCaller(refuse)), finish)
 
+    async def _leave_in_parts(self, request: LeaveGroupRequest, api_version: int) -> LeaveGroupResponse:
+        whole = LeaveGroupResponse(error_code=ErrorCode.NONE, members=[])
+        for start in range(0, len(request.members), ELEMENTS_PER_TURN):
+            members = request.members[start : start + ELEMENTS_PER_TURN]
+            part = LeaveGroupRequest(group_id=request.group_id, members=members)
+            response: LeaveGroupResponse = await finished(self.leave_group(part, api_version=api_version))
+            if response.error_code:
+                return response
+            whole.members += response.members
+            await trio.lowlevel.checkpoint()
+        return whole
+
     # ------------------------------------------------------------------ offsets
 
     def offset_commit(self, request: OffsetCommitRequest, *, api_version: int) -> Any:
+        if elements_in(request.topics, attrgetter("partitions")) > ELEMENTS_PER_TURN:
+            return self._commit_in_parts(request, api_version)
         known, refused = split_commit(request, self._topics, api_version)
         if not known:
             return OffsetCommitResponse(topics=refused)
-        accepted = with_topics(request, known)
-        if sum(len(topic.partitions) for topic in known) > COMMITS_PER_TURN:
-            return self._commit_in_parts(accepted, OffsetCommitResponse(topics=refused), api_version)
-        answer = self._commit(accepted, api_version)
+        answer = self._commit(with_topics(request, known), api_version)
         return then(answer, lambda response: merge_commits(refused, response)) if refused else answer
 
     def _commit(self, request: OffsetCommitRequest, api_version: int) -> Any:
         caller = WaitingCaller(lambda error: refused_commit(request, error), api_version=api_version)
         return self._submit(request.group_id, request, caller)
 
-    async def _commit_in_parts(
-        self, request: OffsetCommitRequest, response: OffsetCommitResponse, api_version: int
-    ) -> OffsetCommitResponse:
-        for part in commits_of(request, COMMITS_PER_TURN):
-            response = merge_commits(response.topics, await finished(self._commit(part, api_version)))
+    async def _commit_in_parts(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
+        merged = MergedCommits()
+        for part in commits_of(request, ELEMENTS_PER_TURN):
+            response = await finished(self.offset_commit(part, api_version=api_version))
+            merged.add(response.topics)
             await trio.lowlevel.checkpoint()
-        return response
+        return merged.response()
 
     def offset_fetch(self, request: OffsetFetchRequest, *, api_version: int) -> Any:
-        answers = [
-            self._fetch(group, api_version, require_stable=request.require_stable)
-            for group in fetches_of(request, api_version)
-        ]
+        groups = fetches_of(request, api_version)
+        is_stable = request.require_stable
+        if sum([1 + elements_in(each.topics or (), PARTITION_INDEXES) for each in groups]) > ELEMENTS_PER_TURN:
+            return self._fetch_in_parts(groups, api_version, require_stable=is_stable)
+        answers = [self._fetch(group, api_version, require_stable=is_stable) for group in groups]
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
+
+    async def _fetch_in_parts(
+        self, groups: list[OffsetFetchRequestGroup], api_version: int, *, require_stable: bool
+    ) -> OffsetFetchResponse:
+        answers, since_turn = [], 0
+        for group in groups:
+            parts = [group] if not group.topics else parts_of_fetch(group, ELEMENTS_PER_TURN)
+            answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=ErrorCode.NONE)
+            for part in parts:
+                count = 1 + elements_in(part.topics or (), PARTITION_INDEXES)
+                fetched = await finished(self._fetch(part, api_version, require_stable=require_stable))
+                add_fetched(answer, fetched)
+                since_turn += count
+                if since_turn >= ELEMENTS_PER_TURN // 2:
+                    await trio.lowlevel.checkpoint()
+                    since_turn = 0
+                if answer.error_code:
+                    break
+            answers.append(answer)
+        return await fetch_response_in_turns(answers, api_version)
 
     def _fetch(self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool) -> Any:
         """Offsets that must be stable wait for the commits that are on their way."""
@@ -203,6 +255,8 @@ class GroupCoordinator:
             return refuse(error.code)
 
     def offset_delete(self, request: OffsetDeleteRequest) -> Any:
+        if elements_in(request.topics, attrgetter("partitions")) > ELEMENTS_PER_TURN:
+            return self._delete_offsets_in_parts(request)
         known, refused = split_deletion(request, self._topics)
 
         def refuse(error: ErrorCode) -> OffsetDeleteResponse:
@@ -212,6 +266,17 @@ class GroupCoordinator:
             return refuse(ErrorCode.INVALID_GROUP_ID)
         answer = self._submit(request.group_id, known, WaitingCaller(refuse))
         return then(answer, lambda response: merge_deletions(refused, response)) if refused else answer
+
+    async def _delete_offsets_in_parts(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+        """An error of the whole request stands alone."""
+        merged = MergedDeletions()
+        for part in deletions_of(request, ELEMENTS_PER_TURN):
+            response = await finished(self.offset_delete(part))
+            if response.error_code:
+                return response  # type: ignore[no-any-return]
+            merged.add(response.topics)
+            await trio.lowlevel.checkpoint()
+        return merged.response()
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Forget the offsets of deleted topics: name -> topic id. Where that is refused it goes on in the background."""
@@ -301,6 +366,23 @@ class GroupCoordinator:
             return self._partition_of(group_id).submit(request, caller)
         except KafkaError as error:
             return caller.refuse(error.code)
+
+
+async def fetch_response_in_turns(groups: list[OffsetFetchResponseGroup], api_version: int) -> OffsetFetchResponse:
+    """`fetch_response` of a long answer, giving way between its topics; a topic of many partitions comes in pieces."""
+    if api_version >= BATCH_VERSION:
+        return OffsetFetchResponse(groups=groups)
+    (group,) = groups
+    topics: list[OffsetFetchResponseTopic] = []
+    for part in parts_of(group.topics, attrgetter("partitions"), ELEMENTS_PER_TURN):
+        for topic, partitions in part:
+            older = older_topic(OffsetFetchResponseTopics(name=topic.name, partitions=list(partitions)))
+            if partitions and topic.partitions[0] is not partitions[0]:
+                topics[-1].partitions += older.partitions
+            else:
+                topics.append(older)
+        await trio.lowlevel.checkpoint()
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
 
 
 def deletion_response(results: list[DeletableGroupResult]) -> DeleteGroupsResponse:

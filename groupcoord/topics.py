@@ -7,8 +7,9 @@ is answered here; the rest goes to the shard, and the two answers are merged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar
 
 from ottla.groupcoord.offsets import unfetched
 from ottla.wire.errors import ErrorCode
@@ -37,6 +38,9 @@ from ottla.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
+T = TypeVar("T")
+P = TypeVar("P")
+
 TOPIC_ID_VERSION = 10
 BATCH_VERSION = 8
 TOP_LEVEL_ERROR_VERSION = 2
@@ -62,6 +66,35 @@ class Topics(Protocol):
 
     @property
     def topic_by_id(self) -> Mapping[bytes, Any]: ...
+
+
+# ---------------------------------------------------------------------- parts of large requests
+
+
+def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]]) -> int:
+    """How many topics and partitions there are to work on."""
+    return len(topics) + sum([len(partitions_of(topic)) for topic in topics])
+
+
+def parts_of(
+    topics: Sequence[T], partitions_of: Callable[[T], Sequence[P]], elements_max: int
+) -> Iterator[list[tuple[T, Sequence[P]]]]:
+    """The topics in order, in lists of at most so many elements; one with many partitions comes in pieces."""
+    part: list[tuple[T, Sequence[P]]] = []
+    room = elements_max
+    for topic in topics:
+        partitions = partitions_of(topic)
+        start = 0
+        while start == 0 or start < len(partitions):
+            piece = partitions[start : start + room - 1]
+            part.append((topic, piece))
+            start += max(len(piece), 1)
+            room -= len(piece) + 1
+            if room < 2:
+                yield part
+                part, room = [], elements_max
+    if part:
+        yield part
 
 
 # ---------------------------------------------------------------------- commit
@@ -93,32 +126,40 @@ def split_commit(
     return known, refused
 
 
+class MergedCommits:
+    """Answers to the parts of one commit, each topic once."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str | bytes, OffsetCommitResponseTopic] = {}
+
+    def add(self, topics: Iterable[OffsetCommitResponseTopic]) -> None:
+        for topic in topics:
+            other = self._topics.setdefault(topic.name or topic.topic_id, topic)
+            if other is not topic:
+                other.partitions += topic.partitions
+
+    def response(self) -> OffsetCommitResponse:
+        return OffsetCommitResponse(topics=list(self._topics.values()))
+
+
 def merge_commits(answers: list[OffsetCommitResponseTopic], response: OffsetCommitResponse) -> OffsetCommitResponse:
     """`response` behind these other answers, each topic once."""
-    merged: dict[str | bytes, OffsetCommitResponseTopic] = {}
-    for topic in (*answers, *response.topics):
-        other = merged.setdefault(topic.name or topic.topic_id, topic)
-        if other is not topic:
-            other.partitions += topic.partitions
-    return OffsetCommitResponse(topics=list(merged.values()))
+    merged = MergedCommits()
+    merged.add(answers)
+    merged.add(response.topics)
+    return merged.response()
 
 
-def commits_of(request: OffsetCommitRequest, partitions_max: int) -> Iterator[OffsetCommitRequest]:
+def commits_of(request: OffsetCommitRequest, elements_max: int) -> Iterator[OffsetCommitRequest]:
     """A commit as several smaller ones."""
-    pieces: list[OffsetCommitRequestTopic] = []
-    room = partitions_max
-    for topic in request.topics:
-        start = 0
-        while start < len(topic.partitions):
-            part = topic.partitions[start : start + room]
-            pieces.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=part))
-            start += len(part)
-            room -= len(part)
-            if not room:
-                yield with_topics(request, pieces)
-                pieces, room = [], partitions_max
-    if pieces:
-        yield with_topics(request, pieces)
+    for part in parts_of(request.topics, attrgetter("partitions"), elements_max):
+        yield with_topics(
+            request,
+            [
+                OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=list(piece))
+                for topic, piece in part
+            ],
+        )
 
 
 def with_topics(request: OffsetCommitRequest, topics: list[OffsetCommitRequestTopic]) -> OffsetCommitRequest:
@@ -133,6 +174,31 @@ def with_topics(request: OffsetCommitRequest, topics: list[OffsetCommitRequestTo
 
 
 # ---------------------------------------------------------------------- fetch
+
+
+def parts_of_fetch(group: OffsetFetchRequestGroup, elements_max: int) -> Iterator[OffsetFetchRequestGroup]:
+    """The fetch of a group's offsets as several smaller ones."""
+    for part in parts_of(group.topics or (), attrgetter("partition_indexes"), elements_max):
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, topic_id=topic.topic_id, partition_indexes=list(piece))
+            for topic, piece in part
+        ]
+        yield OffsetFetchRequestGroup(
+            group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=topics
+        )
+
+
+def add_fetched(whole: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup) -> None:
+    """Put the answer to the next part of a fetch behind the others; an error is that of the whole."""
+    if part.error_code:
+        whole.error_code, whole.topics = part.error_code, part.topics
+        return
+    for topic in part.topics:
+        last = whole.topics[-1] if whole.topics else None
+        if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
+            last.partitions += topic.partitions
+        else:
+            whole.topics.append(topic)
 
 
 def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetchRequestGroup]:
@@ -199,20 +265,22 @@ def fetch_response(groups: list[OffsetFetchResponseGroup], api_version: int) -> 
     if api_version >= BATCH_VERSION:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
-    topics = []
-    for topic in group.topics:
-        partitions = [
-            OffsetFetchResponsePartition(
-                partition_index=each.partition_index,
-                committed_offset=each.committed_offset,
-                committed_leader_epoch=each.committed_leader_epoch,
-                metadata=each.metadata,
-                error_code=each.error_code,
-            )
-            for each in topic.partitions
-        ]
-        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
-    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+    return OffsetFetchResponse(topics=[older_topic(topic) for topic in group.topics], error_code=group.error_code)
+
+
+def older_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    """The answer about a topic as versions without groups have it."""
+    partitions = [
+        OffsetFetchResponsePartition(
+            partition_index=each.partition_index,
+            committed_offset=each.committed_offset,
+            committed_leader_epoch=each.committed_leader_epoch,
+            metadata=each.metadata,
+            error_code=each.error_code,
+        )
+        for each in topic.partitions
+    ]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
 
 # ---------------------------------------------------------------------- delete
@@ -242,13 +310,34 @@ def split_deletion(
     return OffsetDeleteRequest(group_id=request.group_id, topics=known), refused
 
 
+def deletions_of(request: OffsetDeleteRequest, elements_max: int) -> Iterator[OffsetDeleteRequest]:
+    """A deletion as several smaller ones."""
+    for part in parts_of(request.topics, attrgetter("partitions"), elements_max):
+        topics = [OffsetDeleteRequestTopic(name=topic.name, partitions=list(piece)) for topic, piece in part]
+        yield OffsetDeleteRequest(group_id=request.group_id, topics=topics)
+
+
+class MergedDeletions:
+    """Answers to the parts of one deletion, each topic once."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, OffsetDeleteResponseTopic] = {}
+
+    def add(self, topics: Iterable[OffsetDeleteResponseTopic]) -> None:
+        for topic in topics:
+            other = self._topics.setdefault(topic.name, topic)
+            if other is not topic:
+                other.partitions += topic.partitions
+
+    def response(self) -> OffsetDeleteResponse:
+        return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=list(self._topics.values()))
+
+
 def merge_deletions(answers: list[OffsetDeleteResponseTopic], response: OffsetDeleteResponse) -> OffsetDeleteResponse:
     """`response` behind these other answers; an error of the whole request stands alone."""
     if response.error_code:
         return response
-    merged: dict[str, OffsetDeleteResponseTopic] = {}
-    for topic in (*answers, *response.topics):
-        other = merged.setdefault(topic.name, topic)
-        if other is not topic:
-            other.partitions += topic.partitions
-    return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=list(merged.values()))
+    merged = MergedDeletions()
+    merged.add(answers)
+    merged.add(response.topics)
+    return merged.response()

@@ -21,6 +21,7 @@ it has started: their future logs are on disk, and nothing else need be remember
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -48,6 +49,7 @@ Key = tuple[str, int]
 
 RETRY_S = 1.0  # replica.fetch.backoff.ms
 THROTTLED_S = 0.1
+UUID_HEX_LENGTH = 32
 PREFERRED_MAX = 10_000  # directories remembered for replicas that may never come
 
 
@@ -72,7 +74,7 @@ class LogDirMoves:
         self._throttle = throttle
         self._moves: dict[Key, FutureReplica] = {}
         self._settling: dict[Key, trio.Event] = {}
-        self._preferred: dict[Key, str] = {}
+        self._preferred: OrderedDict[Key, str] = OrderedDict()
         self._turn = trio.Lock()
         self._at_work: set[FutureReplica] = set()
         self._work = trio.Event()
@@ -97,7 +99,7 @@ class LogDirMoves:
 
     def destination(self, topic: str, index: int, path: str) -> LogDirectory:
         """The directory that a replica is to be moved to. KafkaError: it cannot go there."""
-        length = len(f"{topic}-{index}.{self._new_uuid().hex()}{FUTURE_MARK}")
+        length = len(f"{topic}-{index}.{'-' * UUID_HEX_LENGTH}{FUTURE_MARK}")
         if length > DIRECTORY_NAME_LENGTH_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
         found = next((each for each in self._directories() if each.path == path), None)
@@ -109,7 +111,7 @@ class LogDirMoves:
     def prefer(self, topic: str, index: int, directory: LogDirectory) -> None:
         """Make a replica that is not here yet in this directory when it comes."""
         while len(self._preferred) >= PREFERRED_MAX:
-            del self._preferred[next(iter(self._preferred))]
+            self._preferred.popitem(last=False)
         self._preferred[topic, index] = directory.path
 
     async def move(self, partition: Partition, target: LogDirectory) -> None:

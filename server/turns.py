@@ -1,18 +1,52 @@
-"""Answering the many partitions of one request without holding the event loop."""
+"""Answering the many elements of one request without holding the event loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import heapq
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import trio
 
-PARTITIONS_PER_TURN = 1_000
+from ottla.replication.slices import Slices
 
+PARTITIONS_PER_TURN = 1_000
+SORTED_AT_ONCE = 2_000
+
+Element = TypeVar("Element")
 Topic = TypeVar("Topic")
 Partition = TypeVar("Partition")
 Answer = TypeVar("Answer")
 Response = TypeVar("Response")
+
+
+def answer_each(
+    elements: Sequence[Element],
+    answer: Callable[[Element], Answer],
+    respond: Callable[[list[Answer]], Response],
+    *,
+    at_once: int = PARTITIONS_PER_TURN,
+) -> Response | Coroutine[Any, Any, Response]:
+    """`respond` of the answers: now if the elements are no more than `at_once`, else giving way between them."""
+    if len(elements) <= at_once:
+        return respond([answer(each) for each in elements])
+    return _answer_each_in_turns(elements, answer, respond)
+
+
+async def _answer_each_in_turns(
+    elements: Iterable[Element], answer: Callable[[Element], Answer], respond: Callable[[list[Answer]], Response]
+) -> Response:
+    return respond(await each_in_turns(elements, answer))
+
+
+async def each_in_turns(elements: Iterable[Element], answer: Callable[[Element], Answer]) -> list[Answer]:
+    """The answers to all elements; others run in between."""
+    slices = Slices()
+    answers = []
+    for each in elements:
+        answers.append(answer(each))
+        await slices.give_way()
+    return answers
 
 
 def answer_partitions(
@@ -20,9 +54,11 @@ def answer_partitions(
     partitions_of: Callable[[Topic], Sequence[Partition]],
     answer: Callable[[Topic, Partition], Answer],
     respond: Callable[[list[list[Answer]]], Response],
+    *,
+    at_once: int = PARTITIONS_PER_TURN,
 ) -> Response | Coroutine[Any, Any, Response]:
     """`respond` of the answers, one list per topic: at once if they are few, else giving way between pieces."""
-    if sum(len(partitions_of(topic)) for topic in topics) <= PARTITIONS_PER_TURN:
+    if len(topics) + sum([len(partitions_of(topic)) for topic in topics]) <= at_once:
         return respond([[answer(topic, each) for each in partitions_of(topic)] for topic in topics])
     return _answer_in_turns(topics, partitions_of, answer, respond)
 
@@ -33,13 +69,23 @@ async def _answer_in_turns(
     answer: Callable[[Topic, Partition], Answer],
     respond: Callable[[list[list[Answer]]], Response],
 ) -> Response:
+    slices = Slices()
     answers: list[list[Answer]] = []
-    count = 0
     for topic in topics:
-        answers.append([])
+        of_topic: list[Answer] = []
+        answers.append(of_topic)
         for each in partitions_of(topic):
-            answers[-1].append(answer(topic, each))
-            count += 1
-            if count % PARTITIONS_PER_TURN == 0:
-                await trio.lowlevel.checkpoint()
+            of_topic.append(answer(topic, each))
+            await slices.give_way()
+        await slices.give_way()
     return respond(answers)
+
+
+async def sorted_in_turns(names: Iterable[str]) -> list[str]:
+    """The different names in order. One call of `sorted` would hold the event loop for all of them."""
+    different = list(dict.fromkeys(names))
+    runs = []
+    for start in range(0, len(different), SORTED_AT_ONCE):
+        runs.append(sorted(different[start : start + SORTED_AT_ONCE]))
+        await trio.lowlevel.checkpoint()
+    return await each_in_turns(heapq.merge(*runs), lambda name: name)

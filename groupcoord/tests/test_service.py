@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ottla.groupcoord.java import absolute_string_hash
-from ottla.groupcoord.service import COMMITS_PER_TURN, GROUPS_PER_TURN, finished, random_uuid
+from ottla.groupcoord.service import ELEMENTS_PER_TURN, GROUPS_PER_TURN, finished, random_uuid
 from ottla.groupcoord.tests.fakes import Coordination
+from ottla.groupcoord.topics import elements_in, parts_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
@@ -224,7 +227,7 @@ async def test_a_coordinator_that_may_have_been_replaced_answers_nothing_of_its_
 
 async def test_large_commit_is_taken_in_parts(nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
     talk = Coordination()
-    count = 2 * COMMITS_PER_TURN + 7
+    count = 2 * ELEMENTS_PER_TURN + 7
     talk.topics = talk.groups._topics = type(talk.topics)(topic=count, other=1)
     await talk.start(nursery)
     request = commit_request(("topic", bytes(16), tuple(range(count + 1))), ("other", bytes(16), (0, 1)))
@@ -354,3 +357,67 @@ def test_uuids_are_of_version_4_and_differ() -> None:
     assert first != second
     assert [len(part) for part in first.split("-")] == [8, 4, 4, 4, 12]
     assert first[14] == "4" and first[19] in "89ab"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 9), max_size=30), max_size=30), st.integers(2, 20))
+def test_parts_hold_everything_in_order_and_no_more_than_they_may(topics: list[list[int]], elements_max: int) -> None:
+    together: list[list[int]] = []
+    last: object = None
+    for part in parts_of(topics, list, elements_max):
+        assert 1 <= elements_in([piece for _, piece in part], list) <= elements_max
+        for topic, piece in part:
+            if topic is last and piece:
+                together[-1] += piece
+            else:
+                together.append(list(piece))
+            last = topic
+    assert together == topics
+
+
+async def test_a_large_fetch_is_answered_in_parts_as_a_small_one(talk: Coordination) -> None:
+    talk.commit(5)
+    indexes = list(range(2 * ELEMENTS_PER_TURN + 7))
+    topics = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name in ("topic", "none", "other")]
+    group = OffsetFetchRequestGroup(group_id="group", topics=topics)
+    for require_stable in (False, True):
+        request = OffsetFetchRequest(groups=[group, group], require_stable=require_stable)
+        response = await talk.groups.offset_fetch(request, api_version=8)
+        for answer in response.groups:
+            assert [each.name for each in answer.topics] == ["topic", "none", "other"]
+            for topic in answer.topics:
+                assert [each.partition_index for each in topic.partitions] == indexes
+            assert [each.committed_offset for each in answer.topics[0].partitions[:2]] == [5, -1]
+    older = [OffsetFetchRequestTopic(name=each.name, partition_indexes=indexes) for each in topics]
+    response = await talk.groups.offset_fetch(OffsetFetchRequest(group_id="group", topics=older), api_version=5)
+    assert [(each.name, len(each.partitions)) for each in response.topics] == [
+        (name, len(indexes)) for name in ("topic", "none", "other")
+    ]
+    assert response.topics[0].partitions[0].committed_offset == 5
+
+
+async def test_an_error_of_a_group_stands_for_all_parts_of_a_large_fetch(talk: Coordination) -> None:
+    talk.groups.on_resignation(talk.groups.partition_for("group"))
+    topics = [OffsetFetchRequestTopics(name="topic", partition_indexes=list(range(2_000)))]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=topics)])
+    (group,) = (await talk.groups.offset_fetch(request, api_version=8)).groups
+    assert (group.error_code, group.topics) == (ErrorCode.NOT_COORDINATOR, [])
+
+
+async def test_a_large_deletion_is_taken_in_parts(talk: Coordination) -> None:
+    talk.commit(5)
+    partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in range(2_000)]
+    topics = [OffsetDeleteRequestTopic(name=name, partitions=partitions) for name in ("topic", "nowhere")]
+    response = await talk.groups.offset_delete(OffsetDeleteRequest(group_id="group", topics=topics))
+    errors = errors_of(response)
+    assert errors["topic"][0] == ErrorCode.NONE
+    assert (len(errors["topic"]), len(errors["nowhere"])) == (2_000, 2_000)
+    missing = await talk.groups.offset_delete(OffsetDeleteRequest(group_id="who", topics=topics))
+    assert (missing.error_code, missing.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+
+async def test_very_many_members_leave_in_parts(talk: Coordination) -> None:
+    members = [MemberIdentity(member_id=str(number)) for number in range(2_000)]
+    request = LeaveGroupRequest(group_id="group", members=members)
+    response = await talk.groups.leave_group(request, api_version=5)
+    assert [each.member_id for each in response.members] == [each.member_id for each in members]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.replication.slices import Slices
 from ottla.server.config_changes import ConfigChange, ConfigOperation, check_changes
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
@@ -31,7 +32,9 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
     broker = context.broker
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
+    slices = Slices()
     for resource in request.resources:
+        await slices.give_way()
         error = None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:

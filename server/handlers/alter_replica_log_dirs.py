@@ -10,6 +10,7 @@ Behaviour
 
 from __future__ import annotations
 
+from ottla.replication.slices import Slices
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -30,11 +31,13 @@ async def alter_replica_log_dirs(
         for topic in asked.topics:
             paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, asked.path))
     results = []
+    slices = Slices()
     for name, by_index in paths.items():
-        partitions = [
-            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=await _move(name, index, path, context))
-            for index, path in by_index.items()
-        ]
+        partitions = []
+        for index, path in by_index.items():
+            code = await _move(name, index, path, context)
+            partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+            await slices.give_way()
         if partitions:
             results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions))
     return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)

@@ -17,14 +17,21 @@ from ottla.wire.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
+    TopicRequest,
     TopicResponse,
 )
 
+PARTITIONS_AT_ONCE = 10  # each may remember very many producers
 
-@handles(DescribeProducersRequest)
+
+@handles(DescribeProducersRequest, answers_at_length=True)
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
+    """A partition that a long request names again is described once."""
+    if sum([len(topic.partition_indexes) for topic in request.topics]) > PARTITIONS_AT_ONCE:
+        request.topics = _each_once(request.topics)
+
     def respond(answers: list[list[PartitionResponse]]) -> DescribeProducersResponse:
         topics = zip(request.topics, answers, strict=True)
         return DescribeProducersResponse(
@@ -36,7 +43,15 @@ def describe_producers(
         attrgetter("partition_indexes"),
         lambda topic, index: _describe(topic.name, index, context),
         respond,
+        at_once=PARTITIONS_AT_ONCE,
     )
+
+
+def _each_once(topics: list[TopicRequest]) -> list[TopicRequest]:
+    named: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [TopicRequest(name=name, partition_indexes=list(indexes)) for name, indexes in named.items()]
 
 
 def _describe(topic: str, index: int, context: RequestContext) -> PartitionResponse:

@@ -15,19 +15,20 @@ Behaviour
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ottla.replication.cluster_state import (
     NO_LEADER,
-    ClusterState,
     PartitionState,
     TopicState,
     is_internal_topic,
     topic_name_problem,
 )
+from ottla.replication.slices import Slices
 from ottla.server.authorized_operations import TOPIC_OPERATIONS
 from ottla.server.dispatch import handles
+from ottla.server.turns import sorted_in_turns
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -42,28 +43,38 @@ if TYPE_CHECKING:
     from ottla.server.context import RequestContext
 
 
-@handles(DescribeTopicPartitionsRequest, alone_only=True)
+NAMES_AT_ONCE = 1_000
+
+
+@handles(DescribeTopicPartitionsRequest, alone_only=True, answers_at_length=True)
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, DescribeTopicPartitionsResponse]:
+    if len(request.topics) > NAMES_AT_ONCE:
+        return _describe_in_turns(request, context)
+    names = sorted({topic.name for topic in request.topics}) if request.topics else context.broker.cluster.topic_names()
+    page = _Page(request, context)
+    for name in page.names_from_cursor(names) or ():
+        if not page.add(name):
+            break
+    return page.response()
+
+
+async def _describe_in_turns(
+    request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    broker = context.broker
-    names = _names_from_cursor(request, broker.cluster)
-    if names is None:
-        refused = [_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
-        return DescribeTopicPartitionsResponse(topics=refused)
-    if "" in names:
-        failed = [_failed(topic.name, ErrorCode.UNKNOWN_SERVER_ERROR) for topic in request.topics]
-        return DescribeTopicPartitionsResponse(topics=failed)
-    limit = min(broker.config.replication.max_request_partition_size_limit, request.response_partition_limit)
-    page = _Page(broker.cluster, context.listener_name, max(limit, 1))
-    page.fill(names, request.cursor, tell_missing=bool(request.topics))
-    return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
+    page = _Page(request, context)
+    slices = Slices()
+    for name in page.names_from_cursor(await sorted_in_turns(topic.name for topic in request.topics)) or ():
+        if not page.add(name):
+            break
+        await slices.give_way()
+    return page.response()
 
 
-def _names_from_cursor(request: DescribeTopicPartitionsRequest, cluster: ClusterState) -> Sequence[str] | None:
+def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[str]) -> Sequence[str] | None:
     """The topics to tell, in order and from the cursor on; None if the request contradicts itself."""
     cursor = request.cursor
-    names = sorted({topic.name for topic in request.topics}) if request.topics else cluster.topic_names()
     if cursor is None:
         return names
     if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
@@ -74,33 +85,47 @@ def _names_from_cursor(request: DescribeTopicPartitionsRequest, cluster: Cluster
 class _Page:
     """One answer, filled up to a number of partitions."""
 
-    def __init__(self, cluster: ClusterState, listener: str, room: int) -> None:
-        self.topics: list[DescribeTopicPartitionsResponseTopic] = []
-        self.next_cursor: Cursor | None = None
-        self._cluster = cluster
-        self._room = room
-        self._reachable = {endpoint.node_id for endpoint in cluster.endpoints(listener)}
+    def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext) -> None:
+        self._request = request
+        self._cluster = context.broker.cluster
+        limit = context.broker.config.replication.max_request_partition_size_limit
+        self._room = max(min(limit, request.response_partition_limit), 1)
+        self._reachable = {endpoint.node_id for endpoint in self._cluster.endpoints(context.listener_name)}
+        self._topics: list[DescribeTopicPartitionsResponseTopic] = []
+        self._next_cursor: Cursor | None = None
 
-    def fill(self, names: Sequence[str], cursor: Cursor | None, *, tell_missing: bool) -> None:
-        for name in names:
-            topic = self._cluster.topics.get(name)
-            if topic is None and not tell_missing:
-                continue
-            if self._room == 0:
-                self.next_cursor = Cursor(topic_name=name, partition_index=0)
-                return
-            if topic is None:
-                self.topics.append(_missing(name))
-                continue
+    def names_from_cursor(self, names: Sequence[str]) -> Sequence[str] | None:
+        """What of the sorted names is to be told; None if every topic asked for is refused."""
+        request = self._request
+        found = _names_from_cursor(request, names)
+        if found is not None and "" not in found:
+            return found
+        code = ErrorCode.INVALID_REQUEST if found is None else ErrorCode.UNKNOWN_SERVER_ERROR
+        self._topics = [_failed(topic.name, code) for topic in request.topics]
+        return None
+
+    def response(self) -> DescribeTopicPartitionsResponse:
+        return DescribeTopicPartitionsResponse(topics=self._topics, next_cursor=self._next_cursor)
+
+    def add(self, name: str) -> bool:
+        """Tell one more topic; False if there is no room for another one."""
+        cursor = self._request.cursor
+        topic = self._cluster.topics.get(name)
+        if topic is None and not self._request.topics:
+            return True
+        if self._room == 0:
+            self._next_cursor = Cursor(topic_name=name, partition_index=0)
+        elif topic is None:
+            self._topics.append(_missing(name))
+        else:
             self._add(topic, cursor.partition_index if cursor is not None and cursor.topic_name == name else 0)
-            if self.next_cursor is not None:
-                return
+        return self._next_cursor is None
 
     def _add(self, topic: TopicState, start: int) -> None:
         end = min(len(topic.partitions), start + self._room)
         partitions = [self._partition(index, topic.partitions[index]) for index in range(start, end)]
         self._room -= len(partitions)
-        self.topics.append(
+        self._topics.append(
             DescribeTopicPartitionsResponseTopic(
                 error_code=ErrorCode.NONE,
                 name=topic.name,
@@ -111,7 +136,7 @@ class _Page:
             )
         )
         if end < len(topic.partitions):
-            self.next_cursor = Cursor(topic_name=topic.name, partition_index=end)
+            self._next_cursor = Cursor(topic_name=topic.name, partition_index=end)
 
     def _partition(self, index: int, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
         return DescribeTopicPartitionsResponsePartition(

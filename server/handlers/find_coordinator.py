@@ -8,10 +8,11 @@ Behaviour
   version 4 and newer (Java, kafka-python) stop for any error that is not retriable, and Java shows the message.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import answer_each
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -21,14 +22,16 @@ SHARE_VERSION = 6
 OFFSETS_TOPIC = "__consumer_offsets"
 NO_NODE = -1
 
+Answered = FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]
+
 
 @handles(FindCoordinatorRequest)
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
-) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+) -> Answered:
     refusal = _refusal(request.key_type, context.api_version)
     if refusal is not None:
-        return _response(request, context, [_refused(key, refusal, context) for key in _keys(request, context)])
+        return _answer(request, context, lambda key: _refused(key, refusal, context))
     if context.broker.cluster.topic(OFFSETS_TOPIC) is None:
         return _find_in_new_topic(request, context)
     return _find(request, context)
@@ -53,12 +56,26 @@ async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestCo
         await context.broker.ensure_internal_topic(OFFSETS_TOPIC)
     except KafkaError as error:
         not_available = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-        return _response(request, context, [_refused(key, not_available, context) for key in _keys(request, context)])
-    return _find(request, context)
+        answer = _answer(request, context, lambda key: _refused(key, not_available, context))
+    else:
+        answer = _find(request, context)
+    return answer if isinstance(answer, FindCoordinatorResponse) else await answer
 
 
-def _find(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    return _response(request, context, [_coordinator(key, context) for key in _keys(request, context)])
+def _find(request: FindCoordinatorRequest, context: RequestContext) -> Answered:
+    """A key that is named again is not looked up again."""
+    found: dict[str, Coordinator] = {}
+
+    def find(key: str) -> Coordinator:
+        return found.get(key) or found.setdefault(key, _coordinator(key, context))
+
+    return _answer(request, context, find)
+
+
+def _answer(
+    request: FindCoordinatorRequest, context: RequestContext, answer: Callable[[str], Coordinator]
+) -> Answered:
+    return answer_each(_keys(request, context), answer, lambda found: _response(request, context, found))
 
 
 def _keys(request: FindCoordinatorRequest, context: RequestContext) -> list[str]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.replication.cluster_state import topic_name_problem
+from ottla.replication.slices import Slices
 from ottla.server.config_changes import ConfigChange, changed_broker, changed_topic, check_changes
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
@@ -44,7 +45,9 @@ async def incremental_alter_configs(
     broker = context.broker
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
+    slices = Slices()
     for resource in request.resources:
+        await slices.give_way()
         error = None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:

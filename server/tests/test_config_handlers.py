@@ -244,3 +244,27 @@ async def test_operations_are_looked_at_before_the_name_and_values_after_it(tmp_
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.INVALID_CONFIG,
     )
+
+
+async def test_a_broker_that_is_named_very_often_is_described_once(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    own = DescribeConfigsResource(resource_type=BROKER, resource_name=str(broker.config.node_id), configuration_keys=None)
+    twice = await describe_configs(DescribeConfigsRequest(resources=[own, own, own]), broker.context(4))
+    assert len(twice.results) == 3
+    topic = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
+    often: Any = describe_configs(DescribeConfigsRequest(resources=[own] * 4_000 + [topic] * 9), broker.context(4))
+    assert [each.resource_name for each in often.results] == [own.resource_name, "t"]
+
+
+async def test_topics_without_settings_of_their_own_share_what_is_told_of_them(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    await broker.administration.create_topics([NewTopic(name=name, configs={}) for name in ("plain", "other")])
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=["segment.ms"])
+        for name in ("plain", "t", "other")
+    ]
+    response = await describe_configs(DescribeConfigsRequest(resources=resources), broker.context(4))
+    plain, own, other = [each.configs for each in response.results]
+    assert plain is other
+    assert (own[0].value, own[0].config_source) == ("7", 1)
+    assert plain[0].config_source == 5

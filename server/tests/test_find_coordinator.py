@@ -114,3 +114,19 @@ async def test_old_answers_always_have_a_text(broker: FakeBroker) -> None:
     assert (await find(broker, 3, "2")).error_message == ErrorCode.COORDINATOR_NOT_AVAILABLE.message
     new = await find(broker, 4, "2")
     assert new.coordinators[0].error_message == ""
+
+
+async def test_very_many_keys_are_answered_in_turns_and_each_is_looked_up_once(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await find(broker, 4, "0")
+    asked: list[str] = []
+
+    def partition_for(group_id: str) -> int:
+        asked.append(group_id)
+        return 0
+
+    monkeypatch.setattr(broker.groups, "partition_for", partition_for)
+    response = await find(broker, 4, *[str(number % 100) for number in range(3_000)])
+    assert [each.key for each in response.coordinators] == [str(number % 100) for number in range(3_000)]
+    assert len(asked) == 100

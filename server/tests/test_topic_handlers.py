@@ -246,3 +246,17 @@ async def test_partitions_are_told_page_by_page(
     following: tuple[str, int] | None,
 ) -> None:
     assert await paged(tmp_path, names, limit, cursor) == (topics, following)
+
+
+async def test_very_many_topics_are_told_in_turns_in_the_order_of_their_names(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    await create(broker, creatable("name-1500", 2))
+    names = [f"name-{number}" for number in range(3_000)]
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in (*reversed(names), *names)], response_partition_limit=10
+    )
+    response: Any = describe_topic_partitions(request, broker.context(0))
+    response = await response
+    broker.coordination.close()
+    assert [each.name for each in response.topics] == sorted(names)
+    assert [each.name for each in response.topics if not each.error_code] == ["name-1500"]
