@@ -6,9 +6,11 @@ or removes the partitions, and then calls `finish`; if the writes fail it calls 
 the topic's name is taken: the shell plans no second change of the same topic, and the name collides with others.
 
 Writes are multis, and each checks that this controller is still the controller. Most topics need one. A topic with very
-many partitions needs more, so a crash can come in between: a creation has happened with its first multi, and the next
-controller adds the states that are missing; a deletion has happened with its first multi, which marks the topic as to be
-deleted, and the next controller goes on with it (`deletion_rest`).
+many partitions needs more, so a crash or a full disk can come in between. Each change still happens as a whole, with one of
+its multis. A creation begins by marking the topic as to be deleted and happens with its last multi, which takes the mark
+away. An extension happens with its last multi too: it writes the topic's node, and states of partitions that the node does
+not name count for nothing (`extension_rest`). A deletion happens with its first multi, which marks the topic. Whoever finds
+a mark goes on with the deletion (`deletion_rest`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -301,10 +303,15 @@ class Controller:
         if plan.after is None:
             assert plan.before is not None
             return self._deletion(plan.name, len(plan.before.partitions))
-        first = self.creation(plan) if plan.before is None else self.extension(plan)
-        if plan.before is None:
-            first.append(Create(znodes.partitions_path(plan.name)))
-        return self._with_states(first, plan.after, plan.first_new)
+        is_large = len(plan.after.partitions) - plan.first_new > PARTITIONS_PER_MULTI
+        if plan.before is not None:
+            fence, topic = self.extension(plan)
+            return self._with_states([fence], plan.after, plan.first_new, last=topic)
+        first = [*self.creation(plan), Create(znodes.partitions_path(plan.name))]
+        if not is_large:
+            return self._with_states(first, plan.after, 0)
+        mark = znodes.deleted_topic_path(plan.name)
+        return self._with_states([*first, Create(mark)], plan.after, 0, last=Delete(mark))
 
     def creation(self, plan: TopicPlan) -> list[Operation]:
         """The writes by which a topic begins to exist, before anybody was elected."""
@@ -321,15 +328,17 @@ class Controller:
         data = znodes.encode_topic(_assignment(plan.after))
         return [self._fence(), SetData(znodes.topic_path(plan.name), data, version)]
 
-    def _with_states(self, first: list[Operation], topic: TopicState, start: int) -> Iterator[list[Operation]]:
-        """`first` and the nodes of the partitions from `start` on, as many in each multi as it may hold."""
+    def _with_states(
+        self, first: list[Operation], topic: TopicState, start: int, *, last: Operation | None = None
+    ) -> Iterator[list[Operation]]:
+        """`first`, the nodes of the partitions from `start` on, as many in each multi as it may hold, and `last`."""
         operations = first
         for partition in range(start, len(topic.partitions)):
             if partition > start and (partition - start) % PARTITIONS_PER_MULTI == 0:
                 yield operations
                 operations = [self._fence()]
             operations += self.state_operation(topic.name, partition, topic.partitions[partition], exists=False)
-        yield operations
+        yield operations if last is None else [*operations, last]
 
     def _deletion(self, name: str, partition_count: int) -> Iterator[list[Operation]]:
         paths = [
@@ -349,6 +358,13 @@ class Controller:
         left = [*paths, znodes.deleted_topic_path(name)]
         for start in range(0, len(left), 2 * PARTITIONS_PER_MULTI):
             yield [self._fence(), *map(Delete, left[start : start + 2 * PARTITIONS_PER_MULTI])]
+
+    def extension_rest(self, name: str, partitions: Sequence[int]) -> Iterator[list[Operation]]:
+        """Remove the nodes of partitions that an extension has made without coming to its end."""
+        for start in range(0, len(partitions), PARTITIONS_PER_MULTI):
+            some = partitions[start : start + PARTITIONS_PER_MULTI]
+            states = [Delete(znodes.state_path(name, partition)) for partition in some]
+            yield [self._fence(), *states, *(Delete(znodes.partition_path(name, partition)) for partition in some)]
 
     def _state_data(self, state: PartitionState) -> bytes:
         return znodes.encode_state(LeaderAndIsr(state.leader, state.leader_epoch, list(state.isr), self.epoch))

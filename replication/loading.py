@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.cluster_state import UNKNOWN_STATE, PartitionState
 from ottla.replication.directories import FoundPartition, HeldDirectory, LogDirectoryProblem, OffsetCheckpoints
-from ottla.replication.log.names import DELETE_MARK, FUTURE_MARK, STRAY_MARK, marked_directory_name, partition_path
+from ottla.replication.log.names import (
+    DELETE_MARK,
+    FUTURE_MARK,
+    LOG_SUFFIX,
+    STRAY_MARK,
+    marked_directory_name,
+    parse_segment_file,
+    partition_path,
+    path_in,
+)
 from ottla.replication.log.recovery import LoadOptions
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
+    from ottla.replication.log.storage import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +112,21 @@ def _is_to_be_loaded(
         return True
     # Its topic was deleted, or another of the same name was made, while this broker was away. The records may be
     # somebody's last copy, so they are moved out of the way and not removed.
-    stray = marked_directory_name(found.parsed.topic, found.parsed.partition, new_uuid().hex(), STRAY_MARK)
-    logger.warning("No topic claims %s; it is kept as %s", path, stray)
-    held.log_directory.storage.rename(path, partition_path(held.path, stray))
+    # One without records was left by a creation that did not come to its end.
+    is_worth_keeping = has_records(held.log_directory.storage, path)
+    mark = STRAY_MARK if is_worth_keeping else DELETE_MARK
+    aside = marked_directory_name(found.parsed.topic, found.parsed.partition, new_uuid().hex(), mark)
+    logger.warning("No topic claims %s; it is %s as %s", path, "kept" if is_worth_keeping else "removed", aside)
+    aside_path = partition_path(held.path, aside)
+    held.log_directory.storage.rename(path, aside_path)
+    if not is_worth_keeping:
+        held.log_directory.remove_later(aside_path, now_ms)
     return False
+
+
+def has_records(storage: Storage, path: str) -> bool:
+    """Whether there is anything in a partition's directory that somebody may want back."""
+    files = ((name, parse_segment_file(name)) for name in storage.names(path))
+    return any(
+        storage.size(path_in(path, name)) > 0 for name, file in files if file is not None and file.kind == LOG_SUFFIX
+    )

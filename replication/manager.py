@@ -45,18 +45,18 @@ from ottla.replication.loading import HostedPartition, LoadPlan, plan_loads
 from ottla.replication.log.cleaner import Cleanable, LogCleaner
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
-    DELETE_MARK,
     FUTURE_MARK,
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
-    marked_directory_name,
     partition_directory_name,
 )
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.log_dir_moves import LogDirMoves
+from ottla.replication.new_logs import MadeLog, NewLogs
 from ottla.replication.partition import Partition
 from ottla.replication.refused_sequences import RefusedSequences
+from ottla.replication.removals import Removals
 from ottla.replication.repairing import Repairer
 from ottla.replication.slices import Slices
 from ottla.replication.throttle import ReplicationThrottle
@@ -71,10 +71,7 @@ logger = logging.getLogger("ottla.replication")
 
 RunInThread = Callable[..., Awaitable[Any]]
 
-CREATIONS_PER_THREAD_CALL = 32
 INITIAL_DELAY_S = 30
-REMOVAL_INTERVAL_S = 1
-REMOVAL_RETRY_MS = 60_000
 
 
 def _let_others_run() -> None:
@@ -127,6 +124,21 @@ class ReplicaManager:
             run_in_thread=run_in_thread,
             new_uuid=new_uuid,
             throttle=log_dirs_throttle,
+        )
+        self._removals = Removals(
+            storage=self._storage,
+            directories=lambda: self.log_directories,
+            clock_ms=clock_ms,
+            run_in_thread=run_in_thread,
+            new_uuid=new_uuid,
+        )
+        self._new_logs = NewLogs(
+            directories=lambda: self.log_directories,
+            count_logs=self._count_logs,
+            take_preferred=self.moves.take_preferred,
+            clock_ms=clock_ms,
+            run_in_thread=run_in_thread,
+            new_uuid=new_uuid,
         )
 
     # --- start --------------------------------------------------------------------------------------------------------
@@ -319,7 +331,7 @@ class ReplicaManager:
         return [held.log_directory for held in self._held]
 
     async def create_partitions(self, hosted: Sequence[HostedPartition]) -> None:
-        """Make the logs of new partitions. OSError if the disk will not have them; then none of the rest is made.
+        """Make the logs of new partitions. OSError if the disk will not have some; then the rest of their topics is not made.
 
         KafkaError if one of them has a name that cannot be; then none is made.
         """
@@ -331,6 +343,12 @@ class ReplicaManager:
                 missing.append(each)
             else:
                 self._apply_state(partition, each.state)
+        self._removals.free_names(missing)
+        failures = await self._new_logs.make(missing, self._take_up_some)
+        for failure in failures.values():
+            raise failure
+
+    def _count_logs(self) -> dict[str, int]:
         counts = {held.path: 0 for held in self._held if held.log_directory.is_online}
         for partition in self.partitions():
             if partition.log.log_directory.path in counts:
@@ -338,40 +356,29 @@ class ReplicaManager:
         for directory in self.log_directories:
             if directory.path in counts:
                 counts[directory.path] += len(self.moves.moves_to(directory))
-        for start in range(0, len(missing), CREATIONS_PER_THREAD_CALL):
-            batch = [
-                (each, self.moves.take_preferred(each.topic, each.index) or self._emptiest(counts))
-                for each in missing[start : start + CREATIONS_PER_THREAD_CALL]
-            ]
-            made: list[PartitionLog] = []
-            try:
-                await self._run_in_thread(self._create_logs, batch, made)
-            finally:
-                for log, (each, _) in zip(made, batch, strict=False):
-                    self._take_up(log, each)
+        return counts
 
-    def _emptiest(self, counts: dict[str, int]) -> LogDirectory:
-        online = [directory for directory in self.log_directories if directory.is_online]
-        if not online:
-            raise OSError("no log directory is online")
-        directory = min(online, key=lambda directory: counts[directory.path])
-        counts[directory.path] += 1
-        return directory
+    def _take_up_some(self, made: Sequence[MadeLog]) -> None:
+        for log, hosted in made:
+            self._take_up(log, hosted)
 
-    def _create_logs(
-        self, batch: Sequence[tuple[HostedPartition, LogDirectory]], made: list[PartitionLog]
-    ) -> None:
-        for each, directory in batch:
-            made.append(
-                PartitionLog.create(
-                    directory,
-                    each.topic,
-                    each.index,
-                    each.config,
-                    topic_id=None if each.topic_id == NO_TOPIC_ID else each.topic_id,
-                    now_ms=self._clock_ms(),
-                )
-            )
+    async def make_logs(
+        self, hosted: Sequence[HostedPartition], made: list[MadeLog]
+    ) -> Mapping[str, OSError | KafkaError]:
+        """Make logs that nobody sees before `adopt_logs`; `made` gets them. Answers which topics' could not be made, and why."""
+        self._removals.free_names(hosted)
+        return await self._new_logs.make(hosted, made.extend)
+
+    async def adopt_logs(self, made: Sequence[MadeLog]) -> None:
+        """Let logs that were made be known as partitions."""
+        slices = Slices()
+        for each in made:
+            self._take_up(*each)
+            await slices.give_way()
+
+    async def discard_logs(self, made: Sequence[MadeLog]) -> None:
+        """Remove logs that were made in vain."""
+        await self._new_logs.discard(made)
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Give partitions up: gone for everybody at once, off the disk after file.delete.delay.ms."""
@@ -395,20 +402,9 @@ class ReplicaManager:
                 await self._checkpoint_writer.write_all(held)
 
     def _give_up(self, partition: Partition) -> None:
-        log = partition.log
         partition.mark_deleted()
         self._flusher.forget(partition)
-        if not log.log_directory.is_online:
-            return
-        try:
-            log.rename_directory(
-                marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
-            )
-        except KafkaError as error:
-            logger.error("%s cannot be deleted: %s", log.directory, error)
-            return
-        log.release_files()
-        log.log_directory.remove_later(log.directory, self._clock_ms() + log.config.file_delete_delay_ms)
+        self._removals.give_up(partition.log)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """The settings of a topic have changed."""
@@ -454,7 +450,7 @@ class ReplicaManager:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher.run)
             nursery.start_soon(self._repairer.run)
-            nursery.start_soon(self._remove_forever)
+            nursery.start_soon(self._removals.run)
             nursery.start_soon(self.moves.run)
             nursery.start_soon(self._repeat, self._apply_retention, self._retention_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
@@ -487,29 +483,6 @@ class ReplicaManager:
             except Exception:
                 logger.exception("Background work failed; it goes on in %s s", interval_s())
             await trio.sleep(interval_s())
-
-    async def _remove_forever(self) -> None:
-        while True:
-            for held in self._held:
-                paths = held.log_directory.removals_due(self._clock_ms())
-                if paths and held.log_directory.is_online:
-                    for path in await self._run_in_thread(self._remove, paths):
-                        held.log_directory.remove_later(path, self._clock_ms() + REMOVAL_RETRY_MS)
-            await trio.sleep(REMOVAL_INTERVAL_S)
-
-    def _remove(self, paths: Sequence[str]) -> list[str]:
-        """Remove files and directories; answers those that are still there."""
-        left = []
-        for path in paths:
-            try:
-                if self._storage.is_directory(path):
-                    self._storage.remove_tree(path)
-                else:
-                    self._storage.remove(path)
-            except OSError as error:
-                logger.error("%s cannot be removed yet: %s", path, error)
-                left.append(path)
-        return left
 
     async def _apply_retention(self) -> None:
         slices = Slices()

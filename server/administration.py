@@ -1,8 +1,10 @@
 """Changing topics and settings: the shell around the controller's decisions.
 
-The way of a change: wait for the topic's turn -> let the controller plan -> write to the coordination tree, which makes
-it last -> make or remove the partitions on disk -> let everybody see it. An answer goes out only after all of that. A
-crash between the write and the disk is healed at start, when the partitions on disk are brought in line with the tree.
+The way of a change: wait for the topic's turn -> let the controller plan -> make the logs of new partitions, which nobody sees
+-> write to the coordination tree, by which the change has happened -> let everybody see it, and give up the logs of what was
+deleted. An answer goes out only after all of that. If logs cannot be made the tree hears nothing of the topic; if the tree
+cannot be written its logs are removed. After a crash the tree says what there is: logs that no topic claims are put aside
+or removed at start, and missing ones are made. Once begun a change is not cancelled, whoever asked for it.
 
 Changes of one topic take turns; changes of different topics run side by side and share the journal's syncs.
 """
@@ -14,7 +16,7 @@ import math
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 import trio
@@ -35,9 +37,11 @@ from ottla.replication.coordination import (
     SetData,
 )
 from ottla.replication.loading import HostedPartition
+from ottla.replication.new_logs import MadeLog
 from ottla.server.config_changes import check_broker, check_topic
 from ottla.server.configs import ConfigRepository, Overrides, Texts
 from ottla.server.internal_topics import new_topic
+from ottla.server.takeover import finish_deletion, forget_unnamed_partitions
 from ottla.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.administration")
@@ -59,7 +63,13 @@ class TopicConfigTaker(Protocol):
 class PartitionHost(TopicConfigTaker, Protocol):
     """What keeps partitions on disk; the replica manager."""
 
-    async def create_partitions(self, partitions: Sequence[HostedPartition]) -> None: ...
+    async def make_logs(
+        self, partitions: Sequence[HostedPartition], made: list[MadeLog]
+    ) -> Mapping[str, OSError | KafkaError]: ...
+
+    async def adopt_logs(self, made: Sequence[MadeLog]) -> None: ...
+
+    async def discard_logs(self, made: Sequence[MadeLog]) -> None: ...
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None: ...
 
@@ -328,6 +338,7 @@ class TopicAdministration(Administration):
         )
         self._partitions = partitions
         self._on_topics_deleted = on_topics_deleted
+        self._half_written: set[str] = set()
 
     # ------------------------------------------------------------------ topics
 
@@ -349,8 +360,6 @@ class TopicAdministration(Administration):
             plans = [each for each in outcomes if isinstance(each, TopicPlan)]
             self.controller.check_batch(plans)
             if not validate_only:
-                for plan in plans:
-                    self.controller.begin(plan)
                 await self._carry_out(plans, outcomes)
         return outcomes
 
@@ -367,7 +376,6 @@ class TopicAdministration(Administration):
             plan = self.controller.plan_partitions(self._cluster.topics.get(name), count, assignments)
             if validate_only:
                 return
-            self.controller.begin(plan)
             outcomes: list[Outcome] = [plan]
             await self._carry_out([plan], outcomes)
             if isinstance(outcomes[0], KafkaError):
@@ -375,14 +383,19 @@ class TopicAdministration(Administration):
 
     async def delete_topics(self, names: Sequence[str], *, timeout_s: float = math.inf) -> list[KafkaError | None]:
         async with self._turn_of(names):
-            plans = [self._deletion(name) for name in names]
-            outcomes: list[Outcome] = list(plans)
-            await self._write_all([plan for plan in plans if isinstance(plan, TopicPlan)], outcomes)
-            gone = [plan for plan in outcomes if isinstance(plan, TopicPlan)]
-            for plan in gone:
-                self.controller.finish(plan)
-                self.configs.remove_topic(plan.name)
-            await self._forget(gone)
+            outcomes: list[Outcome] = [self._deletion(name) for name in names]
+            plans = [plan for plan in outcomes if isinstance(plan, TopicPlan)]
+            try:
+                with trio.CancelScope(shield=True):
+                    await self._write_all(plans, outcomes)
+                    gone = [plan for plan in outcomes if isinstance(plan, TopicPlan)]
+                    for plan in gone:
+                        self.controller.finish(plan)
+                        self.configs.remove_topic(plan.name)
+                    await self._forget(gone)
+            finally:
+                for plan in plans:
+                    self.controller.abandon(plan)
         return [each if isinstance(each, KafkaError) else None for each in outcomes]
 
     def hosted_partitions(self) -> list[HostedPartition]:
@@ -402,25 +415,46 @@ class TopicAdministration(Administration):
         return plan
 
     async def _carry_out(self, plans: Sequence[TopicPlan], outcomes: list[Outcome]) -> None:
-        """Write plans that add partitions, make the partitions, and let them be seen."""
-        await self._write_all(plans, outcomes)
-        written = [plan for plan in outcomes if isinstance(plan, TopicPlan)]
+        """Make the logs of new partitions, write the plans, and let what was written be seen."""
+        made: list[MadeLog] = []
+        try:
+            with trio.CancelScope(shield=True):
+                for plan in plans:
+                    self.controller.begin(plan)
+                failures = await self._partitions.make_logs([each for plan in plans for each in self._added(plan)], made)
+                for plan in [plan for plan in plans if plan.name in failures]:
+                    self._give_up(plan, outcomes, failures[plan.name])
+                await self._write_all([plan for plan in plans if plan.name not in failures], outcomes)
+                await self._let_be_seen([plan for plan in outcomes if isinstance(plan, TopicPlan)], made)
+        finally:
+            for plan in plans:
+                self.controller.abandon(plan)
+
+    def _give_up(self, plan: TopicPlan, outcomes: list[Outcome], failure: OSError | KafkaError) -> None:
+        logger.error("partitions of %s cannot be made: %s", plan.name, failure)
+        self.controller.abandon(plan)
+        outcomes[outcomes.index(plan)] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+
+    async def _let_be_seen(self, written: Sequence[TopicPlan], made: Sequence[MadeLog]) -> None:
+        names = {plan.name for plan in written}
+        began_with = {each.hosted.topic: each.hosted.config for each in made}
+        await self._partitions.adopt_logs([each for each in made if each.hosted.topic in names])
         for plan in written:
             if plan.configs is not None:
                 self.configs.put_topic(plan.name, Overrides(plan.configs, 0))
-        try:
-            await self._partitions.create_partitions([each for plan in written for each in self._hosted_after(plan)])
-        except (OSError, KafkaError) as error:
-            logger.error("partitions of %s cannot be made: %s", ", ".join(plan.name for plan in written), error)
-            failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            outcomes[:] = [failure if isinstance(each, TopicPlan) else each for each in outcomes]
-        finally:
-            for plan in written:
-                self.controller.finish(plan)
+            self.controller.finish(plan)
+            config = self.configs.log_config(plan.name)
+            if began_with.get(plan.name, config) != config:  # the defaults were changed meanwhile
+                self._config_taker.update_topic_config(plan.name, config)
+        if in_vain := [each for each in made if each.hosted.topic not in names]:
+            await self._partitions.discard_logs(in_vain)
 
-    def _hosted_after(self, plan: TopicPlan) -> list[HostedPartition]:
+    def _added(self, plan: TopicPlan) -> list[HostedPartition]:
+        """The partitions that a plan adds, with the settings that they begin with."""
         assert plan.after is not None
         config = self.configs.log_config(plan.name)
+        if plan.configs:
+            config = self.configs.current.log.with_overrides(plan.configs)
         return [
             HostedPartition(plan.name, index, plan.after.topic_id, config, state)
             for index, state in enumerate(plan.after.partitions)
@@ -436,8 +470,26 @@ class TopicAdministration(Administration):
             await self._on_topics_deleted({plan.name: plan.before.topic_id for plan in gone if plan.before is not None})
 
     async def _write_plan(self, plan: TopicPlan) -> None:
-        for operations in self.controller.writes(plan):
-            await self._coordination.multi(operations)
+        """Write a plan whole; what is left of one that cannot be is removed now, before the next change, or at start."""
+        if plan.name in self._half_written:
+            await self._finish_half_written(plan.name)
+        writes = self.controller.writes(plan)
+        await self._coordination.multi(next(writes))
+        try:
+            for operations in writes:
+                await self._coordination.multi(operations)
+        except CoordinationError:
+            self._half_written.add(plan.name)
+            if plan.after is None:
+                return  # the topic is marked as to be deleted, so its deletion has happened
+            with suppress(CoordinationError):
+                await self._finish_half_written(plan.name)
+            raise
+
+    async def _finish_half_written(self, name: str) -> None:
+        await finish_deletion(self._coordination, self.controller, name)
+        await forget_unnamed_partitions(self._coordination, self.controller, name)
+        self._half_written.discard(name)
 
     async def refresh(self, topics: Sequence[str]) -> None:
         """Nobody else can have changed them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.replication.cluster_state import GROUP_METADATA_TOPIC
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.replication.config import LogConfig
     from ottla.replication.manager import HostedPartition, ReplicaManager
+    from ottla.replication.new_logs import MadeLog
+    from ottla.wire.errors import KafkaError
 
 
 class PartitionHosting:
@@ -25,10 +27,20 @@ class PartitionHosting:
         await self._replicas.load(partitions, cluster_id=cluster_id)
         self._elect(partitions)
 
-    async def create_partitions(self, partitions: Sequence[HostedPartition]) -> None:
-        """Make partitions; OSError if the disk will not have them."""
-        await self._replicas.create_partitions(partitions)
-        self._elect(partitions)
+    async def make_logs(
+        self, partitions: Sequence[HostedPartition], made: list[MadeLog]
+    ) -> Mapping[str, OSError | KafkaError]:
+        """Make logs that nobody sees yet; `made` gets them. Answers which topics' could not be made, and why."""
+        return await self._replicas.make_logs(partitions, made)
+
+    async def adopt_logs(self, made: Sequence[MadeLog]) -> None:
+        """Let logs that were made be known as partitions."""
+        await self._replicas.adopt_logs(made)
+        self._elect([each.hosted for each in made])
+
+    async def discard_logs(self, made: Sequence[MadeLog]) -> None:
+        """Remove logs that were made in vain."""
+        await self._replicas.discard_logs(made)
 
     def _elect(self, partitions: Sequence[HostedPartition]) -> None:
         for each in partitions:

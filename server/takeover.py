@@ -1,9 +1,10 @@
 """Becoming the controller: read the coordination tree, elect leaders, and know topics and settings.
 
 Order: make the nodes Kafka expects, settle the cluster id, raise the controller epoch (which fences an earlier
-controller), finish deletions that a crash cut short, read settings and topics, then give every partition a new leader
-epoch. A topic whose creation was cut short has its node but not all partition states; electing makes the missing ones.
-Nothing else has to be repaired, because a topic exists exactly if its node does.
+controller), finish deletions that a crash cut short (creations too, which are marked as deletions until they are whole),
+read settings and topics, then give every partition a new leader epoch. Nothing else has to be repaired, because a topic
+exists exactly if its node does and has the partitions that the node names: states that are missing are made, and those of
+partitions that an extension did not come to name are removed.
 """
 
 from __future__ import annotations
@@ -96,20 +97,37 @@ async def _raise_epoch(coordination: Coordination, controller: Controller) -> No
 
 
 async def _finish_deletions(coordination: Coordination, controller: Controller) -> None:
-    """Go on where an earlier controller stopped while it deleted topics."""
+    """Go on where an earlier controller stopped while it deleted topics, or created them."""
     for name in await coordination.children(znodes.DELETED_TOPICS):
-        (node,) = await coordination.get_all([znodes.topic_path(name)])
-        partitions = [] if node is None else list(znodes.decode_topic(node.data).partitions)
-        paths = [
-            each
-            for index in partitions
-            for each in (znodes.state_path(name, index), znodes.partition_path(name, index))
-        ]
-        paths += (znodes.partitions_path(name), znodes.topic_path(name), znodes.topic_config_path(name))
-        found = await coordination.get_all(paths)
-        left = [path for path, present in zip(paths, found, strict=True) if present is not None]
-        for operations in controller.deletion_rest(name, left):
-            await coordination.multi(operations)
+        await finish_deletion(coordination, controller, name)
+
+
+async def finish_deletion(coordination: Coordination, controller: Controller, name: str) -> None:
+    """Remove what is left of a topic that is marked as to be deleted, if it is."""
+    node, mark = await coordination.get_all([znodes.topic_path(name), znodes.deleted_topic_path(name)])
+    if mark is None:
+        return
+    partitions = [] if node is None else list(znodes.decode_topic(node.data).partitions)
+    paths = [
+        each for index in partitions for each in (znodes.state_path(name, index), znodes.partition_path(name, index))
+    ]
+    paths += (znodes.partitions_path(name), znodes.topic_path(name), znodes.topic_config_path(name))
+    found = await coordination.get_all(paths)
+    left = [path for path, present in zip(paths, found, strict=True) if present is not None]
+    for operations in controller.deletion_rest(name, left):
+        await coordination.multi(operations)
+
+
+async def forget_unnamed_partitions(coordination: Coordination, controller: Controller, name: str) -> None:
+    """Remove the nodes of partitions that a topic's node does not name: an extension has not come to its end."""
+    node, states = await coordination.get_all([znodes.topic_path(name), znodes.partitions_path(name)])
+    if node is None or states is None:
+        return
+    named = znodes.decode_topic(node.data).partitions
+    present = await coordination.children(znodes.partitions_path(name))
+    unnamed = sorted(int(child) for child in present if child.isdecimal() and int(child) not in named)
+    for operations in controller.extension_rest(name, unnamed):
+        await coordination.multi(operations)
 
 
 async def read_settings(coordination: Coordination, configs: ConfigRepository) -> None:
@@ -147,6 +165,8 @@ async def _elected(
             configs.put_topic(name, Overrides({}, 0))
         if next(present) is None:
             operations.append(Create(znodes.partitions_path(name)))
+        elif len(await coordination.children(znodes.partitions_path(name))) > len(assignment.partitions):
+            await forget_unnamed_partitions(coordination, controller, name)
         partitions = []
         for partition, replicas in assignment.partitions.items():
             state, writes = _election(controller, name, partition, replicas, next(present))

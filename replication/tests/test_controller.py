@@ -196,11 +196,11 @@ def test_partitions_are_added_behind_those_there_are() -> None:
     (operations,) = controller.writes(plan)
     assert [operation.path for operation in operations] == [
         "/controller_epoch",
-        "/brokers/topics/t",
         "/brokers/topics/t/partitions/2",
         "/brokers/topics/t/partitions/2/state",
+        "/brokers/topics/t",
     ]
-    assert isinstance(operations[1], SetData)
+    assert isinstance(operations[-1], SetData)
 
 
 @pytest.mark.parametrize(
@@ -251,16 +251,30 @@ def test_a_large_topic_is_written_in_several_multis(monkeypatch: pytest.MonkeyPa
     controller = controller_of(1)
     plan = controller.plan_creation(NewTopic(name="t", partition_count=5), TOPIC_ID)
     multis = list(controller.writes(plan))
-    assert [len(multi) for multi in multis] == [8, 5, 3]
+    assert [len(multi) for multi in multis] == [9, 5, 4]
     assert all(multi[0] == Check("/controller_epoch", 3) for multi in multis)
+    assert Create("/admin/delete_topics/t") in multis[0]  # until it is whole
+    assert multis[-1][-1] == Delete("/admin/delete_topics/t")
     controller.begin(plan)
     controller.finish(plan)
     deletion = list(controller.writes(controller.plan_deletion("t")))
     assert deletion[0][1:] == [Create("/admin/delete_topics/t")]
     assert deletion[-1][-1] == Delete("/admin/delete_topics/t")
-    deleted = [operation.path for multi in deletion[1:] for operation in multi[1:]]
-    made = [operation.path for multi in multis for operation in multi[1:]]
-    assert sorted(deleted) == sorted([*made, "/admin/delete_topics/t"])
+    deleted = {operation.path for multi in deletion[1:] for operation in multi[1:]}
+    assert deleted == {operation.path for multi in multis for operation in multi[1:]}
+
+
+def test_an_extension_in_several_multis_happens_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PARTITIONS_PER_MULTI", 2)
+    controller = controller_of(1)
+    created(controller, "t", 1)
+    plan = controller.plan_partitions(controller.cluster.topics["t"], 6)
+    multis = list(controller.writes(plan))
+    paths = [[operation.path for operation in multi] for multi in multis]
+    assert [path for multi in paths for path in multi if path == "/brokers/topics/t"] == [paths[-1][-1]]
+    rest = list(controller.extension_rest("t", [3, 4, 5]))
+    assert [len(multi) for multi in rest] == [5, 3]
+    assert rest[0][1] == Delete("/brokers/topics/t/partitions/3/state")
 
 
 def test_taking_over_gives_every_partition_a_new_leader_epoch() -> None:

@@ -393,7 +393,8 @@ async def test_a_move_goes_on_after_a_restart(disk: Disk, autojump_clock: MockCl
 
 
 async def test_what_no_move_needs_is_put_away_at_start(disk: Disk, autojump_clock: MockClock) -> None:
-    async with disk.broker(Hosted(), Hosted("gone"), log_dirs=DIRS) as manager:
+    async with disk.broker(Hosted(), Hosted("gone"), Hosted("empty"), log_dirs=DIRS) as manager:
+        append(partition_of(manager, "gone"), b"kept")
         await move(manager, "/c", "gone")
         disk.thread_delay_s = 10
     disk.storage.make_directory("/a/topic-0.0123-future")
@@ -401,7 +402,8 @@ async def test_what_no_move_needs_is_put_away_at_start(disk: Disk, autojump_cloc
     async with disk.broker(Hosted(), log_dirs=DIRS) as manager:
         assert manager.moves.move_of(partition_of(manager)) is None
         assert not marked(disk, "-future")
-        assert [name.split(".")[0] for name in marked(disk, "-stray")] == ["gone-0", "gone-0"]
+        assert [name.split(".")[0] for name in marked(disk, "-stray")] == ["gone-0"]
+        assert "empty-0" not in [*disk.names("/a"), *disk.names("/b"), *disk.names("/c")]
 
 
 # --- crashes ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
 from ottla.replication.manager import ReplicaManager
+from ottla.replication.new_logs import MadeLog
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -157,6 +158,60 @@ async def test_a_disk_that_refuses_new_partitions_says_so(disk: Disk, autojump_c
         disk.storage.space_left = None
         assert manager.partition("new", 0) is None
         await manager.create_partitions([Hosted("new")])
+
+
+async def test_what_a_failed_creation_leaves_is_in_nobodys_way(disk: Disk, autojump_clock: MockClock) -> None:
+    def is_full(operation: str, path: str) -> OSError | None:
+        refused = operation == "write" or (operation.startswith("remove") and "/logs/new-0" in path)
+        return OSError(errno.ENOSPC, "No space left on device", path) if refused else None
+
+    async with disk.broker(Hosted(), log_dirs=("/logs", "/more")) as manager:
+        disk.storage.fail = is_full
+        with pytest.raises(OSError):
+            await manager.create_partitions([Hosted("new")])
+        disk.storage.fail = None
+        await manager.create_partitions([Hosted("new"), Hosted("new", 1), Hosted("new", 2)])
+        produce(partition_of(manager, "new"))
+    hosted = [Hosted(), *(Hosted("new", index) for index in range(3))]
+    async with disk.broker(*hosted, log_dirs=("/logs", "/more")) as manager:
+        assert partition_of(manager, "new").log_end_offset == 1
+        await trio.sleep(2)
+        assert sorted([*disk.names("/logs"), *disk.names("/more")]).count("new-0") == 1
+
+
+async def test_logs_are_nobodys_until_they_are_adopted(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = [Hosted(topic, index) for topic in ("a", "b") for index in range(40)]
+    async with disk.broker() as manager:
+        disk.storage.fail = lambda operation, path: OSError(errno.EMFILE, "full") if "/b-7/" in path else None
+        made: list[MadeLog] = []
+        failures = await manager.make_logs(hosted, made)
+        disk.storage.fail = None
+        assert list(failures) == ["b"]
+        assert list(manager.partitions()) == []
+        await manager.discard_logs([each for each in made if each.hosted.topic == "b"])
+        await manager.adopt_logs([each for each in made if each.hosted.topic == "a"])
+        assert len(manager.partitions_of("a")) == 40
+        assert not manager.partitions_of("b")
+        assert not [name for name in disk.names() if name.startswith("b-")]
+
+
+async def test_a_deletion_whose_rename_fails_is_tried_again(disk: Disk, autojump_clock: MockClock) -> None:
+    def full(operation: str, path: str) -> OSError | None:
+        is_partition = operation == "rename" and path.startswith("/logs/topic-")
+        return OSError(errno.ENOSPC, "No space left on device", path) if is_partition else None
+
+    async with disk.broker(Hosted(), Hosted(index=1)) as manager:
+        produce(partition_of(manager))
+        produce(partition_of(manager, index=1))
+        disk.storage.fail = full
+        await manager.delete_partitions([("topic", 0), ("topic", 1)])
+        disk.storage.fail = None
+        assert {"topic-0", "topic-1"} <= set(disk.names())
+        await manager.create_partitions([Hosted(topic_id=bytes(16))])  # of the same name, before it is tried again
+        await trio.sleep(150)
+        assert partition_of(manager).log_end_offset == 0
+        assert [name for name in disk.names() if name.startswith("topic")] == ["topic-0"]
+        assert manager.log_directories[0].is_online
 
 
 # --- deleting ---------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ Theory: plan, write, then change. The tree in memory is what is on the disk, and
   whatever rests on it stands in the same entry or behind it in the queue. All writers of that entry are told
   `CoordinationUnavailable`; those whose multi was refused in the rehearsal too, because it may have been refused for what
   another one would have changed. The next multi tries again, so that the journal serves again when there is room.
-* A writer that is cancelled before its turn leaves the queue and nothing has happened. Once its multi is being written it
-  is carried out, whoever waits: the step from the write to the tree cannot be cancelled.
+* A writer that is cancelled before its multi is being written leaves the queue, and nothing has happened. From then on it
+  learns the outcome, and is cancelled at what it waits for next: who has changed the tree always gets to know it.
 * After a failed sync, or any failure that means a broken disk, nobody knows what is on the disk. Then every later write
   raises `CoordinationUnavailable`, and `until_broken` returns: the broker stops, as Kafka halts without its metadata log.
 
@@ -136,15 +136,22 @@ class EmbeddedCoordination:
         writer = _Writer(operations)
         self._queue.append(writer)
         try:
-            async with self._turn:
-                while writer.outcome is None:
-                    await self._write_some()
-        finally:
+            await self._until_decided(writer)
+        except trio.Cancelled:
             if writer in self._queue:
                 self._queue.remove(writer)
+                raise
+            with trio.CancelScope(shield=True):
+                await self._until_decided(writer)
         if isinstance(writer.outcome, CoordinationError):
             raise writer.outcome
+        assert writer.outcome is not None
         return writer.outcome
+
+    async def _until_decided(self, writer: _Writer) -> None:
+        async with self._turn:
+            while writer.outcome is None:
+                await self._write_some()
 
     def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
         return self._watches.watch("node", path, on_change)

@@ -7,8 +7,8 @@ rewritten), or `[4]`: what follows belongs to the next multi. Data is kept as La
 
 | what fails                       | afterwards                                                                               |
 |----------------------------------|------------------------------------------------------------------------------------------|
-| the write of an entry, no room   | The entry is not there. Its torn bytes fail their checksum after a crash, and the next   |
-| or short of something            | append cuts them off first. Appending works again as soon as there is room.              |
+| the write of an entry, no room   | The entry is not there: what was written of it is cut off, by the next append if that    |
+| or short of something            | fails too. Appending works again as soon as there is room.                               |
 | a rewriting, for the same reason | The old file stays in force; it says the same, only longer.                              |
 | a sync, or anything for a reason | Nobody knows what is on the disk: the journal is *broken* and takes nothing more. The    |
 | that means a broken disk         | entry that was being written may be there after the next start, or not.                  |
@@ -92,7 +92,10 @@ class Journal:
         try:
             file.append(content)
         except OSError as error:
-            raise self._judged(error) from None
+            self._judged(error)
+            with contextlib.suppress(OSError):  # the next append tries again
+                self._cut(file)
+            raise
         self._sync(file)
         self._size += len(content)
         self._is_torn = False
@@ -103,13 +106,16 @@ class Journal:
         if self.failure is not None or self._file is None:
             raise self.failure or OSError(f"{self.path} is closed")
         self._sync_name()
+        self._cut(self._file)
+        return self._file
+
+    def _cut(self, file: StorageFile) -> None:
         try:
             if self._is_torn:
-                self._file.truncate(self._size)
+                file.truncate(self._size)
                 self._is_torn = False
         except OSError as error:
             raise self._judged(error) from None
-        return self._file
 
     def _sync_name(self) -> None:
         try:

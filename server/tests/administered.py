@@ -13,6 +13,7 @@ import trio
 from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.config import LogConfig
 from ottla.replication.controller import Controller
+from ottla.replication.new_logs import MadeLog
 from ottla.replication.refused_sequences import RefusedSequences
 from ottla.server.administration import HostedPartition, TopicAdministration
 from ottla.server.config import BrokerConfig, load_config
@@ -21,6 +22,7 @@ from ottla.server.context import RequestContext
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.long_answers import LongAnswers
 from ottla.server.takeover import settle_cluster_id, take_over
+from ottla.wire.errors import KafkaError
 
 LISTENER = "PLAINTEXT"
 
@@ -37,15 +39,33 @@ class MemoryPartitions:
     def __init__(self) -> None:
         self.hosted: dict[tuple[str, int], HostedPartition] = {}
         self.configs: dict[str, LogConfig] = {}
+        self.unseen: set[tuple[str, int]] = set()
         self.failure: OSError | None = None
 
-    async def create_partitions(self, partitions: Sequence[HostedPartition]) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.failure is not None:
-            raise self.failure
+    async def load(self, partitions: Sequence[HostedPartition]) -> None:
+        """What is hosted at start."""
         for each in partitions:
             self.hosted[each.topic, each.index] = each
             self.configs[each.topic] = each.config
+
+    async def make_logs(
+        self, partitions: Sequence[HostedPartition], made: list[MadeLog]
+    ) -> Mapping[str, OSError | KafkaError]:
+        await trio.lowlevel.checkpoint()
+        if self.failure is not None:
+            return {each.topic: self.failure for each in partitions}
+        made += [MadeLog(cast(Any, None), each) for each in partitions]
+        self.unseen |= {(each.topic, each.index) for each in partitions}
+        return {}
+
+    async def adopt_logs(self, made: Sequence[MadeLog]) -> None:
+        await trio.lowlevel.checkpoint()
+        await self.load([each.hosted for each in made])
+        self.unseen -= {(each.hosted.topic, each.hosted.index) for each in made}
+
+    async def discard_logs(self, made: Sequence[MadeLog]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.unseen -= {(each.hosted.topic, each.hosted.index) for each in made}
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
         await trio.lowlevel.checkpoint()
@@ -99,7 +119,7 @@ class AdministeredBroker:
         self.coordination.open()
         self.cluster.cluster_id = await settle_cluster_id(self.coordination, lambda: "cluster")
         await take_over(self.coordination, self.controller, self.configs)
-        await self.partitions.create_partitions(self.administration.hosted_partitions())
+        await self.partitions.load(self.administration.hosted_partitions())
         return self
 
     def context(self, version: int) -> RequestContext:

@@ -164,7 +164,33 @@ async def test_a_disk_that_will_not_have_the_partitions_is_told(tmp_path: Path) 
     broker.partitions.failure = OSError("no space")
     outcomes = await broker.administration.create_topics([NewTopic(name="t")])
     assert codes(outcomes) == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert "t" in broker.cluster.topics  # it was written, so it exists, and a restart would make its partitions
+    assert not broker.cluster.topics
+    assert await broker.coordination.children("/brokers/topics") == []
+    broker.partitions.failure = None
+    assert codes(await broker.administration.create_topics([NewTopic(name="t")])) == [ErrorCode.NONE]
+
+
+async def test_whoever_asks_for_a_topic_and_goes_away_gets_it_whole(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    gate = trio.Event()
+
+    async def slow(function: Callable[..., Any], *arguments: Any) -> Any:
+        await gate.wait()
+        return function(*arguments)
+
+    broker.coordination._run_in_thread = slow
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.administration.create_topics, [NewTopic(name="t", partition_count=3)])
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel()
+            gate.set()
+    assert len(broker.cluster.topics["t"].partitions) == len(broker.partitions.hosted) == 3
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await broker.administration.delete_topics(["t"])
+    assert await broker.administration.delete_topics(["t"]) == [None]
+    assert not broker.partitions.hosted
 
 
 async def test_a_journal_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:

@@ -198,8 +198,8 @@ async def test_a_cancelled_writer_takes_nothing_of_others_with_it(goes: int) -> 
         await trio.testing.wait_all_tasks_blocked()
         gate.set()
     names = {path[1:] for path in tree(coordination) if path}
-    assert names >= {str(number) for number, outcome in told.items() if outcome == "durable"}
-    assert len(names) == 4 or (len(names) == 3 and told[goes] == "cancelled")
+    assert names == {str(number) for number, outcome in told.items() if outcome == "durable"}
+    assert told == {number: "durable" if number != goes or goes == 0 else "cancelled" for number in range(4)}
     storage.crash(Random(goes))
     assert {path[1:] for path in tree(opened(storage)) if path} == names
 

@@ -1,0 +1,150 @@
+"""Making the logs of new partitions: on the disk first, seen by nobody, until their owner takes them up or gives them back.
+
+A creation that failed, or was cut short by a kill, can leave a directory behind that nobody claims, and so can a deletion
+whose rename failed. It must not stand in the way of a new partition of that name, nor be taken for it: whoever makes a
+log clears its name first, in all log directories. A leftover with records in it is kept aside (`-stray`), as at start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ottla.replication.cluster_state import NO_TOPIC_ID
+from ottla.replication.loading import HostedPartition, has_records
+from ottla.replication.log.names import (
+    DELETE_MARK,
+    STRAY_MARK,
+    marked_directory_name,
+    partition_directory_name,
+    partition_path,
+)
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.storage import LogDirectory
+from ottla.wire.errors import KafkaError
+
+logger = logging.getLogger("ottla.replication")
+
+RunInThread = Callable[..., Awaitable[Any]]
+Place = tuple[HostedPartition, LogDirectory]
+
+LOGS_PER_THREAD_CALL = 32
+
+
+class MadeLog(NamedTuple):
+    """A log that is on the disk, and the partition that it was made for."""
+
+    log: PartitionLog
+    hosted: HostedPartition
+
+
+class NewLogs:
+    """See the module's docstring. `count_logs` says how many logs are in each directory that is online, by its path."""
+
+    def __init__(
+        self,
+        *,
+        directories: Callable[[], Sequence[LogDirectory]],
+        count_logs: Callable[[], dict[str, int]],
+        take_preferred: Callable[[str, int], LogDirectory | None],
+        clock_ms: Callable[[], int],
+        run_in_thread: RunInThread,
+        new_uuid: Callable[[], bytes],
+    ) -> None:
+        self._directories = directories
+        self._count_logs = count_logs
+        self._take_preferred = take_preferred
+        self._clock_ms = clock_ms
+        self._run_in_thread = run_in_thread
+        self._new_uuid = new_uuid
+
+    async def make(
+        self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
+    ) -> Mapping[str, OSError | KafkaError]:
+        """Make logs; `on_made` is called with some at a time. Answers why logs of a topic could not be made, by its name.
+
+        Once one of a topic's logs cannot be made, none of its others is tried.
+        """
+        failures: dict[str, OSError | KafkaError] = {}
+        judged: set[str] = set()
+        counts = self._count_logs()
+        for start in range(0, len(wanted), LOGS_PER_THREAD_CALL):
+            try:
+                places = [(each, self._place(each, counts)) for each in wanted[start : start + LOGS_PER_THREAD_CALL]]
+            except OSError as error:
+                return {each.topic: error for each in wanted} | failures
+            made: list[MadeLog] = []
+            try:
+                await self._run_in_thread(self._make_some, places, made, failures)
+            finally:
+                on_made(made)
+            for hosted, directory in places:
+                failure = failures.get(hosted.topic)
+                if isinstance(failure, OSError) and hosted.topic not in judged:
+                    judged.add(hosted.topic)
+                    directory.judge(failure, hosted.topic)
+        return failures
+
+    def _place(self, hosted: HostedPartition, counts: dict[str, int]) -> LogDirectory:
+        """Where a log goes: where somebody has said, or where there are fewest."""
+        preferred = self._take_preferred(hosted.topic, hosted.index)
+        online = [directory for directory in self._directories() if directory.is_online]
+        if not online:
+            raise OSError("no log directory is online")
+        directory = preferred or min(online, key=lambda directory: counts.get(directory.path, 0))
+        counts[directory.path] = counts.get(directory.path, 0) + 1
+        return directory
+
+    def _make_some(
+        self, places: Sequence[Place], made: list[MadeLog], failures: dict[str, OSError | KafkaError]
+    ) -> None:
+        for hosted, directory in places:
+            if hosted.topic in failures:
+                continue
+            try:
+                made.append(MadeLog(self._make_one(hosted, directory), hosted))
+            except (OSError, KafkaError) as error:
+                failures[hosted.topic] = error
+
+    def _make_one(self, hosted: HostedPartition, directory: LogDirectory) -> PartitionLog:
+        for each in self._directories():
+            if each.is_online:
+                self._clear_name(each, hosted.topic, hosted.index)
+        return PartitionLog.create(
+            directory,
+            hosted.topic,
+            hosted.index,
+            hosted.config,
+            topic_id=None if hosted.topic_id == NO_TOPIC_ID else hosted.topic_id,
+            now_ms=self._clock_ms(),
+        )
+
+    def _clear_name(self, directory: LogDirectory, topic: str, index: int) -> None:
+        storage = directory.storage
+        path = partition_path(directory.path, partition_directory_name(topic, index))
+        if not storage.exists(path):
+            return
+        is_worth_keeping = has_records(storage, path)
+        mark = STRAY_MARK if is_worth_keeping else DELETE_MARK
+        aside = partition_path(directory.path, marked_directory_name(topic, index, self._new_uuid().hex(), mark))
+        storage.rename(path, aside)
+        logger.warning("%s was left by a partition that is gone; it is called %s now", path, aside)
+        if not is_worth_keeping:
+            with contextlib.suppress(OSError):  # then the next start removes it
+                storage.remove_tree(aside)
+
+    async def discard(self, made: Sequence[MadeLog]) -> None:
+        """Remove logs that nobody has seen. One that cannot be removed now is removed at the next start."""
+        for start in range(0, len(made), LOGS_PER_THREAD_CALL):
+            await self._run_in_thread(self._discard_some, made[start : start + LOGS_PER_THREAD_CALL])
+
+    def _discard_some(self, made: Sequence[MadeLog]) -> None:
+        for log, _ in made:
+            log.release_files()
+            if log.log_directory.is_online:
+                try:
+                    log.log_directory.storage.remove_tree(log.directory)
+                except OSError as error:
+                    logger.warning("%s is not wanted but cannot be removed: %s", log.directory, error)

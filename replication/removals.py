@@ -1,0 +1,101 @@
+"""Taking what was given up off the disks: renamed at once, so that its name is free, and removed when its time has come.
+
+A rename that fails leaves its directory online, unless the disk is broken, and is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import trio
+
+from ottla.replication.loading import HostedPartition
+from ottla.replication.log.names import DELETE_MARK, marked_directory_name
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.storage import LogDirectory, Storage
+from ottla.wire.errors import KafkaError
+
+logger = logging.getLogger("ottla.replication")
+
+RunInThread = Callable[..., Awaitable[Any]]
+
+INTERVAL_S = 1
+RETRY_MS = 60_000
+
+
+class Removals:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        directories: Callable[[], Sequence[LogDirectory]],
+        clock_ms: Callable[[], int],
+        run_in_thread: RunInThread,
+        new_uuid: Callable[[], bytes],
+    ) -> None:
+        self._storage = storage
+        self._directories = directories
+        self._clock_ms = clock_ms
+        self._run_in_thread = run_in_thread
+        self._new_uuid = new_uuid
+        self._unrenamed: dict[tuple[str, int], PartitionLog] = {}
+        self._next_rename_ms = 0
+
+    def give_up(self, log: PartitionLog) -> None:
+        """Let a log's name be free, and its files be removed after file.delete.delay.ms."""
+        if log.log_directory.is_online and not self._rename(log):
+            self._unrenamed[log.topic, log.partition] = log
+
+    def _rename(self, log: PartitionLog) -> bool:
+        name = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
+        try:
+            log.rename_directory(name)
+        except KafkaError as error:
+            logger.error("%s cannot be deleted yet: %s", log.directory, error)
+            return False
+        log.release_files()
+        log.log_directory.remove_later(log.directory, self._clock_ms() + log.config.file_delete_delay_ms)
+        return True
+
+    def free_names(self, wanted: Iterable[HostedPartition]) -> None:
+        """The last try to rename what had these names; who makes the new logs clears them of what is left."""
+        for each in wanted:
+            if (log := self._unrenamed.pop((each.topic, each.index), None)) is not None:
+                self._rename(log)
+
+    async def run(self) -> None:
+        """Remove what is due, until cancelled."""
+        while True:
+            self._rename_due()
+            for directory in self._directories():
+                paths = directory.removals_due(self._clock_ms())
+                if paths and directory.is_online:
+                    for path in await self._run_in_thread(self._remove, paths):
+                        directory.remove_later(path, self._clock_ms() + RETRY_MS)
+            await trio.sleep(INTERVAL_S)
+
+    def _rename_due(self) -> None:
+        if self._clock_ms() < self._next_rename_ms:
+            return
+        self._next_rename_ms = self._clock_ms() + RETRY_MS
+        for key, log in list(self._unrenamed.items()):
+            if not log.log_directory.is_online or self._rename(log):
+                del self._unrenamed[key]
+
+    def _remove(self, paths: Sequence[str]) -> list[str]:
+        """Remove files and directories; answers those that are still there."""
+        left = []
+        for path in paths:
+            try:
+                if self._storage.is_directory(path):
+                    self._storage.remove_tree(path)
+                else:
+                    self._storage.remove(path)
+            except OSError as error:
+                logger.error("%s cannot be removed yet: %s", path, error)
+                left.append(path)
+        return left
