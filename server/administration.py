@@ -17,6 +17,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from typing import Protocol
 
 import trio
@@ -291,11 +292,20 @@ class Administration(ABC):
                 some = names[start : start + TOPICS_PER_TURN]
                 timeout_s = self.configs.current.server.request_timeout_ms / 1000
                 outcomes = await self._created_somewhere([self._to_create(name) for name in some], timeout_s)
-                for name, outcome in zip(some, outcomes, strict=True):
-                    if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                        logger.warning("topic %s cannot be created by asking for it: %s", name, outcome)
+                self._log_refusals(dict(zip(some, outcomes, strict=True)))
         finally:
             self._in_creation.difference_update(names)
+
+    @staticmethod
+    def _log_refusals(outcomes: Mapping[str, Outcome | None]) -> None:
+        """One line, however many topics a client asked for."""
+        refused = {
+            name: outcome
+            for name, outcome in outcomes.items()
+            if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+        }
+        for name, outcome in islice(refused.items(), 1):
+            logger.warning("%d topics cannot be created by asking for them, such as %s: %s", len(refused), name, outcome)
 
     async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[Outcome | None]:
         """Have topics created, here or elsewhere, by the rules for internal topics."""

@@ -183,8 +183,11 @@ def _run(config: BrokerConfig) -> int:
     import trio
 
     from ottla.server.broker import StartupError, serve
+    from ottla.server.log_lines import LogFormatter
 
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
     async def run() -> None:
         await serve(config, on_ready=announce)

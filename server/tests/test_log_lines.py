@@ -1,0 +1,58 @@
+"""Whatever a peer calls itself or its topics, a message stays one line of the log."""
+
+import logging
+import re
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.server.log_lines import MESSAGE_CHARACTERS_MAX, LogFormatter, shown
+
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING ottla\.test: ")
+
+
+def record(message: str, *arguments: object, error: BaseException | None = None) -> logging.LogRecord:
+    trace = None if error is None else (type(error), error, error.__traceback__)
+    return logging.LogRecord("ottla.test", logging.WARNING, "file.py", 1, message, arguments, trace)
+
+
+def test_an_ordinary_message_is_as_it_was_meant() -> None:
+    line = LogFormatter().format(record("topic %s has %d partitions of %r", "jalapeño", 3, "me"))
+    assert LINE.match(line)
+    assert line.endswith(": topic jalapeño has 3 partitions of 'me'")
+
+
+def test_a_forged_line_stays_within_the_line() -> None:
+    line = LogFormatter().format(record("no topic %s", "x\n2031-01-01 00:00:00,000 CRITICAL ottla: all is lost\x1b[2J\u202e"))
+    assert "\n" not in line and "\x1b" not in line and "\u202e" not in line
+    assert r"x\n2031-01-01" in line
+
+
+def test_a_long_name_is_cut_and_the_rest_of_the_message_stays() -> None:
+    line = LogFormatter().format(record("the name %s of %s", "x" * 30_000, "a peer"))
+    assert line.endswith("x... (30000 characters) of a peer")
+    assert len(line) < 500
+
+
+def test_an_error_that_quotes_a_peer_is_escaped_and_its_traceback_begins_no_line() -> None:
+    try:
+        raise ValueError("a name\n2031-01-01 00:00:00,000 CRITICAL forged\r" + "x" * 100_000)
+    except ValueError as error:
+        lines = LogFormatter().format(record("bug of %s", error, error=sys.exception())).split("\n")
+    assert LINE.match(lines[0])
+    assert all(line.startswith("    ") and line.isprintable() for line in lines[1:])
+    assert sum(map(len, lines)) < 5 * MESSAGE_CHARACTERS_MAX
+
+
+@given(st.text(), st.text(max_size=20))
+def test_any_text_is_printable_and_short(name: str, other: str) -> None:
+    assert shown(name).isprintable()
+    assert len(shown("x" * 100 + name, 50)) < 100
+    assert LogFormatter().format(record("%s and %r and %s", name, other, ValueError(name))).isprintable()
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\0", "\x85", "\u2028"])
+def test_what_ends_lines_elsewhere_is_escaped_too(name: str) -> None:
+    assert shown(name).isascii()
