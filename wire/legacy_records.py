@@ -213,27 +213,25 @@ def encode_message_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> bytes:
     """A message set of these records, with their offsets; headers are dropped."""
-    records = list(records)
-    if not records:
+    wrapped = compression != Compression.NONE
+    flags = LOG_APPEND_TIME_FLAG if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
+    plain = bytearray()  # and not a list, which would take many times as much memory
+    first_offset: int | None = None
+    last_offset, latest = 0, NO_TIMESTAMP
+    for record in records:
+        if first_offset is None:
+            first_offset, latest = record.offset if wrapped and magic else 0, record.timestamp
+        offset = wrap_int64(record.offset - first_offset)
+        plain += _encode_message(offset, magic, flags, record.timestamp, record.key, record.value)
+        last_offset, latest = record.offset, max(latest, record.timestamp)
+    if first_offset is None:
         return b""
     if compression == Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Message sets cannot be compressed with zstd")
-    flags = LOG_APPEND_TIME_FLAG if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
-    wrapped = compression != Compression.NONE
-    first_offset = records[0].offset if wrapped and magic else 0
-    plain = b"".join(
-        [
-            _encode_message(
-                wrap_int64(record.offset - first_offset), magic, flags, record.timestamp, record.key, record.value
-            )
-            for record in records
-        ]
-    )
     if not wrapped:
-        return plain
+        return bytes(plain)
     value = compress(compression, plain, level, broken_lz4_checksum=magic == 0)
-    timestamp = max(record.timestamp for record in records)
-    return _encode_message(records[-1].offset, magic, flags | compression, timestamp, None, value)
+    return _encode_message(last_offset, magic, flags | compression, latest, None, value)
 
 
 # --- conversion -------------------------------------------------------------------------------------------------------
@@ -289,7 +287,7 @@ def _down_converted(batches: Buffer, magic: int, first_offset: int, limit: int) 
         records = decode_records(batches, start, limit)
         is_first = False
         yield encode_message_set(
-            [record for record in records if header.is_compressed or record.offset >= first_offset],
+            (record for record in records if header.is_compressed or record.offset >= first_offset),
             magic,
             compression=header.compression,
             timestamp_type=TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME,

@@ -446,9 +446,7 @@ class PartitionLog(LogReader):
         """Drop everything and go on as an empty log at `offset`; what is below `log_start_offset` is not to be read."""
         self._give_up(self._segments, now_ms)
         self._snapshots.remove_outside(1, 0)
-        self._segments = [
-            Segment.create(self.log_directory.files, self.directory, offset, created_ms=now_ms)
-        ]
+        self._segments = [Segment.create(self.log_directory.files, self.directory, offset, created_ms=now_ms)]
         self.log_end_offset = offset
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.recovery_point = min(self.recovery_point, offset)

@@ -7,6 +7,7 @@ same, so a thread can read it at leisure; the log learns what came out of it onl
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from ottla.replication.log.index import CorruptIndex
@@ -21,7 +22,7 @@ SURVEYED_PER_JOB = 256
 OPEN_FILES_MAX = 3
 
 
-class PictureJob:
+class PictureJob(ABC):
     """Something to find out about segments in a thread. Made and finished on the event loop."""
 
     def __init__(self, log: LogReader, segments: Sequence[Segment]) -> None:
@@ -43,9 +44,9 @@ class PictureJob:
             self._error = error
         self.has_run = True
 
+    @abstractmethod
     def work(self, picture: Segment) -> None:
         """Find out what is wanted of one segment."""
-        raise NotImplementedError
 
     def finish(self) -> bool:
         """Let the log learn it; False: the log has changed, nothing is certain. Raises what went wrong."""

@@ -8,7 +8,8 @@ Behaviour
   or a diverging epoch anywhere. Otherwise the request waits until the partitions together have MinBytes to give, each
   counted up to its own limit, one of them changes its leader or is gone, or the time is over; then all are read again.
 * Records travel as regions of the log files, straight from the page cache into the socket. Only versions below 4, which
-  know no record batches, have them read and converted down to magic 0 or 1.
+  know no record batches, have them read and converted down to magic 0 or 1 (`server/down_conversion.py`); what comes behind
+  such a request on its connection waits, as with Kafka.
 * With replica.selector.class a leader that has followers in sync in the consumer's rack names one of them instead of giving
   records (KIP-392). From v11 on consumers are served by followers, too, up to the high watermark these know.
 * An error in a partition is told in it: with high watermark -1 and no records; the rest is served. A limit below zero
@@ -37,13 +38,13 @@ from ottla.replication.partition import NO_LEADER_EPOCH
 from ottla.replication.replica_selector import in_same_rack
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.down_conversion import Conversion, DownConversion
+from ottla.server.fetch_answers import aborted, failed, not_understood
 from ottla.server.leader_hints import current_leader, endpoints
 from ottla.server.pending import PendingAnswer
 from ottla.server.turns import PARTITIONS_PER_TURN
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.legacy_records import down_convert
 from ottla.wire.messages.fetch import (
-    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -57,7 +58,6 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.idle_targets import IdleTarget
-    from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
     from ottla.replication.partition import Partition, ReadInfo
     from ottla.server.broker import Broker
     from ottla.server.deadlines import Deadline
@@ -73,6 +73,9 @@ REPLICA_STATE_SINCE = 15
 CURRENT_LEADER_SINCE = 16
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
+_conversions_in_threads = trio.CapacityLimiter(1)
+"""One, because the records of a batch may take hundreds of megabytes."""
+
 Answer = tuple[FetchTarget, PartitionData]
 Answered = FetchResponse | PendingAnswer
 
@@ -85,9 +88,11 @@ def fetch(request: FetchRequest, context: RequestContext) -> Answered | Coroutin
         return FetchResponse(error_code=opened.error, responses=[])
     reading = Reading(broker, request, context, opened)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and reading.has_readable_targets():
-        return _not_understood(request, context.api_version)
+        return not_understood(request, context.api_version)
     if opened.has_idle:
         reading.confirm_idle()
+    if context.api_version < DOWN_CONVERTED_BELOW:
+        return reading.converted()
     if len(opened.targets) > PARTITIONS_PER_TURN:
         return reading.finish_in_turns()
     reading.read_all()
@@ -103,6 +108,7 @@ class PartitionRead(NamedTuple):
     available: int = 0  # what there is to read up to the partition's own limit
     is_settled: bool = True  # ends a wait however little it is
     partition: Partition | None = None  # None if it could not be read
+    layout: int = 0  # of its log when it was read
 
 
 class Reading(PendingAnswer):
@@ -151,7 +157,11 @@ class Reading(PendingAnswer):
         self._read_targets(self._opened.targets)
 
     async def finish_in_turns(self) -> Answered:
-        """The same for a great many partitions, giving way between pieces."""
+        """Answer for a great many partitions, giving way between pieces."""
+        await self._read_in_turns()
+        return self.answer()
+
+    async def _read_in_turns(self) -> None:
         self._start_over()
         targets = self._opened.targets
         self._opened.on_wake(self._on_woken)
@@ -160,7 +170,6 @@ class Reading(PendingAnswer):
             self._read_targets(targets[start : start + PARTITIONS_PER_TURN])
             start += PARTITIONS_PER_TURN
             await trio.lowlevel.checkpoint()
-        return self.answer()
 
     def _start_over(self) -> None:
         self._refused, self._reads = [], []
@@ -169,7 +178,7 @@ class Reading(PendingAnswer):
     def _read_targets(self, targets: Sequence[FetchTarget]) -> None:
         for target in targets:
             if (error := self._refusal(target)) is not None:
-                refused = _failed(target, error)
+                refused = failed(target, error)
                 refused.aborted_transactions = []
                 self._refused.append((target, refused))
                 continue
@@ -237,7 +246,7 @@ class Reading(PendingAnswer):
             high_watermark=read.high_watermark,
             last_stable_offset=read.last_stable_offset,
             log_start_offset=read.log_start_offset,
-            aborted_transactions=_aborted(read.aborted_transactions),
+            aborted_transactions=aborted(read.aborted_transactions),
             records=read.records,
         )
         if read.diverging_epoch is not None:
@@ -245,7 +254,8 @@ class Reading(PendingAnswer):
             data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         available = min(read.bytes_available, asked.partition_max_bytes)
         is_settled = read.diverging_epoch is not None or read.is_behind
-        return PartitionRead(target, data, len(read.records), available, is_settled, partition)
+        layout = partition.log.layout
+        return PartitionRead(target, data, len(read.records), available, is_settled, partition, layout)
 
     def _preferred_replica(self, partition: Partition, offset: int) -> int | None:
         def rack_of(broker: int) -> str | None:
@@ -294,7 +304,7 @@ class Reading(PendingAnswer):
     def _failed_read(self, target: FetchTarget, code: ErrorCode) -> PartitionData:
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self._version < STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        data = _failed(target, code)
+        data = failed(target, code)
         if code in _MOVED and self._version >= CURRENT_LEADER_SINCE and target.topic is not None:
             leader, epoch = current_leader(self._broker, target.topic, target.asked.partition)
             data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
@@ -304,15 +314,23 @@ class Reading(PendingAnswer):
 
     def answer(self) -> Answered:
         """The response if nothing is waited for, else this, which will have it."""
-        if self.is_complete or self._request.max_wait_ms <= 0:
+        if self._is_final:
             return self._response()
+        self._wait()
+        return self
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether nothing is waited for."""
+        return self.is_complete or self._request.max_wait_ms <= 0
+
+    def _wait(self) -> None:
         self._notes_progress = False
         self._deadline = self._broker.deadlines.add(self._request.max_wait_ms / 1000, self.become_ready)
         for index, read in enumerate(self._reads):
             if (partition := read.partition) is not None:
                 self._parked.append(_Parked(self, index, partition, self.end_of(partition), _role(partition)))
         self._opened.on_wake(self._on_woken)
-        return self
 
     def end_of(self, partition: Partition) -> int:
         """Up to where this request may read a partition."""
@@ -346,8 +364,13 @@ class Reading(PendingAnswer):
         self.is_complete = self.is_complete or self._is_enough()
 
     def response(self) -> FetchResponse:
-        """The answer after the wait: what has changed is read again, with what the others leave of the room."""
+        """The answer after the wait."""
         self.abandon()
+        self._read_changed()
+        return self._response()
+
+    def _read_changed(self) -> None:
+        """Read again after the wait what has changed, with what the others leave of the room."""
         for index in sorted(self._changed):
             self._read_again(index)
         if self._woken:
@@ -355,7 +378,6 @@ class Reading(PendingAnswer):
             self._opened.sort_targets()
         if sum([read.size > 0 for read in self._reads]) > 1:
             self.read_all()
-        return self._response()
 
     def abandon(self) -> None:
         for parked in self._parked:
@@ -387,7 +409,7 @@ class Reading(PendingAnswer):
         if self._deadline is None:
             return  # what was added is still to be read
         self._woken += 1
-        never_told = _failed(target, ErrorCode.NONE)  # it is read again, for it has changed
+        never_told = failed(target, ErrorCode.NONE)  # it is read again, for it has changed
         self._reads.append(PartitionRead(target, never_told, is_settled=False, partition=partition))
         parked = _Parked(self, len(self._reads) - 1, partition, target.asked.fetch_offset, idle.role)
         self._parked.append(parked)
@@ -398,7 +420,7 @@ class Reading(PendingAnswer):
         circumstances = self._circumstances()
         if circumstances is None:
             return
-        for target, _, size, _, is_settled, partition in self._reads:
+        for target, _, size, _, is_settled, partition, _ in self._reads:
             if partition is None or size or is_settled or target.told_high_watermark != partition.high_watermark:
                 continue
             follower = None
@@ -424,13 +446,70 @@ class Reading(PendingAnswer):
             and (partition.is_leader or not self._only_from_leader)
         )
 
+    # ------------------------------------------------------------------ clients of old
+
+    def converted(self) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+        """Answer a client that knows no batches: at once where that is little work, else the connection waits."""
+        if len(self._opened.targets) > PARTITIONS_PER_TURN:
+            return self._convert_later(is_read=False)
+        self.read_all()
+        if self._is_final:
+            conversion, places = self._conversion()
+            if conversion.is_little():
+                conversion.run()
+                return self._finish_conversion(places)
+        return self._convert_later(is_read=True)
+
+    async def _convert_later(self, *, is_read: bool) -> FetchResponse:
+        if not is_read:
+            await self._read_in_turns()
+        if not self._is_final:
+            self._wait()
+            await self._until_ready()
+            self._read_changed()
+        conversion, places = self._conversion()
+        await trio.to_thread.run_sync(conversion.run, limiter=_conversions_in_threads)
+        return self._finish_conversion(places)
+
+    async def _until_ready(self) -> None:
+        ready = trio.Event()
+        self.on_ready = ready.set
+        try:
+            if not self.is_ready:
+                await ready.wait()
+        finally:
+            self.on_ready = None
+            self.abandon()
+
+    def _conversion(self) -> tuple[DownConversion, dict[int, Conversion]]:
+        """What is to be converted, also by place in `_reads`."""
+        conversion = DownConversion(0 if self._version < MAGIC_1_SINCE else 1, self._bytes_max)
+        places: dict[int, Conversion] = {}
+        for place, read in enumerate(self._reads):
+            region: Any = read.data.records
+            if isinstance(region, FileRegion) and read.partition is not None:
+                asked, log = read.target.asked, read.partition.log
+                each = Conversion(log, read.layout, region, asked.fetch_offset, asked.partition_max_bytes)
+                conversion.add(each)
+                places[place] = each
+        return conversion, places
+
+    def _finish_conversion(self, places: dict[int, Conversion]) -> FetchResponse:
+        for place, conversion in places.items():
+            read = self._reads[place]
+            try:
+                read.data.records = conversion.finish()
+            except KafkaError as error:
+                refused = self._failed_read(read.target, error.code)
+                refused.records = None
+                self._reads[place] = read._replace(data=refused)
+        return self._response()
+
     # ------------------------------------------------------------------ answering
 
     def _response(self) -> FetchResponse:
         """The answer to what was read last."""
         opened = self._opened
-        if self._version < DOWN_CONVERTED_BELOW:
-            self._reads = list(map(self._down_converted, self._reads))
         answers = [(read.target, read.data) for read in self._reads]
         topics: list[FetchableTopicResponse] = []
         if not self._is_follower:
@@ -459,20 +538,6 @@ class Reading(PendingAnswer):
                 size += read.size
         if size:
             throttle.record(size, self._broker.now_ms())
-
-    def _down_converted(self, read: PartitionRead) -> PartitionRead:
-        records: Any = read.data.records
-        if not records:
-            return read
-        stored = records.read() if isinstance(records, FileRegion) else records
-        magic = 0 if self._version < MAGIC_1_SINCE else 1
-        try:
-            read.data.records = down_convert(stored, magic, first_offset=read.target.asked.fetch_offset)
-        except KafkaError as error:
-            failed = self._failed_read(read.target, error.code)
-            failed.records = None
-            return read._replace(data=failed)
-        return read
 
     def _node_endpoints(self) -> list[NodeEndpoint]:
         """Where the leaders are that the answer names (KIP-951)."""
@@ -519,35 +584,5 @@ def _place(read: PartitionRead) -> int:
     return read.target.place
 
 
-def _failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=target.asked.partition,
-        error_code=code,
-        high_watermark=-1,
-        aborted_transactions=None,
-        records=b"",
-    )
-
-
 def _is_known(answer: Answer) -> bool:
     return answer[0].topic is not None
-
-
-def _aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransaction] | None:
-    if not transactions:
-        return None if transactions is None else []
-    return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in transactions]
-
-
-def _not_understood(request: FetchRequest, version: int) -> FetchResponse:
-    """Kafka's answer to a request that it fails over as a whole; older versions find the error in every partition."""
-    code = ErrorCode.UNKNOWN_SERVER_ERROR
-    response = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
-    if version < TOPIC_IDS_SINCE:
-        for topic in request.topics:
-            refused = [
-                PartitionData(partition_index=each.partition, error_code=code, high_watermark=-1, records=b"")
-                for each in topic.partitions
-            ]
-            response.responses.append(FetchableTopicResponse(topic=topic.topic, partitions=refused))
-    return response

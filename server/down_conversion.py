@@ -1,0 +1,106 @@
+"""Records for clients of old: batches converted down to message sets of magic 0 or 1, in a thread (Fetch v0-3).
+
+Converting touches every record and may decompress and compress, so the event loop does it only where there is very
+little. A thread reads one batch after the other from the files and holds the records of one at a time. What it gives out
+keeps within what the request asks for, as far as whole batches allow, although message sets are often longer than the
+batches they come from; and a partition gives no more than a megabyte at a time, because whoever asks for more gets the
+rest by asking again. What a log cut off meanwhile is not given out.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ottla.replication.log.log_reader import translated
+from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
+from ottla.replication.log.storage import FileRegion
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.legacy_records import down_convert
+from ottla.wire.records import iter_batches
+
+if TYPE_CHECKING:
+    from ottla.replication.log.log_reader import LogReader
+
+PARTITION_BYTES_MAX = 1024 * 1024
+LITTLE_BYTES = 16 * 1024
+LITTLE_RECORDS = 250
+
+
+class Conversion:
+    """What one partition gives to the answer. `layout`: of the log when it was read; `room`: how much was asked for."""
+
+    def __init__(self, log: LogReader, layout: int, region: FileRegion, first_offset: int, room: int) -> None:
+        self.region = region
+        self._log = log
+        self._layout = layout
+        self._first_offset = first_offset
+        self._room = min(room, PARTITION_BYTES_MAX)
+        self._records = b""
+        self._error: OSError | KafkaError | CorruptSegment | None = None
+
+    def run(self, magic: int, room: int, *, must_give: bool) -> int:
+        """Convert, in a thread, as many whole batches as there is room for; `must_give` one. Returns the size."""
+        try:
+            self._records = b"".join(self._converted(magic, min(room, self._room), must_give))
+        except (OSError, KafkaError, CorruptSegment) as error:
+            self._error = error
+        return len(self._records)
+
+    def _converted(self, magic: int, room: int, must_give: bool) -> list[bytes]:
+        file, start = self.region.file, self.region.position
+        found: list[bytes] = []
+        for header, position in scan_batches(file, start, start + len(self.region), LARGE_SCAN_BYTES):
+            if header.is_control:
+                continue
+            try:
+                converted = down_convert(
+                    file.read_at(position, header.size_in_bytes), magic, first_offset=self._first_offset
+                )
+            except KafkaError as error:
+                if error.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE and found:
+                    break
+                raise
+            if len(converted) > room and (found or not must_give):
+                break
+            found.append(converted)
+            room -= len(converted)
+            time.sleep(0)  # lets go of the interpreter lock
+        return found
+
+    def finish(self) -> bytes:
+        """The message set. KafkaError: there is none."""
+        if self._log.layout != self._layout:
+            return b""
+        if isinstance(self._error, KafkaError):
+            raise self._error
+        if self._error is not None:
+            raise translated(self._log, self._error)
+        return self._records
+
+
+class DownConversion:
+    """The conversions of one answer. Made and finished on the event loop."""
+
+    def __init__(self, magic: int, bytes_max: int) -> None:
+        self._magic = magic
+        self._bytes_max = bytes_max
+        self._conversions: list[Conversion] = []
+
+    def add(self, conversion: Conversion) -> None:
+        """Convert this, too."""
+        self._conversions.append(conversion)
+
+    def is_little(self) -> bool:
+        """Whether no thread is needed."""
+        if sum(len(each.region) for each in self._conversions) > LITTLE_BYTES:
+            return False
+        headers = [header for each in self._conversions for header, _, _ in iter_batches(each.region.read())]
+        is_compressed = any(header.is_compressed for header in headers)
+        return not is_compressed and sum(header.records_count for header in headers) <= LITTLE_RECORDS
+
+    def run(self) -> None:
+        """Convert everything; `finish` of each conversion tells what came out."""
+        given = 0
+        for each in self._conversions:
+            given += each.run(self._magic, max(self._bytes_max - given, 0), must_give=not given)
