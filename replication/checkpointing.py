@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import trio
 
 from ottla.replication.directories import CHECKPOINTS, HeldDirectory
+from ottla.replication.log.flush import EpochsJob, write_epochs
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -60,32 +61,29 @@ class CheckpointWriter:
                 if offset is not None:
                     offsets[noted.log.topic, noted.log.partition] = offset
                 await slices.give_way()
-            if held.log_directory.is_online:
-                try:
-                    await self._run_in_thread(held.write_checkpoint, name, offsets)
-                except OSError as error:
-                    _judge(held, name, error)
-                    return False
-            return held.log_directory.is_online
+            if not held.log_directory.is_online:
+                return False
+            try:
+                await self._run_in_thread(held.write_checkpoint, name, offsets)
+            except OSError as error:
+                _judge(held, name, error)
+                return False
+            return True
 
     async def write_epochs(self, held: HeldDirectory) -> None:
         """Leader epochs that are only in memory, and what active indexes have not written yet."""
-        files: list[tuple[str, bytes]] = []
-        logs: list[PartitionLog] = []
+        jobs: list[EpochsJob] = []
         slices = Slices()
         for log, _, is_future in self._logs_in(held):
             if held.log_directory.is_online and not is_future:
                 if log.epochs_are_dirty:
-                    files.append(log.epochs_to_write())
-                    logs.append(log)
+                    jobs.append(log.epochs_to_write())
                 log.save_indexes()
             await slices.give_way()
         try:
-            await self._run_in_thread(held.log_directory.storage.replace_all, files)
+            await self._run_in_thread(write_epochs, held.log_directory.storage, jobs)
         except OSError as error:
             _judge(held, LEADER_EPOCH_CHECKPOINT, error)
-            for log in logs:
-                log.note_epochs_unwritten()
 
 
 def _judge(held: HeldDirectory, name: str, error: OSError) -> None:

@@ -104,11 +104,11 @@ class Flusher:
 
         await self._run_in_thread(run)
         for flush, error in errors:
-            flush.log.note_epochs_unwritten()
-            self._postpone(flush.partition, flush.log, flush.log.log_directory.judge(error, flush.log.name))
+            self._postpone(flush.partition, flush.log, flush.log.storage_error(error))
         for partition, log, job in done:
             if log.log_directory.is_online:
-                log.finish_flush(job)
+                if not log.finish_flush(job):
+                    self.request(partition)  # what it covered was cut off, and others may be there now
                 if partition.log is log:  # it may have moved to another directory meanwhile
                     partition.on_flushed()
 

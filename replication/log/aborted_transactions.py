@@ -1,12 +1,15 @@
 """The `.txnindex` of a segment: transactions that were aborted by a marker in that segment.
 
 A consumer that reads committed data gets this list with each fetch and skips the records of those producers until their
-abort marker. Entries are 34 bytes, in the order of their markers, and are written straight to the file: aborts are rare
-and a lost entry would show aborted data. The file exists only if it has an entry.
+abort marker. Entries are 34 bytes, in the order of their markers. The marker is in the log before its entry is made, so an
+entry that cannot be written now stays in memory, where lookups find it too, and is written later. Nothing is lost by that:
+no flush goes past a segment whose entries are not in the file, and above the recovery point the index is made from the
+markers. The file exists only if it has an entry.
 """
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from struct import Struct
 from typing import NamedTuple
@@ -31,13 +34,18 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """Aborted transactions in one segment, in a file made when the first one comes."""
 
-    __slots__ = ("_file", "_files", "entries")
+    __slots__ = ("_file", "_is_stale", "_saved", "_tail")
 
-    def __init__(self, files: FileCache, path: str, *, size_bytes: int = 0) -> None:
-        self._files = files
+    def __init__(self, files: FileCache, path: str, *, size_bytes: int = 0, is_stale: bool = False) -> None:
         self._file = LazyFile(files, path)
-        # A torn entry at the end is overlooked: recovery writes the index anew.
-        self.entries = size_bytes // _ENTRY.size
+        self._saved, rest = divmod(size_bytes, _ENTRY.size)
+        self._is_stale = is_stale or rest > 0
+        self._tail: list[AbortedTransaction] = []
+
+    @property
+    def entries(self) -> int:
+        """How many transactions there are."""
+        return self._saved + len(self._tail)
 
     @property
     def path(self) -> str:
@@ -50,15 +58,23 @@ class TransactionIndex:
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Add the transaction whose abort marker was appended last."""
-        if not self.entries:
-            self._files.storage.write(self.path, b"")
-            self._file.close()
-        file = self._file.open()
-        size_bytes = self.entries * _ENTRY.size
-        if file.size() != size_bytes:
-            file.truncate(size_bytes)
-        file.append(_ENTRY.pack(_VERSION, *transaction))
-        self.entries += 1
+        self._tail.append(transaction)
+        with contextlib.suppress(OSError):  # whoever needs it in the file saves again
+            self.save()
+
+    def save(self) -> None:
+        """Let the file hold all entries and nothing else. OSError: the rest stays in memory."""
+        if not self._tail and not self._is_stale:
+            return
+        file = self._file.open(create=True)
+        saved_bytes = self._saved * _ENTRY.size
+        if file.size() != saved_bytes:  # what a torn save left, or what was cut off
+            file.truncate(saved_bytes)
+        self._is_stale = True
+        file.append(b"".join(_ENTRY.pack(_VERSION, *transaction) for transaction in self._tail))
+        self._is_stale = False
+        self._saved += len(self._tail)
+        self._tail.clear()
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
         """Transactions that touch [fetch_offset, upper_bound), and whether later segments can have no more of them."""
@@ -75,10 +91,15 @@ class TransactionIndex:
         return found, False
 
     def _read(self, slot: int, count: int) -> list[AbortedTransaction]:
-        data = self._file.open().read_at(slot * _ENTRY.size, count * _ENTRY.size)
-        if len(data) != count * _ENTRY.size:
+        in_file = max(0, min(count, self._saved - slot))
+        first = slot + in_file - self._saved
+        rest = self._tail[first : first + count - in_file] if count > in_file else []
+        if not in_file:
+            return rest
+        data = self._file.open().read_at(slot * _ENTRY.size, in_file * _ENTRY.size)
+        if len(data) != in_file * _ENTRY.size:
             raise CorruptIndex(f"{self.path} is shorter than it was")
-        return [AbortedTransaction(*entry[1:]) for entry in _ENTRY.iter_unpack(data)]
+        return [*(AbortedTransaction(*entry[1:]) for entry in _ENTRY.iter_unpack(data)), *rest]
 
     def all(self) -> list[AbortedTransaction]:
         """Every entry."""
@@ -90,22 +111,25 @@ class TransactionIndex:
             if entry.last_offset < base_offset:
                 raise CorruptIndex(f"{entry} in {self.path}")
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the transactions whose marker is at or above `offset`."""
+    def cut_at(self, offset: int) -> int:
+        """How many transactions have their marker below `offset`."""
         slots = range(self.entries)
-        self._keep(bisect_left(slots, offset, key=lambda slot: self._read(slot, 1)[0].last_offset))
+        return bisect_left(slots, offset, key=lambda slot: self._read(slot, 1)[0].last_offset)
 
-    def clear(self) -> None:
-        """Drop all entries."""
-        self._keep(0)
+    def cut(self, count: int) -> None:
+        """Drop all transactions but the first `count`. In memory; the file follows with the next `save`."""
+        if count < self._saved:
+            self._saved = count
+            self._is_stale = True
+        del self._tail[count - self._saved :]
 
-    def _keep(self, count: int) -> None:
-        if count < self.entries:
-            self._file.open().truncate(count * _ENTRY.size)
-            self.entries = count
+    def use_files(self, files: FileCache) -> None:
+        """Open the file through another cache from now on."""
+        self._file = LazyFile(files, self.path)
 
     def file_to_sync(self) -> LazyFile | None:
-        """The file, if there is one."""
+        """The file, everything saved; None if there is none."""
+        self.save()
         return self._file if self.entries else None
 
     def forget(self) -> None:

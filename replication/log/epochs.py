@@ -11,23 +11,37 @@ The list changes in memory first. Whoever moves the recovery point past an epoch
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from threading import Lock
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_EPOCH_OFFSET = -1
 
 
 class LeaderEpochs:
-    """Epochs and their start offsets, as two parallel sorted lists."""
+    """Epochs and their start offsets, as two parallel sorted lists.
 
-    __slots__ = ("_epochs", "_start_offsets", "is_dirty")
+    `version` counts the changes, `written_version` says which of them are in the file; the lock is for those who write it.
+    """
+
+    __slots__ = ("_epochs", "_start_offsets", "lock", "version", "written_version")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
-        self.is_dirty = False
+        self.lock = Lock()
+        self.version = 0
         for epoch, start_offset in entries or ():
             self.assign(epoch, start_offset)
-        self.is_dirty = False
+        self.written_version = self.version
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the file is older than what is known."""
+        return self.version != self.written_version
+
+    def mark_dirty(self) -> None:
+        """The file has to be written again."""
+        self.version += 1
 
     @property
     def latest_epoch(self) -> int:
@@ -48,7 +62,7 @@ class LeaderEpochs:
         self._truncate(keep)
         self._epochs.append(epoch)
         self._start_offsets.append(start_offset)
-        self.is_dirty = True
+        self.version += 1
 
     def confirm(self, epoch: int, offset: int) -> None:
         """Learn from a batch of `epoch` at `offset`: epochs that would have begun by then, but are later, did not."""
@@ -85,7 +99,7 @@ class LeaderEpochs:
             return
         del self._epochs[: below - 1], self._start_offsets[: below - 1]
         self._start_offsets[0] = start_offset
-        self.is_dirty = True
+        self.version += 1
 
     def clear(self) -> None:
         """Forget everything."""
@@ -94,4 +108,4 @@ class LeaderEpochs:
     def _truncate(self, count: int) -> None:
         if count < len(self._epochs):
             del self._epochs[count:], self._start_offsets[count:]
-            self.is_dirty = True
+            self.version += 1

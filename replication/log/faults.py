@@ -7,8 +7,9 @@
 
 Whoever catches an `OSError` of a `Storage` asks `classify` and nobody compares errno.
 
-A sync that failed is BROKEN whatever its errno (`SyncFailed`): the kernel takes the pages for written, and a second sync
-that succeeds says nothing about them.
+What fails in the middle of something that can be neither finished nor undone is raised as `Irreparable`, which is BROKEN
+whatever its errno. So is a sync that failed (`SyncFailed`): the kernel takes the pages for written, and a second sync that
+succeeds says nothing about them.
 """
 
 from __future__ import annotations
@@ -17,13 +18,20 @@ import errno
 from enum import Enum
 
 
-class SyncFailed(OSError):
+class Irreparable(OSError):
+    """A failure after which files and memory would not agree any more."""
+
+    def __init__(self, what: str, error: OSError) -> None:
+        super().__init__(error.errno, f"{what}: {error}")
+
+
+class SyncFailed(Irreparable):
     """Bytes that were written to an open file may never reach the disk."""
 
     @classmethod
     def because_of(cls, error: OSError) -> SyncFailed:
         """The same failure, known to be one of a sync."""
-        return cls(error.errno, error.strerror or str(error))
+        return cls("What was written may be lost", error)
 
 
 class Fault(Enum):
@@ -40,7 +48,7 @@ _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 def classify(error: OSError) -> Fault:
     """What `error` means. An errno nobody knows counts as a broken disk."""
-    if isinstance(error, SyncFailed):
+    if isinstance(error, Irreparable):
         return Fault.BROKEN
     if error.errno in _TRANSIENT:
         return Fault.TRANSIENT

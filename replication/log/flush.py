@@ -5,14 +5,63 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from ottla.replication.log.faults import SyncFailed
+from ottla.replication.log.epochs import LeaderEpochs
+from ottla.replication.log.faults import Fault, SyncFailed, classify
 from ottla.replication.log.storage import Storage, StorageFile
 
 
-class FlushJob:
-    """Files to sync so that the log is durable up to `offset`."""
+class EpochsJob:
+    """Leader epochs of one log on their way to their file.
 
-    __slots__ = ("_directories", "_epochs", "_files", "_storage", "offset")
+    A flush and the checkpoint writer may both be at it. The lock keeps their temporary files apart, and the version keeps an
+    older picture from replacing a newer one.
+    """
+
+    __slots__ = ("_epochs", "_version", "data", "path")
+
+    def __init__(self, epochs: LeaderEpochs, path: str, data: bytes) -> None:
+        self._epochs = epochs
+        self._version = epochs.version
+        self.path = path
+        self.data = data
+
+    def write(self, storage: Storage) -> None:
+        """Write them, unless newer ones have been written. Waits for the disk and for whoever writes just now."""
+        with self._epochs.lock:
+            if self._version > self._epochs.written_version:
+                storage.replace(self.path, self.data)
+                self._epochs.written_version = self._version
+
+    def begin(self) -> bool:
+        """Take the lock, to write many files at once; False if somebody writes this one already."""
+        return self._epochs.lock.acquire(blocking=False)
+
+    def end(self, is_written: bool) -> None:
+        """Give the lock back."""
+        if is_written:
+            self._epochs.written_version = max(self._version, self._epochs.written_version)
+        self._epochs.lock.release()
+
+
+def write_epochs(storage: Storage, jobs: Sequence[EpochsJob]) -> None:
+    """Write the leader epochs of many logs. OSError: all that are not written count as not written."""
+    begun = [job for job in jobs if job.begin()]
+    is_written = False
+    try:
+        storage.replace_all([(job.path, job.data) for job in begun])
+        is_written = True
+    finally:
+        for job in begun:
+            job.end(is_written)
+
+
+class FlushJob:
+    """Files to sync so that the log is durable up to `offset`.
+
+    `cuts` and `name_changes` say how often the log had been cut, and its files had come and gone, when the job was made.
+    """
+
+    __slots__ = ("_directories", "_epochs", "_files", "_storage", "cuts", "name_changes", "offset")
 
     def __init__(
         self,
@@ -20,20 +69,25 @@ class FlushJob:
         offset: int,
         files: list[StorageFile],
         directories: Sequence[str],
-        epochs: tuple[str, bytes] | None,
+        epochs: EpochsJob | None,
+        *,
+        cuts: int,
+        name_changes: int,
     ) -> None:
         self._storage = storage
         self.offset = offset
         self._files = files
         self._directories = directories
         self._epochs = epochs
+        self.cuts = cuts
+        self.name_changes = name_changes
 
     def run(self) -> None:
         """Wait for the disk. OSError: nothing is certain; after a `SyncFailed` another try would prove nothing."""
         # A directory that is gone was deleted with its topic meanwhile.
         if self._epochs is not None:
             with contextlib.suppress(FileNotFoundError):
-                self._storage.replace(*self._epochs)
+                self._epochs.write(self._storage)
         for file in self._files:
             try:
                 file.sync()
@@ -41,4 +95,14 @@ class FlushJob:
                 raise SyncFailed.because_of(error) from error
         for directory in self._directories:
             with contextlib.suppress(FileNotFoundError):
-                self._storage.sync_directory(directory)
+                self._sync_directory(directory)
+
+    def _sync_directory(self, directory: str) -> None:
+        try:
+            self._storage.sync_directory(directory)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if classify(error) is Fault.TRANSIENT:
+                raise
+            raise SyncFailed.because_of(error) from error

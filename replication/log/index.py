@@ -23,7 +23,7 @@ import errno
 from bisect import bisect_right
 from copy import copy
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 from ottla.replication.log.storage import FileCache, LazyFile, Storage
 
@@ -37,16 +37,29 @@ class CorruptIndex(Exception):
     """An index that contradicts itself or its log; it is rebuilt from the log."""
 
 
+class IndexCut(NamedTuple):
+    """How much of an index stays when its log is cut: the number of entries, and the last of them."""
+
+    entries: int
+    last_entry: tuple[int, int] | None
+
+
 class SparseIndex:
-    """A sorted array of fixed-size entries, mostly in a file."""
+    """A sorted array of fixed-size entries, mostly in a file.
+
+    `_is_stale`: the file holds something else than the first `_saved` entries, which the next `save` puts right.
+    """
 
     ENTRY: ClassVar[Struct]
-    __slots__ = ("_file", "_is_picture", "_last_page", "_saved", "_tail", "base_offset")
+    __slots__ = ("_file", "_is_picture", "_is_stale", "_last_page", "_saved", "_tail", "base_offset")
 
-    def __init__(self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0) -> None:
+    def __init__(
+        self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0, is_stale: bool = False
+    ) -> None:
         self._file = LazyFile(files, path)
         self._is_picture = False
         self._saved, rest = divmod(size_bytes, self.ENTRY.size)
+        self._is_stale = is_stale
         self._tail = bytearray()
         self._last_page = 0  # of the entry that was looked up last
         self.base_offset = base_offset
@@ -84,31 +97,29 @@ class SparseIndex:
                 self.save()
 
     def save(self) -> None:
-        """Write what is only in memory to the file."""
+        """Let the file hold all entries and nothing else. OSError: the rest stays in memory."""
         tail = self._tail
-        if not tail or self._is_picture:
+        if self._is_picture or (not tail and not self._is_stale):
             return
-        file = self._file.open()
+        file = self._file.open(create=True)
         saved_bytes = self._saved * self.ENTRY.size
-        if file.size() != saved_bytes:  # what an earlier, torn save left
+        if file.size() != saved_bytes:  # what a torn save left, or what was cut off
             file.truncate(saved_bytes)
+        self._is_stale = True
         file.append(tail)
+        self._is_stale = False
         self._saved += len(tail) // self.ENTRY.size
         self._tail = bytearray()
 
     def save_anew(self, storage: Storage) -> None:
-        """Make the file hold just the entries collected since this index was made over whatever was there before."""
+        """As `save`, but a file that has these entries already is left as it is."""
         if self._is_picture:
             return
-        if self._saved:  # a spill on the way has emptied the file
-            self.save()
-            return
-        data = bytes(self._tail)
-        if not (storage.exists(self.path) and storage.read(self.path) == data):
-            storage.write(self.path, data)
-            self._file.close()
-        self._saved = len(data) // self.ENTRY.size
-        self._tail = bytearray()
+        if not self._saved and storage.exists(self.path) and storage.read(self.path) == self._tail:
+            self._saved = len(self._tail) // self.ENTRY.size
+            self._tail = bytearray()
+            self._is_stale = False
+        self.save()
 
     def file_to_sync(self) -> LazyFile:
         """The file, everything saved, for whoever makes it durable."""
@@ -171,29 +182,49 @@ class SparseIndex:
         start = page * PAGE_ENTRIES
         return start, self._read(start, min(PAGE_ENTRIES, saved - start))
 
-    def _truncate_entries(self, count: int) -> None:
-        if count <= self._saved:
-            self._tail.clear()
-            if count < self._saved:
-                self._file.open().truncate(count * self.ENTRY.size)
-                self._saved = count
-        else:
-            del self._tail[(count - self._saved) * self.ENTRY.size :]
+    def _cut_at(self, field: int, offset: int) -> IndexCut:
+        count = self._floor_entry(field, offset - self.base_offset - 1)[0] + 1
+        return IndexCut(count, self.entry(count - 1) if count else None)
+
+    def cut(self, cut: IndexCut) -> None:
+        """Drop entries. This is memory only, so that it cannot fail; the file follows with the next `save`."""
+        if cut.entries < self._saved:
+            self._saved = cut.entries
+            self._is_stale = True
+        del self._tail[(cut.entries - self._saved) * self.ENTRY.size :]
+        self._take_last(cut.last_entry)
+
+    def _take_last(self, entry: tuple[int, int] | None) -> None:
+        """Remember what the last entry says."""
+        raise NotImplementedError
 
 
 class OffsetIndex(SparseIndex):
-    """`.index`: where to start reading for an offset."""
+    """`.index`: where to start reading for an offset.
+
+    `saved_first` is the time index beside it. Its file always says at least as much as this one's, because whoever looks for
+    a time takes it that all batches up to the last entry here are known there.
+    """
 
     ENTRY = Struct(">ii")
-    __slots__ = ("last_offset",)
+    __slots__ = ("last_offset", "saved_first")
 
-    def __init__(self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0) -> None:
-        super().__init__(files, path, base_offset, size_bytes=size_bytes)
+    def __init__(
+        self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0, is_stale: bool = False
+    ) -> None:
+        super().__init__(files, path, base_offset, size_bytes=size_bytes, is_stale=is_stale)
         self.last_offset = base_offset
-        self._load_last()
+        self.saved_first: TimeIndex | None = None
+        self._take_last(self.entry(self._saved - 1) if self._saved else None)
 
-    def _load_last(self) -> None:
-        self.last_offset = self.last_entry()[0]
+    def save(self) -> None:
+        """Let the file hold all entries and nothing else. OSError: the rest stays in memory."""
+        if self.saved_first is not None and not self._is_picture:
+            self.saved_first.save()
+        super().save()
+
+    def _take_last(self, entry: tuple[int, int] | None) -> None:
+        self.last_offset = self.base_offset + (entry[0] if entry is not None else 0)
 
     def last_entry(self) -> tuple[int, int]:
         """The last (offset, position); (base offset, 0) when there is none."""
@@ -204,11 +235,10 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative_offset, position
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry; offsets must rise."""
-        if offset <= self.last_offset and self.entries:
-            raise CorruptIndex(f"offset {offset} after {self.last_offset} in {self.path}")
-        self._append(offset - self.base_offset, position)
-        self.last_offset = offset
+        """Add an entry, in memory. Offsets must rise; one that does not is left out, as any may be."""
+        if offset > self.last_offset or not self.entries:
+            self._append(offset - self.base_offset, position)
+            self.last_offset = offset
 
     def floor(self, offset: int) -> int:
         """Position of the last indexed batch that ends at or before `offset`; 0 when none does."""
@@ -218,15 +248,9 @@ class OffsetIndex(SparseIndex):
         """The last indexed batch position at or before `position`; 0 when there is none."""
         return self._floor_entry(1, position)[2]
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries at or above `offset`."""
-        self._truncate_entries(self._floor_entry(0, offset - self.base_offset - 1)[0] + 1)
-        self._load_last()
-
-    def clear(self) -> None:
-        """Drop all entries, readable or not."""
-        self._truncate_entries(0)
-        self._load_last()
+    def cut_at(self, offset: int) -> IndexCut:
+        """What stays without the entries at or above `offset`."""
+        return self._cut_at(0, offset)
 
 
 class TimeIndex(SparseIndex):
@@ -235,25 +259,20 @@ class TimeIndex(SparseIndex):
     ENTRY = Struct(">qi")
     __slots__ = ("last_offset", "last_timestamp")
 
-    def __init__(self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0) -> None:
-        super().__init__(files, path, base_offset, size_bytes=size_bytes)
-        self.last_timestamp = -1
-        self.last_offset = base_offset
-        self._load_last()
+    def __init__(
+        self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0, is_stale: bool = False
+    ) -> None:
+        super().__init__(files, path, base_offset, size_bytes=size_bytes, is_stale=is_stale)
+        self.last_timestamp, self.last_offset = -1, base_offset
+        self._take_last(self.entry(self._saved - 1) if self._saved else None)
 
-    def _load_last(self) -> None:
-        count = self.entries
-        if count:
-            self.last_timestamp, relative_offset = self.entry(count - 1)
-            self.last_offset = self.base_offset + relative_offset
-        else:
-            self.last_timestamp, self.last_offset = -1, self.base_offset
+    def _take_last(self, entry: tuple[int, int] | None) -> None:
+        timestamp, relative_offset = (-1, 0) if entry is None else entry
+        self.last_timestamp, self.last_offset = timestamp, self.base_offset + relative_offset
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry if it says anything new."""
-        if timestamp > self.last_timestamp:
-            if offset < self.last_offset and self.entries:
-                raise CorruptIndex(f"offset {offset} after {self.last_offset} in {self.path}")
+        """Add an entry, in memory, if it says anything new."""
+        if timestamp > self.last_timestamp and (offset >= self.last_offset or not self.entries):
             self._append(timestamp, offset - self.base_offset)
             self.last_timestamp, self.last_offset = timestamp, offset
 
@@ -267,12 +286,6 @@ class TimeIndex(SparseIndex):
         if self.entries and self.last_timestamp < self.entry(0)[0]:
             raise CorruptIndex(f"{self.path} ends with timestamp {self.last_timestamp}")
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries at or above `offset`."""
-        self._truncate_entries(self._floor_entry(1, offset - self.base_offset - 1)[0] + 1)
-        self._load_last()
-
-    def clear(self) -> None:
-        """Drop all entries, readable or not."""
-        self._truncate_entries(0)
-        self._load_last()
+    def cut_at(self, offset: int) -> IndexCut:
+        """What stays without the entries at or above `offset`."""
+        return self._cut_at(1, offset)

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.storage import FileRegion, LogDirectory
@@ -43,7 +44,11 @@ def _ignore(log: LogReader, segment: Segment) -> None:
 
 
 def guarded(method: Method) -> Method:
-    """What the disk does to a caller outside the hot path: the directory goes offline unless it was only full."""
+    """Turn what the disk does into an answer, outside the hot path: the directory goes offline if the disk is broken.
+
+    A method that changes anything must have changed nothing when an error that passes gets here, or have gone a whole step
+    after which files and memory agree. What breaks off anywhere else is raised as `Irreparable`.
+    """
 
     @wraps(method)
     def call(self: LogReader, *args: Any, **kwargs: Any) -> Any:
@@ -53,7 +58,7 @@ def guarded(method: Method) -> Method:
         except DamagedIndexes as damage:
             self.on_damage(self, damage.segment)
             raise
-        except (OSError, CorruptSegment) as error:
+        except (OSError, CorruptSegment, CorruptIndex) as error:
             raise translated(self, error) from error
 
     return call  # type: ignore[return-value]
@@ -105,7 +110,7 @@ class LogReader:
             segment.defers_repair = True
 
     def storage_error(self, error: OSError) -> KafkaError:
-        """What to raise for `error`; takes the directory offline unless the disk is merely full."""
+        """What to raise for `error`; takes the directory offline if the disk is broken."""
         return self.log_directory.judge(error, self.name)
 
     def read(

@@ -2,18 +2,15 @@
 
 Theory
     Offsets rise without end; the log holds [log_start_offset, log_end_offset) in segments of which only the last is
-    written to. Everything below `recovery_point` is on the disk for certain. An append is one write to the last segment;
-    indexes, leader epochs and producer state follow in memory, so a write that fails leaves the log as it was (what it
-    left in the file is cut off; if even that fails, or if the disk is broken rather than full, the whole log directory
-    goes offline and every call answers KAFKA_STORAGE_ERROR).
+    written to. Every operation plans, then writes: it first reads and opens whatever it needs, and what fails there has
+    changed nothing. Then follow the calls that decide, in an order in which files and memory agree after each. What is
+    known of the records (indexes, leader epochs, producers) follows in memory and is written later. Where a call fails
+    that can be neither undone nor left at that, the whole log directory goes offline and every call answers
+    KAFKA_STORAGE_ERROR.
 
 Who may call what, where
     One task owns a log and calls it without awaiting in between: the event loop. Nothing here waits for the disk to have
-    written. What does is split in three, so that a thread never touches the log itself:
-
-        job = log.prepare_flush()      on the loop: which open files, up to which offset
-        job.run()                      in a thread: syncs those files, and nothing else
-        log.finish_flush(job)          on the loop: the recovery point moves
+    written; `durable_log.py` says how that is split between the loop and threads.
 
     Segments below the last one do not change, so a thread may read their files too (the cleaner does). Loading happens
     in a thread because nobody else knows the log yet. `flush()` and `close()` do all of it at once, for shutdown and tests.
@@ -27,13 +24,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
-from ottla.replication.log.checkpoints import encode_epochs, encode_partition_metadata
+from ottla.replication.log.checkpoints import encode_partition_metadata
 from ottla.replication.log.compaction import Source
+from ottla.replication.log.durable_log import DurableLog
 from ottla.replication.log.epochs import LeaderEpochs
-from ottla.replication.log.flush import FlushJob
-from ottla.replication.log.log_reader import EMPTY, LogReader, base_offset_of, guarded
+from ottla.replication.log.faults import Irreparable
+from ottla.replication.log.index import RELATIVE_OFFSET_MAX
+from ottla.replication.log.log_reader import EMPTY, base_offset_of, guarded, translated
 from ottla.replication.log.names import (
-    DELETED_SUFFIX,
+    CLEANED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     SWAP_SUFFIX,
@@ -46,7 +45,10 @@ from ottla.replication.log.producers import BatchMetadata, MarkerVersion, Produc
 from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of, producers_at
 from ottla.replication.log.replicated import EPOCH_MAX, check_replicated
 from ottla.replication.log.retention import expired_count
-from ottla.replication.log.segment import Segment
+from ottla.replication.log.rolling import should_roll
+from ottla.replication.log.scan import CorruptSegment
+from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.log.segment_files import remove_files, remove_unfinished
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.validator import (
@@ -78,20 +80,17 @@ class AppendInfo(NamedTuple):
     rolled: bool
 
 
-class PartitionLog(LogReader):
+class PartitionLog(DurableLog):
     """One replica's log. The module docstring says what may be called where."""
 
     __slots__ = (
         "_client_rules",
         "_config",
-        "_epochs",
         "_producers",
         "_snapshots",
-        "directory",
         "first_dirty_offset",
         "is_flush_required",
         "partition",
-        "recovery_point",
         "topic",
         "topic_id",
     )
@@ -107,18 +106,18 @@ class PartitionLog(LogReader):
     ) -> None:
         super().__init__(
             log_directory,
+            directory,
             partition_directory_name(topic, partition),
             parts.segments,
             log_start_offset=parts.log_start_offset,
             log_end_offset=parts.log_end_offset,
+            recovery_point=parts.recovery_point,
+            epochs=parts.epochs,
         )
-        self.directory = directory
         self.topic = topic
         self.partition = partition
         self.topic_id = parts.topic_id
-        self.recovery_point = parts.recovery_point
         self.first_dirty_offset = -1  # below it the log is compacted; -1: nobody knows
-        self._epochs = parts.epochs
         self._producers = parts.producers
         self._snapshots = parts.snapshots
         self.config = config
@@ -315,23 +314,24 @@ class PartitionLog(LogReader):
         last_offset = last.base_offset + last.last_offset_delta
         rolled = False
         try:
-            if segment.should_roll(
-                config, size_bytes=size_bytes, max_timestamp=max_timestamp, last_offset=last_offset, now_ms=now_ms
+            if should_roll(
+                segment, config, size_bytes=size_bytes, max_timestamp=max_timestamp, last_offset=last_offset, now_ms=now_ms
             ):
-                rolled = self._roll(now_ms, batches[0].base_offset)
+                rolled = self._roll(now_ms, self._next_base_offset(batches[0].base_offset, last_offset))
                 segment = self._segments[-1]
             segment.append(buffer, batches, config)
-        except OSError as error:
-            raise self._append_failed(segment, error) from error
-        self.log_end_offset = last_offset + 1
+        except DamagedIndexes as damage:
+            self.on_damage(self, damage.segment)
+            raise
+        except (OSError, CorruptSegment) as error:
+            raise translated(self, error) from error
+        self.log_end_offset = last_offset + 1  # from here on the records are there, and nothing that follows can fail
         return rolled
 
-    def _append_failed(self, segment: Segment, error: OSError) -> KafkaError:
-        try:
-            segment.undo_append()
-        except OSError as second_error:
-            return self.log_directory.take_offline(second_error)
-        return self.storage_error(error)
+    def _next_base_offset(self, first_offset: int, last_offset: int) -> int:
+        # Segments follow without a gap, also where a follower's batches do not: recovery can tell one that lost its end.
+        end = self.log_end_offset
+        return end if last_offset - end <= RELATIVE_OFFSET_MAX else first_offset
 
     def _known_producers(self) -> ProducerStateManager:
         producers = self._producers
@@ -342,11 +342,7 @@ class PartitionLog(LogReader):
 
     def _note_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
         for transaction in aborted:
-            try:
-                self._segments[-1].append_aborted(transaction)
-            except OSError as error:
-                # The marker is in the log but not in the index, which would show aborted records to consumers.
-                raise self.log_directory.take_offline(error) from error
+            self._segments[-1].append_aborted(transaction)
 
     # --- epochs, producers --------------------------------------------------------------------------------------------
 
@@ -361,20 +357,6 @@ class PartitionLog(LogReader):
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """A leader of this epoch begins to write at `start_offset`."""
         self._epochs.assign(epoch, start_offset)
-
-    @property
-    def epochs_are_dirty(self) -> bool:
-        """Whether the leader-epoch-checkpoint is older than what is known."""
-        return self._epochs.is_dirty
-
-    def epochs_to_write(self) -> tuple[str, bytes]:
-        """Path and contents of the leader-epoch-checkpoint, which counts as written from now on."""
-        self._epochs.is_dirty = False
-        return path_in(self.directory, LEADER_EPOCH_CHECKPOINT), encode_epochs(self._epochs.entries)
-
-    def note_epochs_unwritten(self) -> None:
-        """What `epochs_to_write` gave could not be written: it has to be written again."""
-        self._epochs.is_dirty = True
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Everything below `high_watermark` is on all in-sync replicas."""
@@ -409,61 +391,97 @@ class PartitionLog(LogReader):
         return self._roll(now_ms, self.log_end_offset)
 
     def _roll(self, now_ms: int, base_offset: int) -> bool:
+        """Begin a new segment. OSError: there is none, and the last one goes on."""
         active = self._segments[-1]
         if base_offset == active.base_offset:
             return False
         assert base_offset > active.base_offset, f"roll at {base_offset} below {active.base_offset}"
-        active.seal()
         self._snapshots.take(base_offset, self._producers)
-        self._segments.append(
-            Segment.create(self.log_directory.files, self.directory, base_offset, created_ms=now_ms)
-        )
+        fresh = Segment.create(self.log_directory.files, self.directory, base_offset, created_ms=now_ms)
+        with contextlib.suppress(OSError):  # all is in memory; the flush of the segment saves it again
+            active.seal()
+        self._segments.append(fresh)
+        self._name_changes += 1
+        self._has_sealed = True
         return True
 
     @guarded
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Drop all records from `offset` on; returns whether there were any."""
         assert offset >= 0
-        self._epochs.truncate_from_end(min(offset, self.log_end_offset))
         if offset >= self.log_end_offset:
+            self._epochs.truncate_from_end(self.log_end_offset)
             return False
         if offset < self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
         keep = bisect_right(self._segments, offset, key=base_offset_of)
-        self._give_up(self._segments[keep:], now_ms)
-        del self._segments[keep:]
-        self._segments[-1].truncate_to(offset, now_ms)
+        cut = self._segments[keep - 1].plan_cut(offset)
+        log_start_offset = min(self.log_start_offset, offset)
+        self._snapshots.remove_outside(log_start_offset, offset)  # first: what is left is true of what is left
+        producers = self._producers if self._producers is None else self._producers_at(offset, log_start_offset, now_ms)
+        is_cut = self._drop_segments(keep, now_ms)
+        try:
+            self._segments[-1].cut(cut, now_ms)
+        except OSError as error:
+            if not is_cut:
+                raise
+            raise Irreparable(f"{self.name} is cut only in part", error) from error
+        self._note_cut(offset)
+        self.log_start_offset = log_start_offset
+        self.first_dirty_offset = min(self.first_dirty_offset, self._segments[-1].base_offset)
+        self._epochs.truncate_from_end(offset)
+        self._producers = producers
+        return True
+
+    def _drop_segments(self, keep: int, now_ms: int) -> bool:
+        """Give up all but the first segments, the last one first: what is there is the beginning of the log at any time."""
+        is_cut = False
+        while len(self._segments) > keep:
+            try:
+                self._give_up(self._segments[-1], now_ms)
+            except OSError as error:
+                if not is_cut:
+                    raise
+                raise Irreparable(f"{self.name} is cut only in part", error) from error
+            del self._segments[-1]
+            is_cut = True
+        return is_cut
+
+    def _note_cut(self, offset: int) -> None:
+        self._cuts += 1
+        self.layout += 1
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self.first_dirty_offset = min(self.first_dirty_offset, self._segments[-1].base_offset)
-        self._reload_producers(now_ms)
-        return True
 
     @guarded
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:
         """Drop everything and go on as an empty log at `offset`; what is below `log_start_offset` is not to be read."""
-        self._give_up(self._segments, now_ms)
-        self._snapshots.remove_outside(1, 0)
-        self._segments = [Segment.create(self.log_directory.files, self.directory, offset, created_ms=now_ms)]
-        self.log_end_offset = offset
+        # An old segment may have the new one's name, so that is made beside it. What is called so does not count at a start.
+        files = self.log_directory.files
+        fresh = Segment.create(files, self.directory, offset, created_ms=now_ms, suffix=CLEANED_SUFFIX)
+        try:
+            self._snapshots.remove_outside(1, 0)
+            self._give_up(self._segments[-1], now_ms)
+        except OSError:
+            remove_unfinished(files.storage, fresh.paths())
+            raise
+        try:
+            for segment in reversed(self._segments[:-1]):
+                self._give_up(segment, now_ms)
+            fresh.change_suffix("")
+        except OSError as error:
+            raise Irreparable(f"{self.name} cannot begin anew at {offset}", error) from error
+        self._segments = [fresh]
+        self._note_cut(offset)
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        self.recovery_point = min(self.recovery_point, offset)
+        self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self._epochs.clear()
         self._producers = None
 
-    def _reload_producers(self, now_ms: int) -> None:
-        self._snapshots.remove_outside(self.log_start_offset, self.log_end_offset)
-        if self._producers is not None:
-            self._producers = producers_at(
-                self.log_end_offset,
-                self._segments,
-                self._snapshots,
-                log_start_offset=self.log_start_offset,
-                now_ms=now_ms,
-                expiration_ms=DAY_MS,
-            )
+    def _producers_at(self, offset: int, log_start_offset: int, now_ms: int) -> ProducerStateManager:
+        bounds = {"log_start_offset": log_start_offset, "now_ms": now_ms, "expiration_ms": DAY_MS}
+        return producers_at(offset, self._segments, self._snapshots, **bounds)
 
     @guarded
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
@@ -481,20 +499,20 @@ class PartitionLog(LogReader):
         if count == len(self._segments):
             self._roll(now_ms, self.log_end_offset)
         self.increase_log_start_offset(self._segments[count].base_offset)
-        self._give_up(self._segments[:count], now_ms)
-        del self._segments[:count]
+        for _ in range(count):  # the oldest first: where this breaks off the log is whole, and the next time goes on
+            self._give_up(self._segments[0], now_ms)
+            del self._segments[0]
         return count
 
-    def _give_up(self, segments: Sequence[Segment], now_ms: int, *, keep_snapshot: bool = False) -> None:
+    def _give_up(self, segment: Segment, now_ms: int, *, keep_snapshot: bool = False) -> None:
+        """Mark the files of a segment as deleted. OSError: it is as it was."""
         self.layout += 1
         due_ms = now_ms + self._config.file_delete_delay_ms
-        for segment in segments:
-            segment.release_files()
-            segment.change_suffix(DELETED_SUFFIX)
-            paths = segment.paths()
-            snapshot = None if keep_snapshot else self._snapshots.mark_deleted(segment.base_offset)
-            for path in paths if snapshot is None else (*paths, snapshot):
-                self.log_directory.remove_later(path, due_ms)
+        paths = segment.give_up()
+        self._name_changes += 1
+        snapshot = None if keep_snapshot else self._snapshots.mark_deleted(segment.base_offset)
+        for path in paths if snapshot is None else (*paths, snapshot):
+            self.log_directory.remove_later(path, due_ms)
 
     @guarded
     def replace_segments(self, sources: Sequence[Source], cleaned: Segment, *, now_ms: int) -> bool:
@@ -506,45 +524,33 @@ class PartitionLog(LogReader):
         old = self._segments[first : first + len(sources)]
         if [(each.base_offset, each.size) for each in old] != [(each.base_offset, each.size) for each in sources]:
             return False
-        cleaned.change_suffix(SWAP_SUFFIX)
-        for segment in old[1:]:
-            self._give_up([segment], now_ms)
-        self._give_up([old[0]], now_ms, keep_snapshot=True)
-        cleaned.change_suffix("")
+        if not self._announce(cleaned):
+            return False
+        try:
+            for segment in old[1:]:
+                self._give_up(segment, now_ms)
+            self._give_up(old[0], now_ms, keep_snapshot=True)
+            cleaned.change_suffix("")
+        except OSError as error:
+            raise Irreparable(f"A compacted segment of {self.name} cannot take its place", error) from error
         cleaned.use_files(self.log_directory.files)
         cleaned.defers_repair = old[0].defers_repair
         self._segments[first : first + len(sources)] = [cleaned]
         return True
 
+    def _announce(self, cleaned: Segment) -> bool:
+        """Give a compacted segment the names that make it count at a start; False if its files are gone."""
+        try:
+            cleaned.change_suffix(SWAP_SUFFIX)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            # Files of these names would take the place of whatever is there at the next start.
+            remove_files(self.log_directory.storage, [*cleaned.paths(SWAP_SUFFIX), *cleaned.paths()])
+            raise
+        return True
+
     # --- durability ---------------------------------------------------------------------------------------------------
-
-    @guarded
-    def prepare_flush(self, *, include_active: bool = True) -> FlushJob | None:
-        """What a thread has to sync for the log to be durable to its end, or to the start of the last segment."""
-        active = self._segments[-1]
-        offset = self.log_end_offset if include_active else active.base_offset
-        if offset <= self.recovery_point:
-            return None
-        first = max(0, bisect_right(self._segments, self.recovery_point, key=base_offset_of) - 1)
-        files = [lazy.open() for segment in self._segments[first:-1] for lazy in segment.files_to_sync()]
-        if include_active:
-            files.append(active.log_file.open())  # its indexes are made anew after a crash in any case
-        has_new_files = self._segments[-1].base_offset >= self.recovery_point
-        epochs = self.epochs_to_write() if self._epochs.is_dirty else None
-        directories = (self.directory, self.log_directory.path) if has_new_files else ()
-        return FlushJob(self.log_directory.storage, offset, files, directories, epochs)
-
-    def finish_flush(self, job: FlushJob) -> None:
-        """`job` has run: what it covers is durable."""
-        self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))
-
-    @guarded
-    def flush(self) -> None:
-        """Make the log durable to its end, here and now."""
-        job = self.prepare_flush()
-        if job is not None:
-            job.run()
-            self.finish_flush(job)
 
     @guarded
     def close(self) -> None:
@@ -554,17 +560,7 @@ class PartitionLog(LogReader):
         if self._producers is not None or self._snapshots.offsets:
             self._snapshots.take(self.log_end_offset, self._producers)
         if self._epochs.is_dirty:
-            self.log_directory.storage.replace(*self.epochs_to_write())
-
-    def release_files(self) -> None:
-        """Let go of all files; they open again when they are needed."""
-        for segment in self._segments:
-            segment.release_files()
-
-    def save_indexes(self) -> None:
-        """Write out what the active indexes hold in memory, for a log that has gone quiet."""
-        with contextlib.suppress(OSError):  # not needed before the segment is finished
-            self._segments[-1].save_indexes()
+            self.epochs_to_write().write(self.log_directory.storage)
 
     @guarded
     def rename_directory(self, name: str) -> None:
@@ -574,7 +570,8 @@ class PartitionLog(LogReader):
         self.layout += 1
         self.directory = directory
         self._snapshots.directory = directory
-        self._epochs.is_dirty = True  # a flush under way misses the directory
+        self._epochs.mark_dirty()  # a flush under way misses the directory
+        self._name_changes += 1
         for segment in self._segments:
             segment.move_to(directory)
 
@@ -584,7 +581,7 @@ class PartitionLog(LogReader):
         self.log_end_offset = log.log_end_offset  # there may be nothing between the last batch and the end
         self.increase_log_start_offset(log.log_start_offset)
         self._epochs, self._producers = log._epochs, log._producers
-        self._epochs.is_dirty = True
+        self._epochs.mark_dirty()
         if self._producers is not None:  # the records of some may be gone
             with contextlib.suppress(OSError):
                 self._snapshots.take(self.log_end_offset, self._producers)

@@ -260,6 +260,7 @@ class _Loader:
         file = segment.log_file.open()
         size = file.size()
         segment.size = size
+        segment.forget_transactions()
         segment.reset_indexes()
         valid_bytes = 0
         interval = self._config.index_interval_bytes
@@ -459,7 +460,7 @@ def _replay(producers: ProducerStateManager, segment: Segment, start: int, end: 
         return
     file = segment.log_file.open()
     for header, at in scan_batches(file, position, segment.size, LARGE_SCAN_BYTES):
-        if header.base_offset >= end:
+        if header.last_offset >= end:  # what holds `end` is not part of a log that ends there
             return
         if header.producer_id >= 0 and header.base_offset >= start:
             marker = marker_of(header, file.read_at(at, header.size_in_bytes)) if header.is_control else None

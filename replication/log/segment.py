@@ -7,8 +7,10 @@ Finding a place in the file takes one of three ways, cheapest first: a *cursor* 
 (a consumer that reads on), the *recent* list of the last batches appended (consumers and watermarks at the tail), or the
 offset index and then the headers of the few batches between two index entries, read in one piece.
 
-An append goes to the file first and to the indexes after, so a failed write leaves everything as it was, except perhaps
-bytes beyond `size`, which `undo_append` cuts off.
+Plan, then write: what an append or a cut needs to read is read, and the files it needs are opened, before the first byte
+changes. Then comes the one system call that decides, and after it nothing but memory: index entries that cannot be written
+now are written later. A write that fails is cut off again through the file that is open already; if even that fails, the
+error is `Irreparable`.
 """
 
 from __future__ import annotations
@@ -18,14 +20,23 @@ import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
-from ottla.replication.log.index import RELATIVE_OFFSET_MAX, CorruptIndex, OffsetIndex, TimeIndex
-from ottla.replication.log.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, segment_path
+from ottla.replication.log.faults import Irreparable
+from ottla.replication.log.index import CorruptIndex, IndexCut, OffsetIndex, TimeIndex
+from ottla.replication.log.index_checks import check_indexes
+from ottla.replication.log.names import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_path,
+)
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
-from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile
-from ottla.wire.checksum import crc32c
+from ottla.replication.log.segment_files import give_up_files, remove_unfinished, rename_files
+from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile, StorageFile
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import BatchHeader
 
@@ -47,6 +58,16 @@ class DamagedIndexes(KafkaError):
     def __init__(self, segment: Segment, error: Exception) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"The indexes of {segment!r} are made anew: {error}")
         self.segment = segment
+
+
+class SegmentCut(NamedTuple):
+    """Everything that has to be known to cut a segment. `position` is None where no batch goes."""
+
+    file: StorageFile
+    position: int | None
+    offset_index: IndexCut
+    time_index: IndexCut
+    transactions: int
 
 
 class Segment:
@@ -108,17 +129,19 @@ class Segment:
     def create(
         cls, files: FileCache, directory: str, base_offset: int, *, created_ms: int, suffix: str = ""
     ) -> Segment:
-        """A new, empty segment. Files of these names left from before are emptied."""
+        """A new, empty segment. Files of these names left from before are emptied. OSError: no file is left of it."""
         segment = cls(files, directory, base_offset, size=0, created_ms=created_ms, suffix=suffix)
         storage, path = files.storage, segment._log.path
-        file = storage.open(path, create=True)
-        if file.size():
+        try:
+            storage.remove(segment.path(TXN_INDEX_SUFFIX))
+            storage.write(segment.path(INDEX_SUFFIX), b"")
+            storage.write(segment.path(TIME_INDEX_SUFFIX), b"")
+            file = storage.open(path, create=True)  # last, because a segment is there when its `.log` is
             file.truncate(0)
+        except OSError:
+            remove_unfinished(storage, segment.paths())
+            raise
         segment._log = LazyFile(files, path, file)
-        storage.write(segment.path(INDEX_SUFFIX), b"")
-        storage.write(segment.path(TIME_INDEX_SUFFIX), b"")
-        storage.remove(segment.path(TXN_INDEX_SUFFIX))
-        segment._max_timestamp = -1
         return segment
 
     def __repr__(self) -> str:
@@ -143,15 +166,15 @@ class Segment:
         return self._open_indexes()[1] if index is None else index
 
     def _open_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        size_of = self._files.storage.size
+        size_of, base_offset = self._files.storage.size, self.base_offset
+        offset_path, time_path = self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)
         try:
-            indexes = self._new_indexes(size_of(self.path(INDEX_SUFFIX)), size_of(self.path(TIME_INDEX_SUFFIX)))
-            self._check_last_entry(indexes[0])
-            self._check_times(*indexes)
+            offset_index = OffsetIndex(self._files, offset_path, base_offset, size_bytes=size_of(offset_path))
+            time_index = TimeIndex(self._files, time_path, base_offset, size_bytes=size_of(time_path))
+            check_indexes(offset_index, time_index, self._log, self.size)
         except (CorruptIndex, CorruptSegment, FileNotFoundError) as error:
-            self._offset_index = self._time_index = None
             return self.repair(error)
-        return indexes
+        return self._set_indexes(offset_index, time_index)
 
     def repair(self, error: Exception) -> tuple[OffsetIndex, TimeIndex]:
         """Make the indexes anew because of `error`. DamagedIndexes: somebody else has to do it, in a thread."""
@@ -160,33 +183,13 @@ class Segment:
         logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
         return self.rebuild_indexes()
 
-    def _new_indexes(self, offset_bytes: int = 0, time_bytes: int = 0) -> tuple[OffsetIndex, TimeIndex]:
-        files, base_offset = self._files, self.base_offset
-        offset_index = OffsetIndex(files, self.path(INDEX_SUFFIX), base_offset, size_bytes=offset_bytes)
-        time_index = TimeIndex(files, self.path(TIME_INDEX_SUFFIX), base_offset, size_bytes=time_bytes)
+    def _set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> tuple[OffsetIndex, TimeIndex]:
         if self._is_picture:
-            offset_index = offset_index.copied(files, is_picture=True)
-            time_index = time_index.copied(files, is_picture=True)
+            offset_index = offset_index.copied(self._files, is_picture=True)
+            time_index = time_index.copied(self._files, is_picture=True)
+        offset_index.saved_first = time_index
         self._offset_index, self._time_index = offset_index, time_index
         return offset_index, time_index
-
-    def _check_last_entry(self, index: OffsetIndex) -> None:
-        # Zeros at the end, an index of another log, one that is ahead of its log: all show at the last entry.
-        offset, position = index.last_entry()
-        if not index.entries:
-            return
-        header = next(scan_batches(self._log.open(), position, self.size), None)
-        if offset < self.base_offset or header is None or not self.base_offset <= header[0].base_offset <= offset:
-            raise CorruptIndex(f"{index.path} ends with offset {offset} at {position}")
-
-    def _check_times(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
-        time_index.check()
-        offset, position = offset_index.last_entry()
-        if not time_index.entries or time_index.last_offset <= offset:
-            return
-        headers = scan_batches(self._log.open(), position, self.size)
-        if not any(header.last_offset >= time_index.last_offset for header, _ in headers):
-            raise CorruptIndex(f"{time_index.path} ends with offset {time_index.last_offset}")
 
     def open_txn_index(self) -> None:
         """Take note of a `.txnindex` that exists."""
@@ -199,75 +202,67 @@ class Segment:
             self.txn_index = TransactionIndex(self._files, self.path(TXN_INDEX_SUFFIX))
         self.txn_index.append(transaction)
 
-    def reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+    def forget_transactions(self) -> None:
+        """Begin the `.txnindex` anew, whatever is in the file."""
+        self.txn_index = None
+        self._files.storage.remove(self.path(TXN_INDEX_SUFFIX))
+
+    def reset_indexes(self) -> None:
         """Forget what the indexes say, whatever state their files are in; `seal_anew` writes them again."""
-        if self.txn_index is not None:
-            self._files.storage.remove(self.txn_index.path)
-            self.txn_index = None
+        files, base_offset = self._files, self.base_offset
         self.bytes_since_last_index_entry = 0
         self.indexes_are_full = False
         self._forget_contents()
+        self._set_indexes(
+            OffsetIndex(files, self.path(INDEX_SUFFIX), base_offset, is_stale=True),
+            TimeIndex(files, self.path(TIME_INDEX_SUFFIX), base_offset, is_stale=True),
+        )
         self._max_timestamp = -1
-        return self._new_indexes()
 
     def rebuild_indexes(self, index_interval_bytes: int = REPAIR_INTERVAL_BYTES) -> tuple[OffsetIndex, TimeIndex]:
-        """Make the offset and time index anew from the batches."""
-        txn_index, self.txn_index = self.txn_index, None
-        indexes = self.reset_indexes()
-        self.txn_index = txn_index
+        """Make the offset and time index anew from the batches. OSError: they are made when they are used next."""
+        made = Segment(self._files, self._directory, self.base_offset, size=self.size, created_ms=0, suffix=self._suffix)
+        made._is_picture = self._is_picture
+        made.reset_indexes()
+        self._offset_index = self._time_index = None  # the files change under them
+        self._forget_contents()
         for header, position in scan_batches(self._log.open(), 0, self.size, LARGE_SCAN_BYTES):
-            self.index_batch(header, position, index_interval_bytes)
-        self.seal_anew()
+            made.index_batch(header, position, index_interval_bytes)
         self._was_rebuilt = True
+        return self._adopt(made)
+
+    def _adopt(self, made: Segment) -> tuple[OffsetIndex, TimeIndex]:
+        """Take over indexes that were made anew; their files follow."""
+        indexes = self._set_indexes(made.offset_index.copied(self._files), made.time_index.copied(self._files))
+        self._max_timestamp, self.offset_of_max_timestamp = made._max_timestamp, made.offset_of_max_timestamp
+        self.bytes_since_last_index_entry = made.bytes_since_last_index_entry
+        self.indexes_are_full = False
+        with contextlib.suppress(OSError):
+            self.seal_anew()
         return indexes
 
     def seal_anew(self) -> None:
         """Complete indexes that were collected since `reset_indexes`."""
-        if self.max_timestamp >= 0:
-            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
-        self.offset_index.save_anew(self._files.storage)
+        self._note_max_timestamp()
         self.time_index.save_anew(self._files.storage)
+        self.offset_index.save_anew(self._files.storage)
 
     def seal(self) -> None:
-        """Complete the indexes on disk: the segment is to be read only, or closed."""
-        if self.max_timestamp >= 0:
-            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+        """Complete the indexes: the segment is to be read only, or closed. OSError: they are complete in memory only."""
+        self._note_max_timestamp()
         self.save_indexes()
+
+    def _note_max_timestamp(self) -> None:
+        if self._time_index is not None and self._max_timestamp is not None and self._max_timestamp >= 0:
+            self._time_index.maybe_append(self._max_timestamp, self.offset_of_max_timestamp)
 
     def save_indexes(self) -> None:
         """Write what the indexes hold in memory only."""
-        for index in (self._offset_index, self._time_index):
+        for index in (self._time_index, self._offset_index, self.txn_index):
             if index is not None:
                 index.save()
 
     # --- appending ----------------------------------------------------------------------------------------------------
-
-    def should_roll(
-        self, config: LogConfig, *, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
-    ) -> bool:
-        """Whether an append of this kind belongs into a new segment."""
-        size = self.size
-        return (
-            size > config.segment_bytes - size_bytes
-            or (size > 0 and self._time_waited_ms(now_ms, max_timestamp) > self._age_max_ms(config))
-            or self.indexes_are_full
-            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-        )
-
-    def _time_waited_ms(self, now_ms: int, max_timestamp: int) -> int:
-        # Measured in the records' own time where they have one, so that replicas roll alike.
-        first = self._first_batch_timestamp
-        if first is None:
-            first = self.first_batch_timestamp
-        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
-
-    def _age_max_ms(self, config: LogConfig) -> int:
-        age_ms = config.segment_ms
-        if config.is_compacted:  # nothing is compacted before its segment is rolled
-            age_ms = min(age_ms, config.max_compaction_lag_ms)
-        if config.segment_jitter_ms:
-            age_ms -= crc32c(self._log.path.encode()) % min(config.segment_jitter_ms, config.segment_ms)
-        return age_ms
 
     @property
     def first_batch_timestamp(self) -> int:
@@ -280,11 +275,18 @@ class Segment:
         return self._first_batch_timestamp
 
     def append(self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig) -> None:
-        """Write batches. OSError: nothing was appended, but `undo_append` has to clean up."""
+        """Write batches. OSError, CorruptSegment: nothing was appended, unless it is `Irreparable`."""
+        if self._max_timestamp is None:
+            self._make_ready(batches[0].base_offset)
         log = self._log
         log.used = True
-        (log.file or log.open()).append(buffer)
+        file = log.file or log.open()
         position = self.size
+        try:
+            file.append(buffer)
+        except OSError:
+            self._undo_append(file)
+            raise
         self.size = position + len(buffer)
         for batch in batches:
             if self.index_batch(batch, position, config.index_interval_bytes):
@@ -292,9 +294,20 @@ class Segment:
             self._note_recent(batch.last_offset, position)
             position += batch.size_in_bytes
 
-    def undo_append(self) -> None:
-        """Cut off what a failed append left behind."""
-        self._log.open().truncate(self.size)
+    def _make_ready(self, next_offset: int) -> None:
+        """Read what index entries of batches from `next_offset` on depend on."""
+        offset_index, time_index = self.offset_index, self.time_index
+        if any(index.entries and index.last_offset >= next_offset for index in (offset_index, time_index)):
+            logger.warning("Rebuilding the indexes of %s, which are ahead of it", self._log.path)
+            self.rebuild_indexes()
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+
+    def _undo_append(self, file: StorageFile) -> None:
+        try:
+            file.truncate(self.size)
+        except OSError as error:
+            raise Irreparable(f"What a failed append left at the end of {self._log.path} cannot be cut off", error) from error
 
     def _check_full(self, config: LogConfig) -> None:
         size = config.segment_index_bytes
@@ -312,9 +325,9 @@ class Segment:
             self._max_timestamp = max_timestamp = batch.max_timestamp
             self.offset_of_max_timestamp = batch.last_offset
         if self.bytes_since_last_index_entry > index_interval_bytes:
-            self.offset_index.append(batch.last_offset, position)
             if max_timestamp >= 0:
                 self.time_index.maybe_append(max_timestamp, self.offset_of_max_timestamp)
+            self.offset_index.append(batch.last_offset, position)
             self.bytes_since_last_index_entry = batch.size_in_bytes
             return True
         self.bytes_since_last_index_entry += batch.size_in_bytes
@@ -420,6 +433,8 @@ class Segment:
     def max_timestamp(self) -> int:
         """The largest timestamp in the segment, or -1."""
         if self._max_timestamp is None:
+            if not self.size:
+                return -1
             self._load_max_timestamp()
             assert self._max_timestamp is not None
         return self._max_timestamp
@@ -437,7 +452,7 @@ class Segment:
     @property
     def knows_its_times(self) -> bool:
         """Whether nothing has to be read to tell `max_timestamp`."""
-        return self._max_timestamp is not None
+        return self._max_timestamp is not None or not self.size
 
     def end_of_known_times(self) -> int:
         """Position from which on there may be a later timestamp than the time index has."""
@@ -468,76 +483,88 @@ class Segment:
 
     def learn(self, picture: Segment) -> None:
         """Take over what a thread has found out with a picture. Nothing was cut off since; there may be more batches."""
-        offset_index, time_index = picture._offset_index, picture._time_index
-        if offset_index is not None and time_index is not None and (self._offset_index is None or picture._was_rebuilt):
-            self._offset_index, self._time_index = offset_index.copied(self._files), time_index.copied(self._files)
-        if self._max_timestamp is None or picture._was_rebuilt:
+        if picture._was_rebuilt:
+            self._learn_indexes(picture)
+        elif self._offset_index is None and picture._offset_index is not None and picture._time_index is not None:
+            self._set_indexes(picture._offset_index.copied(self._files), picture._time_index.copied(self._files))
+        if self._max_timestamp is None:
             self._max_timestamp = picture._max_timestamp
             self.offset_of_max_timestamp = picture.offset_of_max_timestamp
         if self._first_batch_timestamp is None:
             self._first_batch_timestamp = picture._first_batch_timestamp
-        if picture._was_rebuilt:
-            self.bytes_since_last_index_entry = picture.bytes_since_last_index_entry
-            for header, position in scan_batches(self._log.open(), picture.size, self.size, LARGE_SCAN_BYTES):
-                self.index_batch(header, position, REPAIR_INTERVAL_BYTES)
-            self.offset_index.save_anew(self._files.storage)
-            self.time_index.save_anew(self._files.storage)
+
+    def _learn_indexes(self, picture: Segment) -> None:
+        for header, position in scan_batches(self._log.open(), picture.size, self.size, LARGE_SCAN_BYTES):
+            picture.index_batch(header, position, REPAIR_INTERVAL_BYTES)
+        self._adopt(picture)
 
     # --- cutting, renaming, closing -----------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Drop the batch that holds `offset` and everything after it."""
+    def plan_cut(self, offset: int) -> SegmentCut:
+        """Find out what has to go for the segment to end before the batch that holds `offset`. Nothing changes."""
         position = self.locate(offset)
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
+        transactions = 0 if self.txn_index is None else self.txn_index.cut_at(offset)
+        offset_index, time_index = self.offset_index.cut_at(offset), self.time_index.cut_at(offset)
+        return SegmentCut(self._log.open(), position, offset_index, time_index, transactions)
+
+    def cut(self, cut: SegmentCut, now_ms: int) -> None:
+        """Carry out what `plan_cut` found. OSError: nothing has changed."""
+        if cut.position is not None:
+            cut.file.truncate(cut.position)
+            self.size = cut.position
+        if self._offset_index is not None and self._time_index is not None:
+            self._offset_index.cut(cut.offset_index)
+            self._time_index.cut(cut.time_index)
         if self.txn_index is not None:
-            self.txn_index.truncate_to(offset)
-        if position is not None:
-            self._log.open().truncate(position)
-            self.size = position
+            self.txn_index.cut(cut.transactions)
         if not self.size:
             self.created_ms = now_ms
         self.bytes_since_last_index_entry = 0
         self.indexes_are_full = False
         self._forget_contents()
-
-    def truncate_file(self, size: int) -> None:
-        """Cut the file itself; the caller is about to make new indexes."""
-        if size < self.size or self._log.open().size() > size:
-            self._log.open().truncate(size)
-        self.size = size
+        with contextlib.suppress(OSError):  # the files follow later
+            self.save_indexes()
 
     @property
     def log_file(self) -> LazyFile:
         """The `.log` file."""
         return self._log
 
-    def files_to_sync(self) -> list[LazyFile]:
-        """Everything that must be durable for the segment to be, in-memory parts written out."""
+    def files_to_sync(self, *, is_active: bool = False) -> list[LazyFile]:
+        """Everything that must be durable for the segment to be, in-memory parts written out.
+
+        The active one is read through after a crash, which makes its offset and time index anew.
+        """
         files = [self._log]
-        for index in (self._offset_index, self._time_index, self.txn_index):
+        for index in (self.txn_index,) if is_active else (self._offset_index, self._time_index, self.txn_index):
             lazy = index.file_to_sync() if index is not None else None
             if lazy is not None:
                 files.append(lazy)
         return files
 
     def change_suffix(self, suffix: str) -> None:
-        """Rename all files, from the present suffix to another."""
-        old_paths = [self.path(kind) for kind in KINDS]
+        """Rename all files. OSError: some have the new name and some the old one."""
+        rename_files(self._files.storage, self.paths(), self.paths(suffix))
         self._suffix = suffix
-        for kind, old_path in zip(KINDS, old_paths, strict=True):
-            with contextlib.suppress(FileNotFoundError):
-                self._files.storage.rename(old_path, self.path(kind))
         self._set_paths()
 
+    def give_up(self) -> list[str]:
+        """Mark all files as deleted; returns which are to be removed later. OSError: the segment is as it was."""
+        self.release_files()
+        given_up = give_up_files(self._files.storage, self.paths())
+        self._suffix = DELETED_SUFFIX
+        self._set_paths()
+        return given_up
+
     def use_files(self, files: FileCache) -> None:
-        """Open files through another cache from now on."""
+        """Open files through another cache from now on. Everything has been saved."""
         self.release_files()
         self._files = files
         self._log = LazyFile(files, self.path(LOG_SUFFIX))
         self._offset_index = self._time_index = None
+        self._forget_contents()
         if self.txn_index is not None:
-            self.open_txn_index()
+            self.txn_index.use_files(files)
 
     def move_to(self, directory: str) -> None:
         """The directory has been renamed."""
@@ -553,14 +580,14 @@ class Segment:
         if self.txn_index is not None:
             self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
 
-    def paths(self) -> list[str]:
-        """Paths of all files, existing or not."""
-        return [self.path(kind) for kind in KINDS]
+    def paths(self, suffix: str | None = None) -> list[str]:
+        """Paths of all files, existing or not; with another suffix if that is given."""
+        suffix = self._suffix if suffix is None else suffix
+        return [segment_path(self._directory, self.base_offset, kind, suffix) for kind in KINDS]
 
     def close(self) -> None:
         """Seal and let go of all files. The segment stays usable."""
-        if self._max_timestamp is not None:
-            self.seal()
+        self.seal()
         self.release_files()
 
     def release_files(self) -> None:

@@ -38,8 +38,14 @@ class ProducerSnapshots:
     def take(self, offset: int, producers: ProducerStateManager | None) -> None:
         """Write the state of a log that ends at `offset`."""
         if offset > self.latest_offset:
-            self._storage.write(self.path(offset), _EMPTY if producers is None else producers.encode_snapshot())
+            data = _EMPTY if producers is None else producers.encode_snapshot()
+            # Known before it is there: if the write fails and its rest cannot be removed, a truncation must find it.
             insort(self.offsets, offset)
+            try:
+                self._storage.write(self.path(offset), data)
+            except OSError:
+                self.remove(offset)
+                raise
 
     def load_latest(self, *, now_ms: int, expiration_ms: int) -> tuple[int, list[ProducerEntry]] | None:
         """(offset, producers) of the newest snapshot that can be believed; the others are removed on the way."""
@@ -55,8 +61,8 @@ class ProducerSnapshots:
     def remove(self, offset: int) -> None:
         """Delete a snapshot, if there is one."""
         if offset in self.offsets:
-            self.offsets.remove(offset)
             self._storage.remove(self.path(offset))
+            self.offsets.remove(offset)
 
     def remove_outside(self, start: int, end: int) -> None:
         """Delete the snapshots that say nothing about [start, end]."""
@@ -70,12 +76,12 @@ class ProducerSnapshots:
             self.remove(offset)
 
     def mark_deleted(self, offset: int) -> str | None:
-        """Give a snapshot up; returns the path to remove later."""
+        """Give a snapshot up; returns the path to remove later. One that cannot be renamed stays, which does no harm."""
         if offset not in self.offsets:
             return None
-        self.offsets.remove(offset)
         try:
             self._storage.rename(self.path(offset), self.path(offset) + DELETED_SUFFIX)
-        except FileNotFoundError:
+        except OSError:
             return None
+        self.offsets.remove(offset)
         return self.path(offset) + DELETED_SUFFIX

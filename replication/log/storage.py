@@ -341,12 +341,12 @@ class LazyFile:
         if file is not None:
             self._admit(file)
 
-    def open(self) -> StorageFile:
+    def open(self, *, create: bool = False) -> StorageFile:
         """The open file, opened now if need be."""
         self.used = True
         file = self.file
         if file is None:
-            file = self._admit(self._cache.storage.open(self.path))
+            file = self._admit(self._cache.storage.open(self.path, create=create))
         return file
 
     def _admit(self, file: StorageFile) -> StorageFile:

@@ -25,7 +25,7 @@ def index() -> TransactionIndex:
 
 
 def test_an_entry_has_the_bytes_kafka_writes(index: TransactionIndex) -> None:
-    data = index._files.storage.read(PATH)
+    data = index._file.open().read_at(0, 200)
     assert len(data) == 3 * 34
     assert data[:34].hex() == "0000" + "".join(f"{number:016x}" for number in (1, 10, 20, 5))
 
@@ -64,10 +64,10 @@ def test_many_entries_are_read_piece_by_piece() -> None:
 
 
 def test_cutting_drops_transactions_whose_marker_goes(index: TransactionIndex) -> None:
-    index.truncate_to(31)
+    index.cut(index.cut_at(31))
     assert index.all() == [FIRST, SECOND]
     index.append(THIRD)
-    index.truncate_to(20)
+    index.cut(index.cut_at(20))
     assert index.all() == []
 
 
@@ -77,8 +77,28 @@ def test_an_index_of_another_segment_is_corrupt(index: TransactionIndex) -> None
         index.sanity_check(21)
 
 
-def test_half_an_entry_is_written_over(index: TransactionIndex) -> None:
-    files = index._files
+def test_an_entry_that_cannot_be_written_is_found_all_the_same_and_written_later() -> None:
+    storage = MemoryStorage()
+    index = TransactionIndex(FileCache(storage), PATH)
+    index.append(FIRST)
+    storage.space_left = 50  # one entry and a half
+    index.append(SECOND)
+    index.append(THIRD)
+    assert index.collect(0, 100) == ([FIRST, SECOND, THIRD], False)
+    assert index.collect(31, 100) == ([THIRD], False)
+    with pytest.raises(OSError):
+        index.file_to_sync()
+    storage.space_left = None
+    assert index.file_to_sync() is not None
+    assert TransactionIndex(FileCache(storage), PATH, size_bytes=storage.size(PATH)).all() == [FIRST, SECOND, THIRD]
+
+
+def test_half_an_entry_is_written_over() -> None:
+    files = FileCache(MemoryStorage())
+    for transaction in (FIRST, SECOND, THIRD):
+        TransactionIndex(files, PATH, size_bytes=files.storage.size(PATH) if files.storage.exists(PATH) else 0).append(
+            transaction
+        )
     files.storage.open(PATH).append(b"half")
     again = TransactionIndex(files, PATH, size_bytes=files.storage.size(PATH))
     fourth = AbortedTransaction(4, 50, 60, 61)

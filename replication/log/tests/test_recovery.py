@@ -373,7 +373,7 @@ def test_records_that_come_back_although_they_were_cut_off_have_their_own_epoch(
     before = storage.read(file)
     log.truncate_to(2, now_ms=NOW_MS)
     append(log, *[batch(NOW_MS) for _ in range(4)], epoch=2)
-    storage.replace(*log.epochs_to_write())
+    log.epochs_to_write().write(storage)
     storage.write(file, before)
     again = load(log, clean=False, recovery_point=0)
     assert (again.log_end_offset, again.latest_leader_epoch) == (4, 1)

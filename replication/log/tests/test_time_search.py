@@ -35,7 +35,7 @@ def test_timestamps_are_found_in_any_order_of_times(
     for timestamp in timestamps:
         filled.add(1, data.draw(st.sampled_from((10, 150, 500))), timestamp=timestamp)
     if cut is not None:
-        filled.segment.truncate_to(BASE + cut, now_ms=0)
+        filled.segment.cut(filled.segment.plan_cut(BASE + cut), now_ms=0)
         timestamps = timestamps[:cut]
     segment = filled.reopened() if reopen else filled.segment
     assert segment.max_timestamp == max(timestamps, default=-1)

@@ -1,0 +1,119 @@
+"""What of a log is on the disk: the recovery point, flushes that move it, and the file of leader epochs.
+
+Everything below `recovery_point` is on the disk for certain. A flush is split in three, so that a thread never touches the
+log itself:
+
+    job = log.prepare_flush()      on the loop: which open files, up to which offset
+    job.run()                      in a thread: syncs those files, and nothing else
+    log.finish_flush(job)          on the loop: the recovery point moves, unless the log was cut meanwhile
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from ottla.replication.log.checkpoints import encode_epochs
+from ottla.replication.log.epochs import LeaderEpochs
+from ottla.replication.log.flush import EpochsJob, FlushJob
+from ottla.replication.log.log_reader import LogReader, base_offset_of, guarded
+from ottla.replication.log.names import LEADER_EPOCH_CHECKPOINT, path_in
+from ottla.replication.log.segment import Segment
+from ottla.replication.log.storage import LogDirectory
+
+
+class DurableLog(LogReader):
+    """See the module's docstring."""
+
+    __slots__ = ("_cuts", "_epochs", "_has_sealed", "_name_changes", "_names_synced", "directory", "recovery_point")
+
+    def __init__(
+        self,
+        log_directory: LogDirectory,
+        directory: str,
+        name: str,
+        segments: list[Segment],
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+    ) -> None:
+        super().__init__(
+            log_directory, name, segments, log_start_offset=log_start_offset, log_end_offset=log_end_offset
+        )
+        self.directory = directory
+        self.recovery_point = recovery_point
+        self._epochs = epochs
+        self._cuts = 0  # how often records were taken back
+        self._has_sealed = False  # a segment, whose indexes have not been synced since
+        self._name_changes = 1  # how often files came or went; nobody knows whether the last broker synced its own
+        self._names_synced = 0
+
+    # --- flushing -----------------------------------------------------------------------------------------------------
+
+    @guarded
+    def prepare_flush(self, *, include_active: bool = True) -> FlushJob | None:
+        """What a thread has to sync for the log to be durable to its end, or to the start of the last segment."""
+        active = self._segments[-1]
+        offset = self.log_end_offset if include_active else active.base_offset
+        if offset <= self.recovery_point and not self._has_sealed:
+            return None
+        files = [lazy.open() for segment in self._unsynced() for lazy in segment.files_to_sync()]
+        if include_active:
+            files += [lazy.open() for lazy in active.files_to_sync(is_active=True)]
+        return FlushJob(
+            self.log_directory.storage,
+            offset,
+            files,
+            (self.directory, self.log_directory.path) if self._name_changes > self._names_synced else (),
+            self.epochs_to_write() if self._epochs.is_dirty else None,
+            cuts=self._cuts,
+            name_changes=self._name_changes,
+        )
+
+    def _unsynced(self) -> Sequence[Segment]:
+        # All but the last that end at the recovery point or above. The one that ends right there has been synced to its
+        # end, but not since its indexes were completed.
+        first = max(0, bisect_left(self._segments, self.recovery_point, key=base_offset_of) - 1)
+        return self._segments[first:-1]
+
+    def finish_flush(self, job: FlushJob) -> bool:
+        """`job` has run; returns whether what it covers is durable. It is not where the log was cut meanwhile."""
+        if job.cuts != self._cuts:
+            return False  # there may be other records now at the offsets that were synced
+        self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))
+        self._names_synced = max(self._names_synced, job.name_changes)
+        self._has_sealed = self._names_synced < self._name_changes and self._has_sealed
+        return True
+
+    @guarded
+    def flush(self) -> None:
+        """Make the log durable to its end, here and now."""
+        job = self.prepare_flush()
+        if job is not None:
+            job.run()
+            self.finish_flush(job)
+
+    # --- files that follow --------------------------------------------------------------------------------------------
+
+    @property
+    def epochs_are_dirty(self) -> bool:
+        """Whether the leader-epoch-checkpoint is older than what is known."""
+        return self._epochs.is_dirty
+
+    def epochs_to_write(self) -> EpochsJob:
+        """The leader-epoch-checkpoint as it is to be written."""
+        path = path_in(self.directory, LEADER_EPOCH_CHECKPOINT)
+        return EpochsJob(self._epochs, path, encode_epochs(self._epochs.entries))
+
+    def save_indexes(self) -> None:
+        """Write out what the active indexes hold in memory, for a log that has gone quiet."""
+        with contextlib.suppress(OSError):  # not needed before the segment is finished
+            self._segments[-1].save_indexes()
+
+    def release_files(self) -> None:
+        """Let go of all files; they open again when they are needed."""
+        for segment in self._segments:
+            segment.release_files()

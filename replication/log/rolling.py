@@ -1,0 +1,40 @@
+"""When a log goes on in a new segment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.replication.log.index import RELATIVE_OFFSET_MAX
+from ottla.wire.checksum import crc32c
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+    from ottla.replication.log.segment import Segment
+
+
+def should_roll(
+    segment: Segment, config: LogConfig, *, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
+) -> bool:
+    """Whether an append of this kind belongs into a new segment. It may have to read the first batch."""
+    size = segment.size
+    return (
+        size > config.segment_bytes - size_bytes
+        or (size > 0 and _time_waited_ms(segment, now_ms, max_timestamp) > _age_max_ms(segment, config))
+        or segment.indexes_are_full
+        or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+    )
+
+
+def _time_waited_ms(segment: Segment, now_ms: int, max_timestamp: int) -> int:
+    # Measured in the records' own time where they have one, so that replicas roll alike.
+    first = segment.first_batch_timestamp
+    return max_timestamp - first if first >= 0 else now_ms - segment.created_ms
+
+
+def _age_max_ms(segment: Segment, config: LogConfig) -> int:
+    age_ms = config.segment_ms
+    if config.is_compacted:  # nothing is compacted before its segment is rolled
+        age_ms = min(age_ms, config.max_compaction_lag_ms)
+    if config.segment_jitter_ms:
+        age_ms -= crc32c(segment.log_file.path.encode()) % min(config.segment_jitter_ms, config.segment_ms)
+    return age_ms

@@ -1,0 +1,63 @@
+"""Renaming and removing the files of a segment, so that a failure on the way leaves no doubt whether the segment is there.
+
+The `.log` decides: it comes first in every list of paths. Without it the other files are nothing, and loading removes them;
+without them it gets new ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from ottla.replication.log.faults import Fault, Irreparable, classify
+from ottla.replication.log.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
+from ottla.replication.log.storage import Storage
+
+
+def rename_files(storage: Storage, paths: Sequence[str], new_paths: Sequence[str]) -> None:
+    """Give files other names; only the `.log` has to be there. OSError: some have the new name and some the old one."""
+    log, *others = zip(paths, new_paths, strict=True)
+    storage.rename(*log)
+    for path, new_path in others:
+        with contextlib.suppress(FileNotFoundError):
+            storage.rename(path, new_path)
+
+
+def give_up_files(storage: Storage, paths: Sequence[str]) -> list[str]:
+    """Mark files as deleted; returns which are to be removed later. OSError: the `.log` is as it was."""
+    given_up = [_give_up(storage, paths[0])]
+    for path in paths[1:]:
+        with contextlib.suppress(OSError):
+            given_up.append(_give_up(storage, path))
+    return [path for path in given_up if path is not None]
+
+
+def _give_up(storage: Storage, path: str) -> str | None:
+    new_path = path.removesuffix(CLEANED_SUFFIX).removesuffix(SWAP_SUFFIX) + DELETED_SUFFIX
+    try:
+        storage.rename(path, new_path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if classify(error) is Fault.BROKEN:
+            raise
+        storage.remove(path)  # which needs no room
+        return None
+    return new_path
+
+
+def remove_files(storage: Storage, paths: Sequence[str]) -> None:
+    """Remove files that must not be found again. The error is `Irreparable`."""
+    for path in paths:
+        try:
+            storage.remove(path)
+        except OSError as error:
+            raise Irreparable(f"{path} cannot be removed", error) from error
+
+
+def remove_unfinished(storage: Storage, paths: Sequence[str]) -> None:
+    """Remove the files of a segment that could not be made. Without its `.log` the rest counts for nothing."""
+    remove_files(storage, paths[:1])
+    for path in paths[1:]:
+        with contextlib.suppress(OSError):
+            storage.remove(path)
