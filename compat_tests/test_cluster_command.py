@@ -39,7 +39,7 @@ class Command:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def brokers(self) -> list[int]:
-        return [child for child in self.children() if b"ottla" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        return [child for child in self.children() if b"ottla\0start" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 @pytest.fixture
@@ -102,6 +102,24 @@ def test_what_ends_is_told_and_nothing_outlives_the_command(cluster):
     children = command.children()
     command.process.kill()
     wait_until(lambda: not any(exists(pid) for pid in children), "all are gone with the command")
+
+
+def test_a_second_signal_stops_at_once_with_the_logs_flushed_though_zookeeper_is_gone(cluster, tmp_path):
+    command = cluster()
+    admin = AdminClient({"bootstrap.servers": command.bootstrap()})
+    admin.create_topics([NewTopic("kept", 6)])["kept"].result(30)
+    (zookeeper,) = set(command.children()) - set(command.brokers())
+    os.kill(zookeeper, signal.SIGKILL)
+    wait_until(lambda: "ZooKeeper has ended" in command.said, "the end of ZooKeeper is told")
+    logs = [tmp_path / "cluster" / f"broker-{number}.log" for number in (1, 2, 3)]
+    command.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: all("stopping on SIGTERM" in log.read_text() for log in logs), "all brokers are asked to stop")
+    command.process.send_signal(signal.SIGTERM)
+    assert command.process.wait(20) == 0, command.said
+    for log in logs:
+        assert "stopping at once on a second signal" in log.read_text()
+        assert "still leads" in log.read_text()
+        assert (log.with_suffix("") / ".kafka_cleanshutdown").exists()
 
 
 def test_a_broker_that_cannot_start_is_the_end_of_all(cluster, tmp_path):

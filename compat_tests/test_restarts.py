@@ -1,6 +1,10 @@
 """What outlives a broker process: a stop, a SIGKILL, a torn file."""
 
 import contextlib
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -224,3 +228,27 @@ def test_a_clean_stop_leaves_a_marker_and_a_kill_does_not(start_broker):
     broker.kill()
     assert not marker.exists()
     broker.restart()
+
+
+def test_a_broker_that_waits_for_zookeeper_stops_when_it_is_asked_to(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
+        settings = {
+            "zookeeper.connect": f"127.0.0.1:{silent.getsockname()[1]}",
+            "broker.id": "1",
+            "zookeeper.connection.timeout.ms": "600000",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(tmp_path / "data"),
+        }
+        overrides = [part for name, text in settings.items() for part in ("--override", f"{name}={text}")]
+        command = [sys.executable, "-m", "ottla", "start", *overrides]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            silent.settimeout(30)
+            silent.accept()
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=20)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0, said
+    assert "stopping on SIGTERM" in said

@@ -51,6 +51,7 @@ TURN_BYTES = 256 * 1024  # what is appended before others get their turn: at wor
 PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
 GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
 FIRST_BACKOFF_MS = 10
+GOODBYE_S = 1.0
 INTERRUPTION_S = 0.1  # for the answer to a fetch after one that was given up; twice as long for the next
 
 _batch_length = Struct(">i").unpack_from
@@ -282,7 +283,7 @@ class Fetcher:
     async def _hang_up(self) -> None:
         peer, self._peer = self._peer, None
         if peer is not None:
-            with trio.CancelScope(shield=True):
+            with trio.move_on_after(GOODBYE_S, shield=True):
                 await peer.aclose()
 
     # --- answers

@@ -5,7 +5,8 @@ settings, and load the logs, recovering what a crash left: as `Alone` or as a `C
 connections -> join the cluster. Nobody is answered before everything is there.
 
 Stop (SIGTERM, SIGINT): hand over what others can lead, stop accepting, end the connections, stop the coordinators, flush
-and close the logs, leave the clean-shutdown mark, let go of the directories, and of the session.
+and close the logs, leave the clean-shutdown mark, let go of the directories, and of the session. Each wait on the way has a
+limit, and a second signal ends the hand-over (`stopping.py`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from ottla.server.listener import Listener, bind
 from ottla.server.long_answers import LongAnswers
 from ottla.server.producer_id_blocks import ProducerIdBlocks
 from ottla.server.readiness import Readiness
+from ottla.server.stopping import StopSignals
 from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import InvalidSetting
@@ -189,8 +191,12 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         raise_descriptor_limit()
         bound = bind_all(config)
+        stop = StopSignals()
         try:
-            await _serve_bound(config, bound, signals, on_ready)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stop.heed, signals)
+                await _serve_bound(config, bound, stop, on_ready)
+                nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise _startup_problem(group) from None
         finally:
@@ -201,16 +207,20 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> 
 async def _serve_bound(
     config: BrokerConfig,
     bound: Sequence[tuple[Endpoint, socket.socket]],
-    signals: AsyncIterator[int],
+    stop: StopSignals,
     on_ready: Callable[[Broker], None],
 ) -> None:
     broker = Broker(config, readiness=Readiness())
     broker.register(bound)
     async with trio.open_nursery() as session:
-        await session.start(broker.place.hold)
-        await broker.open()
-        listen_all(bound, config.server.socket_listen_backlog_size)
-        await _serve_until_signal(broker, bound, signals, on_ready)
+
+        async def start() -> None:
+            await session.start(broker.place.hold)
+            await broker.open()
+
+        if await stop.unless(stop.asked, start):
+            listen_all(bound, config.server.socket_listen_backlog_size)
+            await _serve_until_signal(broker, bound, stop, on_ready)
         session.cancel_scope.cancel()
 
 
@@ -229,9 +239,10 @@ def _startup_problem(group: BaseExceptionGroup[BaseException]) -> BaseException:
 async def _serve_until_signal(
     broker: Broker,
     bound: Sequence[tuple[Endpoint, socket.socket]],
-    signals: AsyncIterator[int],
+    stop: StopSignals,
     on_ready: Callable[[Broker], None],
 ) -> None:
+    failure = ""
     try:
         async with broker.running() as nursery:
             for_brokers, for_clients = calls_of(broker)
@@ -246,10 +257,10 @@ async def _serve_until_signal(
             settle_interpreter()
             if broker.member is not None:
                 nursery.start_soon(_open_when_told, broker.member, [for_brokers, for_clients])
-            await broker.place.join()
-            on_ready(broker)
-            failure = await _stopped(broker, signals)
-            await broker.place.leave()
+            if await stop.unless(stop.asked, broker.place.join):
+                on_ready(broker)
+                failure = await _stopped(broker, stop)
+            await stop.unless(stop.at_once, broker.place.leave)
     finally:
         await broker.close()
     if failure:
@@ -271,7 +282,7 @@ async def _open_when_told(member: ClusterMember, calls: Sequence[Calls]) -> None
         each.opened.set()
 
 
-async def _stopped(broker: Broker, signals: AsyncIterator[int]) -> str:
+async def _stopped(broker: Broker, stop: StopSignals) -> str:
     """Return when it is time to stop: a signal (""), or no disk left to write to, which the answer says."""
     failures: list[str] = []
 
@@ -283,9 +294,7 @@ async def _stopped(broker: Broker, signals: AsyncIterator[int]) -> str:
     async with trio.open_nursery() as nursery:
 
         async def watch_signals() -> None:
-            async for number in signals:
-                logger.info("stopping on %s", signal.Signals(number).name)
-                break
+            await stop.asked.wait()
             nursery.cancel_scope.cancel()
 
         async def watch_disks() -> None:

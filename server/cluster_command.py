@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import json
+import math
 import os
 import signal
 import socket
@@ -35,6 +36,7 @@ OWN_SETTINGS: Final = (
 )  # fmt: skip
 START_S: Final = 60.0
 STOP_S: Final = 30.0
+FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
 PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)
 
@@ -147,7 +149,7 @@ class LocalCluster:
             "log.dirs": str(self._folder / f"broker-{number}"),
             "zookeeper.connect": f"{HOST}:{self._zookeeper_port}",
         }
-        load_config(texts)
+        self._hand_over_s = load_config(texts).member.controlled_shutdown_timeout_ms / 1000
         overrides = [part for name, text in texts.items() for part in ("--override", f"{name}={text}")]
         command = [sys.executable, "-m", "ottla", "start", *overrides]
         return Child(f"broker {number}", command, self._folder / f"broker-{number}.log")
@@ -178,11 +180,13 @@ class LocalCluster:
             raise failure
 
     async def _heed(self, signals: AsyncIterator[int]) -> None:
-        """The first signal asks for an orderly end, a second one for an end at once."""
+        """The first signal asks for an orderly end, a second one for an end at once with the logs flushed, a third one kills."""
+        number = signal.SIGTERM
         async for _ in signals:
             if self._is_stopping:
                 for child in (*self._brokers, self._zookeeper):
-                    child.signal(signal.SIGKILL)
+                    child.signal(number)
+                number = signal.SIGKILL
             self._is_stopping = True
             self._stop.cancel()
 
@@ -241,14 +245,13 @@ class LocalCluster:
     async def _end(self) -> None:
         """Brokers first, all at the same time: each hands over what it leads, for which it needs ZooKeeper."""
         self._is_stopping = True
-        for children in (self._brokers, [self._zookeeper]):
-            for child in children:
-                child.signal(signal.SIGTERM)
-            with trio.move_on_after(STOP_S):
-                await _all_ended(children)
-            for child in children:
-                child.signal(signal.SIGKILL)
-            await _all_ended(children)
+        for children, patience_s in ((self._brokers, self._hand_over_s + FLUSH_S), ([self._zookeeper], STOP_S)):
+            for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGTERM, FLUSH_S), (signal.SIGKILL, math.inf)):
+                for child in children:
+                    child.signal(number)
+                with trio.move_on_after(wait_s):
+                    await _all_ended(children)
+                    break
 
 
 async def _all_ended(children: list[Child]) -> None:

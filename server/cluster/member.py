@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.cluster")
 
 RETRY_S = 1.0
+NAMES_IN_LOG_MAX = 10
 CONTROLLED_SHUTDOWN_VERSION = 3
 FIRST_WORD_S = 10.0  # how long a starting broker waits to be told of itself
 PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last life's node to go
@@ -344,20 +345,44 @@ class ClusterMember:
             await trio.sleep(0.005)
 
     async def leave(self) -> None:
-        """Hand over what this broker leads (controlled shutdown)."""
+        """Hand over what this broker leads (controlled shutdown), as far as that is possible in the time it may take."""
         config = self._broker.config.member
-        if not config.controlled_shutdown_enable or not self._has_joined.is_set():
+        if not config.controlled_shutdown_enable or not self._has_joined.is_set() or self._join_problem:
             return
+        is_done = False
+        try:
+            with trio.move_on_after(config.controlled_shutdown_timeout_ms / 1000):
+                is_done = await self._hand_over_all()
+        finally:  # also when the operator does not want to wait any longer
+            self._tell_what_is_left(is_done=is_done)
+
+    async def _hand_over_all(self) -> bool:
+        config = self._broker.config.member
         for attempt in range(1 + config.controlled_shutdown_max_retries):
             if attempt:
                 await trio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
             left = await self._hand_over()
             if left == 0:
-                logger.info("Everything that broker %d led is handed over", self._broker.node_id)
-                return
+                return True
             if left is not None and len(self._broker.cluster.brokers) == 1:
                 break  # there is nobody who could take it
-        logger.warning("Broker %d stops although it could not hand over all that it leads", self._broker.node_id)
+        return False
+
+    def _tell_what_is_left(self, *, is_done: bool) -> None:
+        """`is_done`: the controller says that nothing is left; its last words may not have come here yet."""
+        node_id = self._broker.node_id
+        if is_done:
+            logger.info("Everything that broker %d led is handed over", node_id)
+            return
+        led = [partition for partition in self._broker.replicas.partitions() if partition.is_leader]
+        names = [f"{partition.topic}-{partition.index}" for partition in led[:NAMES_IN_LOG_MAX]]
+        logger.warning(
+            "Broker %d stops although it still leads %d partitions%s%s",
+            node_id,
+            len(led),
+            f": {', '.join(names)}" if names else "",
+            " and others" if len(led) > len(names) else "",
+        )
 
     async def _hand_over(self) -> int | None:
         """One attempt; answers how many partitions are left, None if nobody knows."""

@@ -16,3 +16,6 @@ class MemberConfig:
     controlled_shutdown_retry_backoff_ms: int = setting(
         5_000, kind=LONG, internal=True, doc="Pause before the next attempt to hand over."
     )
+    controlled_shutdown_timeout_ms: int = setting(
+        30_000, kind=LONG, minimum=0, internal=True, doc="Longest time that handing over may take, all attempts together."
+    )

@@ -1,0 +1,75 @@
+"""What the first, the second and the third signal do."""
+
+import logging
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ottla.server.stopping import EXIT_KILLED, StopSignals
+
+
+class Operator:
+    """Sends signals."""
+
+    def __init__(self) -> None:
+        self.ended_with: list[int] = []
+        self.stop = StopSignals(self.ended_with.append)
+        self._send, self._receive = trio.open_memory_channel[int](10)
+
+    async def run(self) -> None:
+        await self.stop.heed(self._signals())
+
+    async def _signals(self) -> AsyncIterator[int]:
+        async for number in self._receive:
+            yield number
+
+    async def send(self, number: int) -> None:
+        await self._send.send(number)
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_signals_ask_more_and_more(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    operator = Operator()
+    stop = operator.stop
+    with caplog.at_level(logging.INFO, "ottla.broker"):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(operator.run)
+            states = []
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+                await operator.send(number)
+                states.append((stop.asked.is_set(), stop.at_once.is_set(), operator.ended_with.copy()))
+            nursery.cancel_scope.cancel()
+    assert states == [(True, False, []), (True, True, []), (True, True, [EXIT_KILLED])]
+    assert [record.message.split(",")[-1].split()[-1] for record in caplog.records] == ["SIGTERM", "SIGINT", "SIGTERM"]
+
+
+async def test_work_is_done_unless_a_signal_comes(autojump_clock: MockClock) -> None:
+    stop = StopSignals()
+
+    async def work() -> None:
+        await trio.sleep(5)
+
+    async with trio.open_nursery() as nursery:
+
+        async def interrupt() -> None:
+            await trio.sleep(7)
+            stop.asked.set()
+
+        nursery.start_soon(interrupt)
+        assert await stop.unless(stop.asked, work)
+        assert not await stop.unless(stop.asked, work)
+        assert trio.current_time() == 7
+
+
+async def test_what_work_raises_is_not_lost(autojump_clock: MockClock) -> None:
+    stop = StopSignals()
+
+    async def fail() -> None:
+        raise OSError("no disk")
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await stop.unless(stop.asked, fail)
+    assert isinstance(raised.value.exceptions[0], OSError)
