@@ -122,9 +122,9 @@ def single_faults(made: Sequence[Call], errnos: Iterable[int] = ERRNOS, *, lasti
                 yield Fault(number, each, is_lasting=True)
 
 
-def run_every_case(case: Case, errnos: Iterable[int] = ERRNOS, *, lasting: bool = False) -> int:
-    """Fail each call of a case once, in each way; returns the number of cases."""
-    faults = list(single_faults(run_case(case).made, errnos, lasting=lasting))
+def run_every_case(case: Case, errnos: Iterable[int] = ERRNOS, *, lasting: bool = False, every: int = 1) -> int:
+    """Fail each call of a case once, in each way, or in `every` so many-th of all ways; returns the number of cases."""
+    faults = list(single_faults(run_case(case).made, errnos, lasting=lasting))[::every]
     for fault in faults:
         run_case(case, fault)
     return len(faults)
