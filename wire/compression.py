@@ -16,6 +16,7 @@ MESSAGE_TOO_LARGE beyond the limit, on which a Java producer splits its batch an
 """
 
 import struct
+import sys
 import zlib
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -58,6 +59,15 @@ _ZSTD_BLOCK_BYTES_MAX = 128 << 10
 _GZIP_RATIO_MAX = 1032
 
 _CHUNK_BYTES = 256 * 1024
+_GZIP_INPUT_BYTES = 16 * 1024  # at a time: what follows a member is copied at its end, and members may be tiny
+BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
+
+
+class TooLargeDecompressed(KafkaError):
+    """The records would become larger than the limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"Records take more than {limit} bytes when decompressed")
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None, *, broken_lz4_checksum: bool = False) -> bytes:
@@ -77,8 +87,11 @@ def compress(codec: Compression, data: Buffer, level: int | None = None, *, brok
     return ZstdCompressor(level=level).compress(data)
 
 
-def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> bytes:
-    """The data decompressed, at most limit bytes of it: what would become more raises before it is allocated."""
+def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> bytes | bytearray:
+    """The data decompressed, at most limit bytes of it: what would become more raises before it is allocated.
+
+    A large result is a bytearray: it grows in place, where joining pieces would take twice the memory.
+    """
     if codec == Compression.NONE:
         return bytes(data)
     data = memoryview(data)
@@ -94,7 +107,8 @@ def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_check
 def decompressed_bound(codec: Compression, data: Buffer) -> int:
     """How much decompress() can make of the data at most: cheap, read off the framing, never too low for good data.
 
-    Garbage may give any number; it fails before it has produced more than that.
+    Garbage may give any number; it fails before it has produced more than that. Data in very many blocks is taken for
+    beyond any bound, because reading their headers would cost more than the answer is worth.
     """
     data = memoryview(data)
     if codec == Compression.NONE:
@@ -102,59 +116,74 @@ def decompressed_bound(codec: Compression, data: Buffer) -> int:
     if codec == Compression.GZIP:
         return len(data) * _GZIP_RATIO_MAX
     if codec == Compression.SNAPPY:
-        return sum(_snappy_length(block) for block in _snappy_blocks(data, strict=False))
+        blocks = _snappy_blocks(data, strict=False, blocks_max=BLOCKS_SCANNED_MAX)
+        return sys.maxsize if blocks is None else sum(_snappy_length(block) for block in blocks)
     if codec == Compression.LZ4:
         return _lz4_bound(data)
-    return _scan_zstd(data)[0]
+    return _scan_zstd(data, BLOCKS_SCANNED_MAX)[0]
 
 
 def _garbage(codec: str, reason: object) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to decompress {codec} records: {reason}")
 
 
-def _too_large(limit: int) -> KafkaError:
-    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"Records take more than {limit} bytes when decompressed")
-
-
-def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> bytes:
+def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> bytes | bytearray:
     """Everything a decompressing reader gives, chunk by chunk, so that no more is ever allocated than has come."""
-    chunks = []
-    size = 0
-    while chunk := read(_CHUNK_BYTES):
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    first = read(_CHUNK_BYTES)
+    if len(first) > limit:
+        raise TooLargeDecompressed(limit)
+    chunk = read(_CHUNK_BYTES) if first else b""
+    if not chunk:
+        return first
+    result = bytearray(first)
+    while chunk:
+        if len(result) + len(chunk) > limit:
+            raise TooLargeDecompressed(limit)
+        result += chunk
+        chunk = read(_CHUNK_BYTES)
+    return result
 
 
 # --- gzip -------------------------------------------------------------------------------------------------------------
 
 
-def _decompress_gzip(data: memoryview, limit: int) -> bytes:
-    result, rest = _gunzip_member(data, limit)
-    while rest[:2] == b"\x1f\x8b":  # GZIPInputStream reads on only where another member begins
+def _decompress_gzip(data: memoryview, limit: int) -> bytes | bytearray:
+    first, position = _gunzip_member(data, 0, limit)
+    if not _is_gzip_member(data, position):
+        return first
+    result = bytearray(first)
+    while _is_gzip_member(data, position):  # GZIPInputStream reads on only where another member begins
         try:
-            more, rest = _gunzip_member(rest, limit - len(result))
-        except KafkaError as error:
-            if error.code == ErrorCode.MESSAGE_TOO_LARGE:
-                raise
+            more, position = _gunzip_member(data, position, limit - len(result))
+        except TooLargeDecompressed:
+            raise TooLargeDecompressed(limit) from None
+        except KafkaError:
             break
         result += more
     return result
 
 
-def _gunzip_member(data: Buffer, limit: int) -> tuple[bytes, bytes]:
+def _is_gzip_member(data: memoryview, position: int) -> bool:
+    return bytes(data[position : position + 2]) == b"\x1f\x8b"
+
+
+def _gunzip_member(data: memoryview, position: int, limit: int) -> tuple[bytes | bytearray, int]:
+    """What the member at a position decompresses to, and where it ends."""
     member = zlib.decompressobj(31)
-    pending: Buffer = data
+    pending: Buffer = b""
 
     def read(size: int) -> bytes:
-        nonlocal pending
-        if member.eof:
-            return b""
-        chunk = member.decompress(pending, size)
-        pending = member.unconsumed_tail
-        return chunk
+        nonlocal pending, position
+        while not member.eof:
+            if not pending:
+                pending = data[position : position + _GZIP_INPUT_BYTES]
+                position += len(pending)
+            chunk = member.decompress(pending, size)
+            is_at_end = not pending
+            pending = member.unconsumed_tail
+            if chunk or is_at_end:
+                return chunk
+        return b""
 
     try:
         result = _read_bounded(read, limit)
@@ -162,7 +191,7 @@ def _gunzip_member(data: Buffer, limit: int) -> tuple[bytes, bytes]:
         raise _garbage("gzip", error) from None
     if not member.eof:
         raise _garbage("gzip", "unexpected end of input")
-    return result, member.unused_data
+    return result, position - len(member.unused_data)
 
 
 # --- snappy -----------------------------------------------------------------------------------------------------------
@@ -179,13 +208,19 @@ def _compress_snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _snappy_blocks(data: memoryview, *, strict: bool = True) -> list[memoryview]:
-    """The compressed blocks of xerial streams, or the data itself where it has no xerial header."""
+def _snappy_blocks(
+    data: memoryview, *, strict: bool = True, blocks_max: int | None = None
+) -> list[memoryview] | None:
+    """The compressed blocks of xerial streams, or the data itself where it has no xerial header; None: too many."""
     if data[:8] != XERIAL_MAGIC or len(data) < len(XERIAL_HEADER):
         return [data]
     blocks = []
     position = len(XERIAL_HEADER)
+    turns = 0
     while position + 4 <= len(data):  # fewer bytes than a length are overlooked, as Java does
+        turns += 1
+        if blocks_max is not None and turns > blocks_max:
+            return None
         length: int = _XERIAL_LENGTH.unpack_from(data, position)[0]
         if length == _XERIAL_MAGIC_HEAD:  # the next stream
             if strict and data[position : position + 8] != XERIAL_MAGIC:
@@ -215,9 +250,9 @@ def _snappy_length(block: memoryview) -> int:
 def _decompress_snappy(data: memoryview, limit: int) -> bytes:
     from cramjam import DecompressionError, snappy
 
-    blocks = _snappy_blocks(data)
+    blocks = _snappy_blocks(data) or []
     if sum(_snappy_length(block) for block in blocks) > limit:
-        raise _too_large(limit)
+        raise TooLargeDecompressed(limit)
     try:
         return b"".join([bytes(snappy.decompress_raw(block)) for block in blocks])
     except DecompressionError as error:
@@ -255,7 +290,7 @@ def _lz4_descriptor_end(data: memoryview) -> int:
     return end
 
 
-def _decompress_lz4(data: memoryview, limit: int, overlook_header_checksum: bool) -> bytes:
+def _decompress_lz4(data: memoryview, limit: int, overlook_header_checksum: bool) -> bytes | bytearray:
     from lz4.frame import LZ4FrameDecompressor
 
     descriptor_end = _lz4_descriptor_end(data)
@@ -310,8 +345,11 @@ def _lz4_bound(data: memoryview) -> int:
         return 0
     block_bytes_max = _LZ4_BLOCK_BYTES_MAX[data[5] >> 4]
     block_overhead = 8 if data[4] & 0x10 else 4
-    bound = 0
+    bound = turns = 0
     while position + 4 <= len(data):
+        turns += 1
+        if turns > BLOCKS_SCANNED_MAX:
+            return sys.maxsize
         size = int.from_bytes(data[position : position + 4], "little")
         if size == 0:
             break
@@ -324,7 +362,7 @@ def _lz4_bound(data: memoryview) -> int:
 # --- zstd -------------------------------------------------------------------------------------------------------------
 
 
-def _decompress_zstd(data: memoryview, limit: int) -> bytes:
+def _decompress_zstd(data: memoryview, limit: int) -> bytes | bytearray:
     from zstandard import ZstdDecompressor, ZstdError
 
     if not _scan_zstd(data)[1]:  # the reader below takes the end of the input for the end of the frame
@@ -347,9 +385,9 @@ def _decompress_zstd(data: memoryview, limit: int) -> bytes:
 _idle_zstd_decompressors: "list[ZstdDecompressor]" = []
 
 
-def _scan_zstd(data: memoryview) -> tuple[int, bool]:
+def _scan_zstd(data: memoryview, blocks_max: int = sys.maxsize) -> tuple[int, bool]:
     """(bound on the decompressed size, whether the data is whole frames and nothing else), from the block headers."""
-    position = bound = 0
+    position = bound = turns = 0
     while position < len(data):
         if len(data) - position < 5 or int.from_bytes(data[position : position + 4], "little") != ZSTD_MAGIC:
             return bound, False
@@ -359,6 +397,9 @@ def _scan_zstd(data: memoryview) -> tuple[int, bool]:
         position += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes
         last = False
         while not last:
+            turns += 1
+            if turns > blocks_max:
+                return sys.maxsize, False
             if position + 3 > len(data):
                 return bound, False
             header = int.from_bytes(data[position : position + 3], "little")

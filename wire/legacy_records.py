@@ -146,7 +146,7 @@ def _unwrap(outer: Message, limit: int) -> Iterator[Message]:
         raise invalid(f"Invalid compression type {outer.codec} found in magic {outer.magic} wrapper")
     if outer.value is None:
         raise invalid(f"Found invalid compressed record set with null value (magic = {outer.magic})")
-    area = decompress(Compression(outer.codec), outer.value, limit, broken_lz4_checksum=outer.magic == 0)
+    area = bytes(decompress(Compression(outer.codec), outer.value, limit, broken_lz4_checksum=outer.magic == 0))
     position = 0
     while size := _inner_size(area, position):
         message = read_message(area, position, position + size)

@@ -20,7 +20,7 @@ each of their messages as a batch of one, so that old segments can be walked lik
 import struct
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression, compress, decompress
@@ -285,7 +285,7 @@ def first_record(
     header = read_header(batch)
     if header.magic != MAGIC_V2:
         return _first_of(decode_records(batch), timestamp, start_offset, is_exact)
-    area = bytes(records_area(batch, header))
+    area = sliceable(records_area(batch, header))
     if header.records_count == 0:
         return None
     walked = check_records(area, header.records_count)
@@ -309,7 +309,7 @@ def _first_of(
     return None
 
 
-def _first_not_older(area: bytes, header: BatchHeader, timestamp: int, start_offset: int) -> tuple[int, int] | None:
+def _first_not_older(area: bytes | bytearray, header: BatchHeader, timestamp: int, start_offset: int) -> tuple[int, int] | None:
     # Lengths and deltas mostly fit one byte or two; a call for each of them would take four times as long.
     wanted = timestamp - header.base_timestamp
     position = 0
@@ -333,8 +333,16 @@ def _first_not_older(area: bytes, header: BatchHeader, timestamp: int, start_off
     return None
 
 
-def iter_records(area: bytes, header: BatchHeader) -> Iterator[Record]:
-    """The records of an uncompressed area that check_records has accepted for this header."""
+def sliceable(area: Buffer) -> bytes | bytearray:
+    """An area whose slices are copies; what was decompressed is looked at where it is, for it may be large."""
+    return bytes(area) if isinstance(area, memoryview) else area
+
+
+def iter_records(area: bytes | bytearray, header: BatchHeader) -> Iterator[Record]:
+    """The records of an uncompressed area that check_records has accepted for this header.
+
+    Keys and values are slices of the area: whoever keeps them wants an area of bytes.
+    """
     position = 0
     log_append_time = header.max_timestamp if header.is_log_append_time else None
     for _ in range(header.records_count):
@@ -356,14 +364,14 @@ def wrap_int64(value: int) -> int:
     return value if -(1 << 63) <= value < 1 << 63 else ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
 
 
-def _read_bytes(area: bytes, position: int) -> tuple[bytes | None, int]:
+def _read_bytes(area: Any, position: int) -> tuple[bytes | None, int]:
     length, position = read_varint(area, position)
     if length < 0:
         return None, position
     return area[position : position + length], position + length
 
 
-def _read_headers(area: bytes, position: int, count: int) -> tuple[tuple[tuple[bytes, bytes | None], ...], int]:
+def _read_headers(area: Any, position: int, count: int) -> tuple[tuple[tuple[bytes, bytes | None], ...], int]:
     headers = []
     for _ in range(count):
         key, position = _read_bytes(area, position)

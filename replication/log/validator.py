@@ -65,6 +65,7 @@ from ottla.wire.records import (
     iter_records,
     read_header,
     records_area,
+    sliceable,
     wrap_int64,
 )
 
@@ -365,7 +366,7 @@ def _check_each_record(
     is_log_append_time = header.is_log_append_time
     errors = _RecordErrors(rules, now_ms, topic_partition)
     highest = NO_TIMESTAMP
-    for index, record in enumerate(iter_records(bytes(area), header)):
+    for index, record in enumerate(iter_records(sliceable(area), header)):
         errors.check(index, record, is_log_append_time, is_partial)
         highest = max(highest, record.timestamp)
     errors.raise_if_any()
@@ -477,7 +478,7 @@ def _rebuilt(
         header = header._replace(base_offset=0, attributes=attributes, max_timestamp=max_timestamp)
         return build_batch(area, header, codec, rules.compression_level)
     return encode_batch(
-        iter_records(bytes(area), header),
+        iter_records(sliceable(area), header),
         compression=codec,
         compression_level=rules.compression_level,
         timestamp_type=rules.timestamp_type,
@@ -496,7 +497,7 @@ def _check_buildable_timestamps(area: Buffer, header: BatchHeader, summary: Reco
     elif base + summary.min_timestamp_delta >= NO_TIMESTAMP and base + summary.max_timestamp_delta <= LONG_MAX:
         return
     else:
-        is_good = all(record.timestamp >= NO_TIMESTAMP for record in iter_records(bytes(area), header))
+        is_good = all(record.timestamp >= NO_TIMESTAMP for record in iter_records(sliceable(area), header))
     if not is_good:
         raise _unexpected("Invalid negative timestamp")
 

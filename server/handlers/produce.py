@@ -39,12 +39,14 @@ from ottla.replication.log.validator import (
     InvalidRecords,
     TooManyForTheLoop,
     check_produce_request_records,
+    check_produced,
     is_expensive,
 )
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, handles
 from ottla.server.leader_hints import current_leader, endpoints
 from ottla.server.pending import PendingAnswer
+from ottla.wire.compression import TooLargeDecompressed
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -61,7 +63,7 @@ from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHead
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla.replication.log.partition_log import AppendInfo
+    from ottla.replication.log.partition_log import AppendInfo, PartitionLog
     from ottla.replication.log.validator import CheckedRecords
     from ottla.replication.partition import Partition
     from ottla.replication.refused_sequences import Place
@@ -92,8 +94,11 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-_checks_in_threads = trio.CapacityLimiter(2)
-"""Few, because each may hold a hundred megabytes of decompressed records, and one for every core helps nobody."""
+_small_checks = trio.CapacityLimiter(2)
+_large_checks = trio.CapacityLimiter(1)
+SMALL_CHECK_BYTES_MAX = 16 * 1024 * 1024
+"""Nearly all batches decompress to less. One that does not is checked again behind all others like it, each of which
+may take a hundred megabytes: a few kilobytes are enough to ask for that."""
 
 
 @handles(ProduceRequest, pipelined=True)
@@ -327,8 +332,7 @@ class Appending(PendingAnswer):
     ) -> None:
         view = memoryview(records)
         try:
-            check = partial(partition.log.check_produced, view, now_ms=self._context.now_ms)
-            checked = await trio.to_thread.run_sync(_outcome, check, limiter=_checks_in_threads)
+            checked = await _checked_in_thread(partition.log, view, self._context.now_ms)
             if isinstance(checked, KafkaError):
                 raise checked
             if self._refused.by_producer:
@@ -489,6 +493,19 @@ def _numbered_batch(records: memoryview | None) -> BatchHeader | None:
         return None
     header = BatchHeader._make(unpack_header(records))
     return header if header.producer_id >= 0 and header.base_sequence >= 0 else None
+
+
+async def _checked_in_thread(log: PartitionLog, records: memoryview, now_ms: int) -> CheckedRecords | KafkaError:
+    rules = log.validation_rules()
+    small = rules._replace(decompressed_bytes_max=min(SMALL_CHECK_BYTES_MAX, rules.decompressed_bytes_max))
+    checked: CheckedRecords | KafkaError | None = None
+    for limits, limiter in ((small, _small_checks), (rules, _large_checks)):
+        check = partial(check_produced, records, limits, now_ms=now_ms, topic_partition=log.name)
+        checked = await trio.to_thread.run_sync(_outcome, check, limiter=limiter)
+        if not isinstance(checked, TooLargeDecompressed):
+            break
+    assert checked is not None
+    return checked
 
 
 def _outcome(check: Callable[[], CheckedRecords]) -> CheckedRecords | KafkaError:

@@ -511,3 +511,42 @@ async def test_records_checked_in_a_thread_keep_their_place(
     for number, count in enumerate(counts, 1):
         assert await producer.acknowledged() == (number, 0, offset)
         offset += count
+
+
+async def test_batches_that_become_large_are_checked_one_at_a_time(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    """Three kilobytes that become a hundred megabytes, eight at once, took 400 MB."""
+    monkeypatch.setattr(produce_handler, "SMALL_CHECK_BYTES_MAX", 10_000)
+    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+    at_once, most = 0, 0
+    lock = threading.Lock()
+    check = produce_handler.check_produced
+
+    def watched(records: memoryview, rules: Any, **options: Any) -> Any:
+        nonlocal at_once, most
+        is_large = rules.decompressed_bytes_max > 10_000
+        with lock:
+            at_once += is_large
+            most = max(most, at_once)
+        try:
+            return check(records, rules, **options)
+        finally:
+            with lock:
+                at_once -= is_large
+
+    monkeypatch.setattr(produce_handler, "check_produced", watched)
+    context: Any = SimpleNamespace(broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT")
+    codes = []
+
+    async def produce(index: int) -> None:
+        records = batch(1, value=bytes(100_000 if index else 10), compression=Compression.ZSTD)
+        topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=index, records=records)])
+        answer: Any = produce_handler.produce(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), context)
+        codes.append((await answer).responses[0].partition_responses[0].error_code)
+
+    async with trio.open_nursery() as producers:
+        for index in range(PARTITIONS):
+            producers.start_soon(produce, index)
+    assert codes == [0] * PARTITIONS
+    assert most == 1

@@ -5,6 +5,7 @@ import resource
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from contextlib import suppress
 
@@ -309,3 +310,43 @@ def test_no_codec_is_imported_before_it_is_needed():
     code = "import sys, ottla.wire.records; print([m for m in ('lz4', 'zstandard', 'cramjam') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_a_large_result_takes_its_size_in_memory_and_not_twice_that(codec: Compression) -> None:
+    size = 32 << 20
+    compressed = compress(codec, bytes(size))
+    decompress(codec, compress(codec, b"warm"), 100)
+    tracemalloc.start()
+    try:
+        result = decompress(codec, compressed, size)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(result) == size
+    assert peak < 1.4 * size
+
+
+def test_thousands_of_tiny_gzip_members_are_read_without_copying_the_rest_for_each() -> None:
+    member = gzip.compress(b"x")
+    data = member * 20_000
+    assert decompress(Compression.GZIP, data, 20_000) == b"x" * 20_000
+    tracemalloc.start()
+    try:
+        decompress(Compression.GZIP, data, 20_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(data) // 2
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (Compression.SNAPPY, XERIAL_HEADER + b"\0\0\0\1\0" * 3_000),
+        (Compression.LZ4, compress(Compression.LZ4, b"")[:7] + b"\1\0\0\x80x" * 3_000),
+        (Compression.ZSTD, compress(Compression.ZSTD, b"")[:6] + b"\0\0\0" * 3_000),
+    ],
+)
+def test_data_in_very_many_blocks_is_beyond_any_bound(codec: Compression, data: bytes) -> None:
+    assert decompressed_bound(codec, data) == sys.maxsize
