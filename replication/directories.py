@@ -25,6 +25,7 @@ from ottla.replication.log.checkpoints import (
     encode_meta_properties,
     encode_offsets,
 )
+from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.names import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSET_CHECKPOINT,
@@ -159,7 +160,7 @@ class HeldDirectory:
 
 
 def hold_directories(
-    paths: Iterable[str], storage: Storage, *, node_id: int, open_files_max: int = 512
+    paths: Iterable[str], storage: Storage, *, node_id: int, descriptors: Descriptors | None = None
 ) -> list[HeldDirectory]:
     """Lock log directories, making them where they are missing. LogDirectoryProblem if that cannot be.
 
@@ -168,7 +169,7 @@ def hold_directories(
     held: list[HeldDirectory] = []
     try:
         for path in paths:
-            log_directory = LogDirectory(path, storage, open_files_max=open_files_max)
+            log_directory = LogDirectory(path, storage, descriptors=descriptors)
             held.append(_hold(log_directory, node_id))
         if not any(each.log_directory.is_online for each in held):
             raise LogDirectoryProblem(f"Log directory {held[0].path} cannot be used: {held[0].log_directory.failure}")

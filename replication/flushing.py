@@ -37,8 +37,9 @@ class _Flush(NamedTuple):
 class Flusher:
     """See the module's docstring."""
 
-    def __init__(self, run_in_thread: RunInThread) -> None:
+    def __init__(self, run_in_thread: RunInThread, together_max: int) -> None:
         self._run_in_thread = run_in_thread
+        self._together_max = together_max
         self._requests: dict[Partition, None] = {}
         self._wanted = trio.Event()
         self._postponed: dict[Partition, KafkaError] = {}
@@ -74,7 +75,11 @@ class Flusher:
             self.request(partition)
 
     async def flush(self, partitions: Sequence[Partition], *, include_active: bool | None = None) -> None:
-        """Sync logs side by side and let their high watermarks go on."""
+        """Sync logs side by side, as many as may have their files open, and let their high watermarks go on."""
+        for start in range(0, len(partitions), self._together_max):
+            await self._flush_together(partitions[start : start + self._together_max], include_active)
+
+    async def _flush_together(self, partitions: Sequence[Partition], include_active: bool | None) -> None:
         flushes: list[_Flush] = []
         for partition in partitions:
             log = partition.log

@@ -43,6 +43,7 @@ from ottla.replication.flushing import Flusher
 from ottla.replication.followers import IsEligible
 from ottla.replication.loading import HostedPartition, LoadPlan, plan_loads
 from ottla.replication.log.cleaner import Cleanable, LogCleaner
+from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     FUTURE_MARK,
@@ -92,7 +93,7 @@ class ReplicaManager:
         clock_ms: Callable[[], int] = system_clock_ms,
         run_in_thread: RunInThread = trio.to_thread.run_sync,
         new_uuid: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
-        open_files_max: int = 512,
+        descriptors: Descriptors | None = None,
         log_dirs_throttle: ReplicationThrottle | None = None,
     ) -> None:
         self.config = config
@@ -108,11 +109,11 @@ class ReplicaManager:
         self._clock_ms = clock_ms
         self._run_in_thread = run_in_thread
         self._new_uuid = new_uuid
-        self._open_files_max = open_files_max
+        self._descriptors = descriptors or Descriptors()
         self._held: list[HeldDirectory] = []
         self._topics: dict[str, dict[int, Partition]] = {}
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
-        self._flusher = Flusher(run_in_thread)
+        self._flusher = Flusher(run_in_thread, self._descriptors.flushed_together_max)
         self._repairer = Repairer(run_in_thread)
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
         self._cleaner = LogCleaner(run_in_thread, clock_ms, _let_others_run)
@@ -153,7 +154,7 @@ class ReplicaManager:
 
     def _hold(self) -> list[HeldDirectory]:
         return hold_directories(
-            self._paths, self._storage, node_id=self.node_id, open_files_max=self._open_files_max
+            self._paths, self._storage, node_id=self.node_id, descriptors=self._descriptors
         )
 
     def found_partitions(self) -> list[FoundPartition]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import resource
 import signal
 import socket
 import sys
@@ -29,11 +28,13 @@ from ottla.replication.cluster_state import NO_BROKER_EPOCH, BrokerEndpoint, Bro
 from ottla.replication.controller import Controller
 from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.fetch_session import FetchSessionCache
+from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, raise_limit
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.throttle import ReplicationThrottles
 from ottla.server.alone import Alone, JoinProblem
 from ottla.server.configs import ConfigRepository
 from ottla.server.connection import Calls
+from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.coordinator_log import OffsetsTopic
 from ottla.server.deadlines import Deadlines
 from ottla.server.dispatch import client_routes, served_routes
@@ -85,6 +86,7 @@ class Broker:
             config=config.replication,
             default_log_config=config.log,
             storage=self.surroundings.storage,
+            descriptors=self.surroundings.descriptors,
             clock_ms=self.surroundings.clock_ms,
             run_in_thread=self.surroundings.run_in_thread,
             log_dirs_throttle=self.throttles.log_dirs,
@@ -189,13 +191,13 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> 
     `on_ready` is called when clients are served; `broker.listeners` has the ports.
     """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        raise_descriptor_limit()
+        descriptors = Descriptors(_limit_of_descriptors())
         bound = bind_all(config)
         stop = StopSignals()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stop.heed, signals)
-                await _serve_bound(config, bound, stop, on_ready)
+                await _serve_bound(config, descriptors, bound, stop, on_ready)
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise _startup_problem(group) from None
@@ -206,11 +208,12 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> 
 
 async def _serve_bound(
     config: BrokerConfig,
+    descriptors: Descriptors,
     bound: Sequence[tuple[Endpoint, socket.socket]],
     stop: StopSignals,
     on_ready: Callable[[Broker], None],
 ) -> None:
-    broker = Broker(config, readiness=Readiness())
+    broker = Broker(config, Surroundings(descriptors=descriptors), Readiness())
     broker.register(bound)
     async with trio.open_nursery() as session:
 
@@ -248,10 +251,15 @@ async def _serve_until_signal(
             for_brokers, for_clients = calls_of(broker)
             buffers = ReceiveBuffers()
             assert broker.readiness is not None
+            limits = ConnectionLimits(
+                lambda: broker.config.server,
+                broker.surroundings.descriptors,
+                protected=broker.config.inter_broker_listener_name if len(bound) > 1 else None,
+            )
             for endpoint, sock in bound:
                 is_for_brokers = endpoint.listener == broker.config.inter_broker_listener_name
                 calls = for_brokers if is_for_brokers else for_clients
-                listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness)
+                listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits)
                 broker.listeners.append(listener)
                 nursery.start_soon(listener.run)
             settle_interpreter()
@@ -344,8 +352,11 @@ def settle_interpreter() -> None:
     gc.set_threshold(20_000, 50, 1_000)
 
 
-def raise_descriptor_limit() -> None:
-    """Allow as many open files and connections as the system lets this process have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def _limit_of_descriptors() -> int:
+    limit = raise_limit()
+    if limit < LIMIT_MIN:
+        raise StartupError(
+            f"the system allows this process {limit} open files and connections; it needs {LIMIT_MIN} at least,"
+            f" and some thousand to serve many clients (`ulimit -n`)"
+        )
+    return limit

@@ -101,7 +101,6 @@ class ServerConfig:
         check=_per_ip_overrides,
         dynamic="cluster-wide",
         doc="Limits for single addresses, as address:count, separated by commas.",
-        effective=False,
     )
     max_connection_creation_rate: int = setting(
         INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections accepted per second.", effective=False

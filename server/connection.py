@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
+from ottla.server import system
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import Inbox
@@ -252,7 +253,8 @@ class Connection:
     def peer_has_left(self) -> bool:
         """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
         try:
-            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            has_sent_more = self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+            return not has_sent_more or system.has_closed_its_side(self._socket)
         except BlockingIOError:
             return False
         except OSError:

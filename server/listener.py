@@ -1,17 +1,28 @@
-"""Listeners: bind, accept, limit the number of connections, and end those that idle or lost their peer."""
+"""Listeners: bind, accept, and end connections that idle or have lost their peer.
+
+A connection ends
+    when not a byte has come or gone for connections.max.idle.ms, whatever waits on it: a long poll, a join, a produce request.
+        Kafka counts so, too. Bytes that lie unread in the socket are none that came. A healthy client whose join may wait for
+        longer needs a broker with a larger connections.max.idle.ms; its own limit, 9 minutes, is lower in any case.
+    within a second or two after its peer has closed its side, if what waits is of use to nobody then (`abandonable`): a long
+        poll or a join. What the peer sent before and nobody has read is dropped. A produce request is carried out and answered.
+    when others need its place (`connection_limits.py`).
+"""
 
 from __future__ import annotations
 
-import errno
+import heapq
 import logging
 import socket
 import time
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.replication.log.faults import Fault, classify
+from ottla.replication.reminders import Reminder
 from ottla.server.connection import Calls, Connection
+from ottla.server.connection_limits import RETRY_SECONDS, ConnectionLimits, plain_address
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.readiness import Readiness
 
@@ -22,7 +33,6 @@ logger = logging.getLogger("ottla.listener")
 
 ACCEPTS_PER_TURN = 64
 HOUSEKEEPING_SECONDS = 1.0
-RETRY_SECONDS = 0.2
 CONNECTIONS_PER_SLICE = 1000
 
 # socket.send.buffer.bytes and socket.receive.buffer.bytes: who leaves Kafka's defaults gets what suits this broker. More
@@ -65,6 +75,7 @@ class Listener:
         calls: Calls,
         buffers: ReceiveBuffers,
         readiness: Readiness,
+        limits: ConnectionLimits,
     ) -> None:
         config = broker.config.server
         self.name = name
@@ -72,13 +83,15 @@ class Listener:
         self.calls = calls
         self.buffers = buffers
         self.readiness = readiness
+        self.limits = limits
         self.frame_bytes_max = config.socket_request_max_bytes
         self.connections: set[Connection] = set()
         self._socket = sock
         given = config.socket_send_buffer_bytes
         self._send_buffer_bytes = SEND_BUFFER_BYTES if given == UNCHANGED else given
-        self._idle_seconds = config.connections_max_idle_ms / 1000
-        self._per_ip: Counter[str] = Counter()
+        idle_ms = config.connections_max_idle_ms
+        self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
+        self._shortage = Reminder()
 
     @property
     def port(self) -> int:
@@ -88,15 +101,19 @@ class Listener:
 
     async def run(self) -> None:
         """Accept until cancelled; every connection is one task of this nursery."""
+        await self.limits.look_up_overrides()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_house)
             with self._socket:
                 while True:
                     await trio.lowlevel.wait_readable(self._socket)
+                    await self.limits.until_room(self.name)
                     await self._accept_waiting(nursery)
 
     async def _accept_waiting(self, nursery: trio.Nursery) -> None:
         for _ in range(ACCEPTS_PER_TURN):
+            if not self.limits.has_room(self.name):
+                return
             try:
                 sock, address = self._socket.accept()
             except BlockingIOError:
@@ -107,46 +124,63 @@ class Listener:
             self._welcome(sock, address[0], nursery)
 
     async def _after_failed_accept(self, error: OSError) -> None:
-        """Out of descriptors or memory: wait for connections to end; anything else concerns only that peer."""
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-            logger.error(
-                "cannot accept on %s: %s; waiting for connections to close (see `ulimit -n`)", self.name, error
-            )
+        """The system is out of descriptors or memory: wait for them; anything else concerns only that peer."""
+        if classify(error) is Fault.TRANSIENT:
+            if self._shortage.is_due():
+                logger.error("cannot accept on %s for now: %s", self.name, error)
             await trio.sleep(RETRY_SECONDS)
 
     def _welcome(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
-        host = host.removeprefix("::ffff:")
-        limits = self.broker.config.server
-        if len(self.connections) >= limits.max_connections or self._per_ip[host] >= limits.max_connections_per_ip:
-            logger.warning("refusing a connection of %s: max.connections or max.connections.per.ip is reached", host)
+        host = plain_address(host)
+        if not self.limits.admit(host):
             sock.close()
             return
+        try:
+            self._prepare(sock)
+        except OSError:  # the peer has gone already
+            self.limits.release(host)
+            sock.close()
+            return
+        connection = Connection(sock, host, self)
+        self.connections.add(connection)
+        nursery.start_soon(self._serve, connection, host)
+
+    def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._send_buffer_bytes != SYSTEM_DEFAULT:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-        nursery.start_soon(self._serve, Connection(sock, host, self), host)
 
     async def _serve(self, connection: Connection, host: str) -> None:
-        self.connections.add(connection)
-        self._per_ip[host] += 1
         try:
             await connection.run()
         finally:
             self.connections.discard(connection)
-            self._per_ip[host] -= 1
-            if not self._per_ip[host]:
-                del self._per_ip[host]
+            self.limits.release(host)
 
     async def _keep_house(self) -> None:
         while True:
             await trio.sleep(HOUSEKEEPING_SECONDS)
-            now = time.monotonic()
-            for index, connection in enumerate(list(self.connections)):
-                if connection.is_parked:
-                    if connection.peer_has_left():
-                        connection.cancel_scope.cancel()
-                elif now - connection.last_active > self._idle_seconds:
-                    connection.cancel_scope.cancel()
-                if index % CONNECTIONS_PER_SLICE == CONNECTIONS_PER_SLICE - 1:
-                    await trio.lowlevel.checkpoint()
+            await self.limits.look_up_overrides()
+            await self._end_idle_connections()
+            self._make_room()
+
+    async def _end_idle_connections(self) -> None:
+        silent_since = time.monotonic() - self._idle_seconds
+        for index, connection in enumerate(list(self.connections)):
+            is_idle = connection.last_active < silent_since
+            if is_idle or (connection.is_parked and connection.peer_has_left()):
+                connection.cancel_scope.cancel()
+            if index % CONNECTIONS_PER_SLICE == CONNECTIONS_PER_SLICE - 1:
+                await trio.lowlevel.checkpoint()
+
+    def _make_room(self) -> None:
+        """Close the connections that have been silent longest, one for each that is too many."""
+        if excess := self.limits.excess(self.name):
+            for connection in heapq.nsmallest(excess, self.connections, key=_last_active):
+                connection.cancel_scope.cancel()
+
+
+def _last_active(connection: Connection) -> float:
+    return connection.last_active

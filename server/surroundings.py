@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.replication.clock import system_clock_ms
+from ottla.replication.log.descriptors import Descriptors
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import Storage
@@ -36,6 +37,7 @@ class Surroundings:
     """See the module's docstring. `storage` None: the disks of this machine."""
 
     storage: Storage | None = None
+    descriptors: Descriptors = field(default_factory=Descriptors)
     clock_ms: Callable[[], int] = system_clock_ms
     run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
     open_session: Callable[[ZooKeeperConfig], Session] = _open_zookeeper_session

@@ -18,11 +18,13 @@ from compat_tests.simulation.virtual import EPOCH_S, thread_runner
 
 from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.coordination import CoordinationError
+from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.broker import Broker
 from ottla.server.cluster.member import JoinProblem
 from ottla.server.config import load_config
 from ottla.server.connection import Calls, Connection
+from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 from ottla.server.dispatch import served_routes
 from ottla.server.inbox import ReceiveBuffers
@@ -62,7 +64,8 @@ class SimListener(Listener):
     """Serves connections that the network hands over."""
 
     def __init__(self, broker: Broker, calls: Calls) -> None:
-        super().__init__(LISTENER, None, broker, calls, ReceiveBuffers(), SimReadiness())  # type: ignore[arg-type]
+        limits = ConnectionLimits(lambda: broker.config.server, Descriptors())
+        super().__init__(LISTENER, None, broker, calls, ReceiveBuffers(), SimReadiness(), limits)  # type: ignore[arg-type]
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -76,9 +79,12 @@ class SimListener(Listener):
         if self._nursery is None or self._nursery.cancel_scope.cancel_called:
             sock.close()
             return
-        connection = Connection(sock, f"host-{sock.to}", self)  # type: ignore[arg-type]
+        host = f"host-{sock.to}"
+        self.limits.admit(host)
+        connection = Connection(sock, host, self)  # type: ignore[arg-type]
+        self.connections.add(connection)
         connection._outbox = MemoryOutbox()
-        self._nursery.start_soon(self._serve, connection, f"host-{sock.to}")
+        self._nursery.start_soon(self._serve, connection, host)
 
 
 class Setting(NamedTuple):

@@ -157,6 +157,11 @@ class SimSocket:
         assert flags & socket.MSG_PEEK
         return bytes(self._incoming[0][:size]) if self._incoming else self._without_input()
 
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        """The state of the connection, in Linux's numbers: TCP_CLOSE_WAIT or TCP_ESTABLISHED."""
+        assert (level, option, size) == (socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        return bytes((8 if self._has_ended or self._has_failed else 1,))
+
     def _without_input(self) -> bytes:
         if self._has_failed or self.is_closed:
             raise ConnectionResetError("reset")

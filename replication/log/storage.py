@@ -29,6 +29,7 @@ from heapq import heappop, heappush
 from threading import Lock
 from typing import Protocol
 
+from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
 from ottla.replication.log.faults import Fault, classify
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -300,11 +301,16 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 class FileCache:
-    """Bounds how many `LazyFile`s are open at a time."""
+    """Bounds how many `LazyFile`s are open at a time: by a number, or by what the budget of descriptors leaves."""
 
-    def __init__(self, storage: Storage, open_files_max: int = 512) -> None:
+    def __init__(
+        self, storage: Storage, open_files_max: int = CACHED_FILES_MAX, descriptors: Descriptors | None = None
+    ) -> None:
         self.storage = storage
         self._open_files_max = max(1, open_files_max)
+        self._descriptors = descriptors
+        if descriptors is not None:
+            descriptors.register(self)
         self._ring: deque[LazyFile] = deque()
         self._lock = Lock()  # logs are loaded in threads
 
@@ -313,16 +319,28 @@ class FileCache:
 
     def admit(self, lazy: LazyFile) -> None:
         """Note that `lazy` is open now, closing another that has not been used for a while."""
-        ring = self._ring
         with self._lock:
-            while len(ring) >= self._open_files_max:
-                candidate = ring.popleft()
-                if candidate.used and candidate.file is not None:
-                    candidate.used = False
-                    ring.append(candidate)
-                else:
-                    candidate.file = None
-            ring.append(lazy)
+            self._close_down_to(self._allowed() - 1)
+            self._ring.append(lazy)
+
+    def shrink(self) -> None:
+        """Close what is more than the budget of descriptors allows now."""
+        with self._lock:
+            self._close_down_to(self._allowed())
+
+    def _allowed(self) -> int:
+        descriptors = self._descriptors
+        return self._open_files_max if descriptors is None else min(self._open_files_max, descriptors.files_max)
+
+    def _close_down_to(self, count: int) -> None:
+        ring = self._ring
+        while len(ring) > count:
+            candidate = ring.popleft()
+            if candidate.used and candidate.file is not None:
+                candidate.used = False
+                ring.append(candidate)
+            else:
+                candidate.file = None
 
 
 class LazyFile:
@@ -363,12 +381,22 @@ class LazyFile:
 class FileRegion:
     """A slice of a file on its way to a socket. Its length is its `len`."""
 
-    __slots__ = ("file", "length", "position")
+    __slots__ = ("_counted_in", "file", "length", "position")
 
     def __init__(self, file: StorageFile, position: int, length: int) -> None:
         self.file = file
         self.position = position
         self.length = length
+        self._counted_in: set[int] | None = None
+
+    def count_in(self, regions: set[int]) -> None:
+        """Be one of `regions` for as long as this keeps its file open."""
+        self._counted_in = regions
+        regions.add(id(self))
+
+    def __del__(self) -> None:
+        if self._counted_in is not None:
+            self._counted_in.discard(id(self))
 
     def __len__(self) -> int:
         return self.length
@@ -384,10 +412,17 @@ class FileRegion:
 class LogDirectory:
     """One entry of `log.dirs`, shared by every log in it."""
 
-    def __init__(self, path: str, storage: Storage, *, open_files_max: int = 512) -> None:
+    def __init__(
+        self,
+        path: str,
+        storage: Storage,
+        *,
+        open_files_max: int = CACHED_FILES_MAX,
+        descriptors: Descriptors | None = None,
+    ) -> None:
         self.path = path
         self.storage = storage
-        self.files = FileCache(storage, open_files_max)
+        self.files = FileCache(storage, open_files_max, descriptors)
         self.failure: OSError | None = None
         self.on_failure: Callable[[LogDirectory, OSError], None] | None = None
         self._removals: list[tuple[int, str]] = []

@@ -7,9 +7,10 @@ Behaviour
 * The answer goes out at once if nothing is waited for: MaxWaitMs <= 0, no partition to read, MinBytes reached, an error
   or a diverging epoch anywhere. Otherwise the request waits until the partitions together have MinBytes to give, each
   counted up to its own limit, one of them changes its leader or is gone, or the time is over; then all are read again.
-* Records travel as regions of the log files, straight from the page cache into the socket. Only versions below 4, which
-  know no record batches, have them read and converted down to magic 0 or 1 (`server/down_conversion.py`); what comes behind
-  such a request on its connection waits, as with Kafka.
+* Records travel as regions of the log files, straight from the page cache into the socket, each of which keeps a file open.
+  When too many are on their way answers are shorter (`server/fetched_files.py`). Only versions below 4, which
+  know no record batches, have them read and converted down to magic 0 or 1 (`server/down_conversion.py`); what comes
+  behind such a request on its connection waits, as with Kafka.
 * With replica.selector.class a leader that has followers in sync in the consumer's rack names one of them instead of giving
   records (KIP-392). From v11 on consumers are served by followers, too, up to the high watermark these know.
 * An error in a partition is told in it: with high watermark -1 and no records; the rest is served. A limit below zero
@@ -39,8 +40,9 @@ from ottla.replication.replica_selector import in_same_rack
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.down_conversion import Conversion, DownConversion
-from ottla.server.fetch_answers import aborted, failed, not_understood
-from ottla.server.leader_hints import current_leader, endpoints
+from ottla.server.fetch_answers import aborted, failed, leaders_of, not_understood
+from ottla.server.fetched_files import KeepsFewFilesOpen
+from ottla.server.leader_hints import current_leader
 from ottla.server.pending import PendingAnswer
 from ottla.server.turns import PARTITIONS_PER_TURN
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -51,7 +53,6 @@ from ottla.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
 )
 from ottla.wire.schema import ZERO_UUID
@@ -111,7 +112,7 @@ class PartitionRead(NamedTuple):
     layout: int = 0  # of its log when it was read
 
 
-class Reading(PendingAnswer):
+class Reading(PendingAnswer, KeepsFewFilesOpen):
     """The reads of one fetch request, and the wait between the first and the last of them."""
 
     is_abandonable = True
@@ -141,6 +142,7 @@ class Reading(PendingAnswer):
         self._parked: list[_Parked] = []
         self._changed: set[int] = set()  # places in `_reads` of what has changed since it was read
         self._deadline: Deadline | None = None
+        self._descriptors = broker.surroundings.descriptors
         self._woken = 0  # partitions that were idle when the request came
         self._refused: list[Answer] = []
         self._reads: list[PartitionRead] = []
@@ -174,6 +176,7 @@ class Reading(PendingAnswer):
     def _start_over(self) -> None:
         self._refused, self._reads = [], []
         self._bytes_read = 0
+        self._take_share_of_regions()
 
     def _read_targets(self, targets: Sequence[FetchTarget]) -> None:
         for target in targets:
@@ -184,6 +187,7 @@ class Reading(PendingAnswer):
                 continue
             # Less than no bytes are allowed to the first partition only: Kafka's room for the others is never below 0.
             room = self._bytes_max if not self._reads else max(0, self._bytes_max - self._bytes_read)
+            room = self._with_files(room, is_first=not self._bytes_read)
             read = self._read(target, room, at_least_one=self._gives_one_batch and not self._bytes_read)
             self._reads.append(read)
             self._bytes_read += read.size
@@ -191,6 +195,8 @@ class Reading(PendingAnswer):
 
     def _is_enough(self) -> bool:
         """Whether what the partitions have to give ends a wait."""
+        if self._is_short_of_files and any(read.size for read in self._reads):
+            return True  # there is no more to come
         available = 0
         for read in self._reads:
             if read.is_settled:
@@ -224,6 +230,8 @@ class Reading(PendingAnswer):
                 current_leader_epoch=max(asked.current_leader_epoch, NO_LEADER_EPOCH),
                 last_fetched_epoch=asked.last_fetched_epoch,
             )
+            if type(read.records) is FileRegion:
+                read = self._kept(partition, read, as_region=self._version < DOWN_CONVERTED_BELOW)
         except KafkaError as error:
             return PartitionRead(target, self._failed_read(target, error.code))
         if preferred is not None:
@@ -328,6 +336,7 @@ class Reading(PendingAnswer):
         self._notes_progress = False
         self._deadline = self._broker.deadlines.add(self._request.max_wait_ms / 1000, self.become_ready)
         for index, read in enumerate(self._reads):
+            self._let_go(index)
             if (partition := read.partition) is not None:
                 self._parked.append(_Parked(self, index, partition, self.end_of(partition), _role(partition)))
         self._opened.on_wake(self._on_woken)
@@ -347,9 +356,19 @@ class Reading(PendingAnswer):
         if self._bytes_min <= 1 and end > target.asked.fetch_offset and not self._is_throttled(target):
             self.become_ready()
             return
+        self._take_share_of_regions()
         self._read_again(index)
         if self.is_complete:
             self.become_ready()
+        else:
+            self._let_go(index)
+
+    def _let_go(self, index: int) -> None:
+        """Keep no file open while this waits: what was found there is read again at the end."""
+        read = self._reads[index]
+        if read.size:
+            read.data.records = b""
+            self._changed.add(index)
 
     def _is_throttled(self, target: FetchTarget) -> bool:
         return self._is_follower and self._broker.throttles.leader.is_throttled(
@@ -360,7 +379,8 @@ class Reading(PendingAnswer):
         """Read a partition that has changed, as if it were the only one."""
         self._changed.discard(index)
         target = self._reads[index].target
-        self._reads[index] = self._read(target, self._bytes_max, at_least_one=self._gives_one_batch)
+        room = self._with_files(self._bytes_max, is_first=True)
+        self._reads[index] = self._read(target, room, at_least_one=self._gives_one_batch)
         self.is_complete = self.is_complete or self._is_enough()
 
     def response(self) -> FetchResponse:
@@ -371,6 +391,7 @@ class Reading(PendingAnswer):
 
     def _read_changed(self) -> None:
         """Read again after the wait what has changed, with what the others leave of the room."""
+        self._take_share_of_regions()
         for index in sorted(self._changed):
             self._read_again(index)
         if self._woken:
@@ -513,7 +534,8 @@ class Reading(PendingAnswer):
         answers = [(read.target, read.data) for read in self._reads]
         topics: list[FetchableTopicResponse] = []
         if not self._is_follower:
-            self._refused.sort(key=_is_known)  # Kafka sorts out ids that it does not know before it looks for partitions
+            # Kafka sorts out ids that it does not know before it looks for partitions.
+            self._refused.sort(key=lambda answer: answer[0].topic is not None)
         selected = opened.select(answers + self._refused)
         if opened.may_let_idle:
             self._let_idle()
@@ -527,7 +549,7 @@ class Reading(PendingAnswer):
             self._count_throttled()
         response = FetchResponse(error_code=opened.error, session_id=opened.session_id, responses=topics)
         if self._version >= CURRENT_LEADER_SINCE and not self._is_follower:
-            response.node_endpoints = self._node_endpoints()
+            response.node_endpoints = leaders_of(self._broker, self._listener_name, [read.data for read in self._reads])
         return response
 
     def _count_throttled(self) -> None:
@@ -538,14 +560,6 @@ class Reading(PendingAnswer):
                 size += read.size
         if size:
             throttle.record(size, self._broker.now_ms())
-
-    def _node_endpoints(self) -> list[NodeEndpoint]:
-        """Where the leaders are that the answer names (KIP-951)."""
-        leaders = {read.data.current_leader.leader_id for read in self._reads if read.data.error_code}
-        return [
-            NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in endpoints(self._broker, leaders, self._listener_name)
-        ]
 
 
 class _Parked:
@@ -582,7 +596,3 @@ def _role(partition: Partition) -> tuple[object, ...]:
 
 def _place(read: PartitionRead) -> int:
     return read.target.place
-
-
-def _is_known(answer: Answer) -> bool:
-    return answer[0].topic is not None

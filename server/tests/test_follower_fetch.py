@@ -24,6 +24,7 @@ from ottla.replication.throttle import Limit, ReplicationThrottle
 from ottla.server.context import RequestContext
 from ottla.server.deadlines import Deadlines
 from ottla.server.handlers.fetch import Reading, fetch
+from ottla.server.surroundings import Surroundings
 from ottla.server.tests.garbage import nothing_is_left_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
@@ -64,6 +65,7 @@ class Leader:
         self.config = SimpleNamespace(replication=ReplicationConfig())
         self.fetch_sessions = FetchSessionCache(10, lambda: 77)
         self.deadlines = Deadlines()
+        self.surroundings = Surroundings()
         self.time_ms = NOW_MS
         self.rate = 1 << 62
         self.throttled: tuple[str, ...] = ()

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 import pytest
 import trio
 
+from ottla.replication.log.descriptors import Descriptors
 from ottla.server import listener as listeners
 from ottla.server.config import ServerConfig
 from ottla.server.connection import Calls
+from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import SEND_BUFFER_BYTES, Listener, bind
 from ottla.server.readiness import Readiness
@@ -22,7 +24,8 @@ async def accepted(**settings):
     sock = bind("127.0.0.1", 0, config.socket_receive_buffer_bytes)
     sock.listen()
     broker = SimpleNamespace(config=SimpleNamespace(server=config), now_ms=lambda: 0)
-    listener = Listener("PLAINTEXT", sock, broker, Calls({}), ReceiveBuffers(), Readiness())
+    limits = ConnectionLimits(lambda: config, Descriptors())
+    listener = Listener("PLAINTEXT", sock, broker, Calls({}), ReceiveBuffers(), Readiness(), limits)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listener.run)
         with socket.create_connection(("127.0.0.1", listener.port)):

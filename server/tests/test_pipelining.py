@@ -26,6 +26,7 @@ from ottla.server.dispatch import Route
 from ottla.server.handlers import produce as produce_handler
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.readiness import Readiness, serve_in_task
+from ottla.server.surroundings import Surroundings
 from ottla.server.tests.garbage import nothing_is_left_of
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -52,6 +53,7 @@ class Leader:
             commit_waits=CommitWaits(), refused_sequences=RefusedSequences(), partition=self.partition
         )
         self.deadlines = Deadlines()
+        self.surroundings = Surroundings()
         self.partitions = [self._led(index) for index in range(PARTITIONS)]
         self.fences = 0  # how often it is fenced when it is asked for a partition
 

@@ -1,0 +1,103 @@
+"""One budget for the process's descriptors: what of RLIMIT_NOFILE connections, cached log files and answers may have.
+
+    limit = reserve + connections + files that the log keeps open + regions of files on their way to sockets
+
+The reserve belongs to whatever must never fail for want of a descriptor: checkpoints, rolls, flushes, the journal, compaction,
+ZooKeeper and connections to other brokers. Regions on their way may have `regions_max`, because each may keep a file open that
+the cache has given up. Of the rest the log always keeps some files; connections may have all others, and what they do not
+need is the cache's. So at the limit only new connections wait, and answers to fetches become shorter.
+
+The limit is looked up once, when the broker starts. `Descriptors()` is a budget that never runs out.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import Protocol
+
+logger = logging.getLogger("ottla.replication")
+
+LIMIT_MIN = 256
+UNLIMITED = 1 << 20
+HARD_LIMIT_TRIED = 10_240  # where the system does not say what it allows
+RESERVE_MIN, RESERVE_MAX = 96, 1024
+SHARE_MIN, FILES_KEPT_MAX, REGIONS_MAX = 32, 1024, 4096
+CACHED_FILES_MAX = 4096
+FLUSHED_TOGETHER_MIN = 8
+
+
+class FilesKeptOpen(Protocol):
+    """Files that are only open because they may be needed again."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def shrink(self) -> None:
+        """Close those that are more than `Descriptors.files_max` allows."""
+
+
+class Descriptors:
+    """See the module's docstring. Only the event loop counts; threads read `files_max`."""
+
+    def __init__(self, limit: int = UNLIMITED) -> None:
+        self.limit = limit
+        self.reserve = min(max(RESERVE_MIN, limit // 8), RESERVE_MAX)
+        room = max(0, limit - self.reserve)
+        self.regions_max = min(max(SHARE_MIN, room // 6), REGIONS_MAX)
+        self._files_kept = min(max(SHARE_MIN, room // 6), FILES_KEPT_MAX)
+        self._shared = max(0, room - self.regions_max - self._files_kept)
+        self.regions: set[int] = set()  # what is on its way, by id
+        self.connections = 0
+        self._caches: list[FilesKeptOpen] = []
+
+    @property
+    def connections_max(self) -> int:
+        """How many connections there may be."""
+        return self._shared
+
+    @property
+    def files_max(self) -> int:
+        """How many files one cache may keep open as things are."""
+        left = max(0, self._shared - self.connections)
+        return max(1, min(self._files_kept + left, CACHED_FILES_MAX) // max(1, len(self._caches)))
+
+    @property
+    def flushed_together_max(self) -> int:
+        """How many logs may be flushed at the same time, each of which has some files open for it."""
+        return max(FLUSHED_TOGETHER_MIN, self._files_kept // 4)
+
+    @property
+    def regions_left(self) -> int:
+        """How many more regions may be on their way."""
+        return self.regions_max - len(self.regions)
+
+    def register(self, cache: FilesKeptOpen) -> None:
+        """Let a cache have its part."""
+        self._caches.append(cache)
+
+    def connection_opened(self) -> None:
+        """There is one connection more; files make room for it."""
+        self.connections += 1
+        allowed = self.files_max
+        for cache in self._caches:
+            if len(cache) > allowed:
+                cache.shrink()
+
+    def connection_closed(self) -> None:
+        """There is one connection less."""
+        self.connections -= 1
+
+
+def raise_limit() -> int:
+    """Allow this process as many descriptors as it may have; returns how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and soft != resource.RLIM_INFINITY:
+        for wanted in (hard, HARD_LIMIT_TRIED):
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            except (OSError, ValueError):
+                continue  # some systems name a hard limit that they do not grant
+            soft = wanted
+            break
+    return UNLIMITED if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,79 @@
+"""How few files one answer to a fetch keeps open.
+
+Each region of a log file in an answer keeps that file open until the peer has taken it, and a peer may take its time. One
+answer may have half of the regions that all answers together may still have. When it has them it is as if fetch.max.bytes were
+reached: the partitions that follow come with the next fetch. When there is none to be had one partition is read into memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.replication.log.storage import FileRegion
+
+if TYPE_CHECKING:
+    from ottla.replication.log.descriptors import Descriptors
+    from ottla.replication.partition import Partition, ReadInfo
+
+BYTES_WITHOUT_FILES = 64 * 1024
+
+
+class KeepsFewFilesOpen:
+    """The part of a reading that counts regions. It is a part and not an object, because fetches are many."""
+
+    _descriptors: Descriptors
+    _regions_max = 0
+    _regions_taken = 0
+
+    def _take_share_of_regions(self) -> None:
+        self._regions_max = (self._descriptors.regions_left + 1) // 2
+        self._regions_taken = 0
+
+    @property
+    def _is_short_of_files(self) -> bool:
+        """Whether this answer has as many regions as it may have."""
+        return self._regions_taken >= self._regions_max
+
+    def _with_files(self, room: int, *, is_first: bool) -> int:
+        """What of the room may be filled, which is little when no more regions are to be had."""
+        if not self._is_short_of_files:
+            return room
+        return min(room, BYTES_WITHOUT_FILES) if is_first else 0
+
+    def _kept(self, partition: Partition, read: ReadInfo, *, as_region: bool) -> ReadInfo:
+        """A read with its region counted, or with bytes if no more regions are to be had. KafkaError: they cannot be read."""
+        region: Any = read.records
+        if not self._is_short_of_files:
+            self._regions_taken += 1
+            region.count_in(self._descriptors.regions)
+            return read
+        try:
+            data = region.read()
+        except OSError as error:
+            raise partition.log.storage_error(error) from error
+        return read._replace(records=FileRegion(_Copy(data), 0, len(data)) if as_region else data)
+
+
+class _Copy:
+    """Bytes with the face of an open file."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def fileno(self) -> int:
+        raise OSError("a copy in memory has no descriptor")
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def read_at(self, position: int, length: int) -> bytes:
+        return self._data[position : position + length]
+
+    def append(self, buffer: object) -> None:
+        raise OSError("a copy in memory is not written to")
+
+    def truncate(self, size: int) -> None:
+        raise OSError("a copy in memory is not written to")
+
+    def sync(self) -> None:
+        raise OSError("a copy in memory is not written to")
