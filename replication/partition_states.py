@@ -192,7 +192,8 @@ class PartitionStates(PartitionTable):
         offline = self.offline.setdefault(broker, set())
         lost = {each for each, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
         new = lost - offline
-        offline.difference_update(each for each, code in errors.items() if code == ErrorCode.NONE)
+        found = offline.intersection(each for each, code in errors.items() if code == ErrorCode.NONE)
+        offline -= found
         offline.update(lost)
         known = [(each, state) for each in sorted(lost) if (state := self.partition(each)) is not None]
         affected = [
@@ -200,7 +201,9 @@ class PartitionStates(PartitionTable):
             for partition, state in known
             if partition[0] not in self.deletions and (partition in new or self._elected(partition, state) is not None)
         ]
-        return self._losses(affected) if affected else self.decision([])
+        if affected:
+            return self._losses(affected)
+        return self.elect_offline({topic for topic, _ in found}) if found else self.decision([])
 
     # ------------------------------------------------------------------ topics
 

@@ -47,9 +47,10 @@ from ottla.replication.cluster_state import (
 from ottla.replication.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
 from ottla.replication.controller_claims import Claim, ControllerClaims, KnownTopic
 from ottla.replication.loading import HostedPartition
+from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import is_partition_name
 from ottla.replication.slices import Slices
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -109,6 +110,9 @@ class LeadershipListener(Protocol):
     def on_resignation(self, topic: str, index: int) -> None: ...
 
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None: ...
+
+    def on_logs_missing(self) -> None:
+        """Something could not be done just now, though the disks are well: the controller is to ask for it again."""
 
 
 class ReplicaControl:
@@ -197,13 +201,16 @@ class ReplicaControl:
             if error:
                 return _refused(request, error)
             slices = Slices()
+            broker_epoch = self._broker_epoch()
             unmade = await self._make_missing_logs(request, slices)
             topics = []
             for topic in request.topic_states:
                 errors = []
                 for state in topic.partition_states:
+                    if self._broker_epoch() != broker_epoch:  # registered anew meanwhile: this was for an earlier life
+                        return _refused(request, ErrorCode.STALE_BROKER_EPOCH)
                     partition = (topic.topic_name, state.partition_index)
-                    code = unmade.get(partition) or self._apply(partition, topic.topic_id, state)
+                    code = unmade.get(partition) or self._apply_or_refuse(partition, topic.topic_id, state)
                     errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
                     await slices.give_way()
                 topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
@@ -231,6 +238,8 @@ class ReplicaControl:
             await self._replicas.create_partitions(hosted)
         except OSError as problem:
             logger.error("Cannot make the logs of new partitions: %s", problem)
+            if classify(problem) is not Fault.BROKEN:
+                self._listener.on_logs_missing()
             for each in hosted:
                 if self._replicas.partition(each.topic, each.index) is None:
                     unmade[each.topic, each.index] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -263,6 +272,22 @@ class ReplicaControl:
                 refused[name, index] = code
             await slices.give_way()
         return [each for each in found if (each.topic, each.number) not in refused]
+
+    def _apply_or_refuse(
+        self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState
+    ) -> ErrorCode:
+        """One partition that fails does not keep the others from what they are told only once."""
+        try:
+            return self._apply(name, topic_id, state)
+        except KafkaError as error:
+            logger.error("%s-%d cannot do what the controller says: %s", *name, error)
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._listener.on_logs_missing()
+            return error.code
+        except Exception:
+            logger.exception("bug: %s-%d cannot do what the controller says", *name)
+            self._listener.on_logs_missing()
+            return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _apply(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
         partition = self._replicas.partition(*name)

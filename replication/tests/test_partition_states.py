@@ -364,6 +364,17 @@ def test_the_fence_is_checked_by_every_write() -> None:
     assert cluster.tree.state(FIRST) is None
 
 
+def test_a_replica_that_is_there_after_all_leads_where_nobody_does() -> None:
+    cluster = Controlled(1, 2)
+    cluster.create((1,), (1, 2))
+    everywhere = (FIRST, (TOPIC, 1))
+    cluster.do(cluster.states.replicas_answered(1, dict.fromkeys(everywhere, ErrorCode.KAFKA_STORAGE_ERROR)))
+    assert (cluster.leadership()[0], cluster.leadership((TOPIC, 1))[0]) == (-1, 2)
+    cluster.do(cluster.states.replicas_answered(1, dict.fromkeys(everywhere, ErrorCode.NONE)))
+    assert cluster.leadership() == (1, 2, (1,), 2)
+    assert cluster.leadership((TOPIC, 1)) == (2, 1, (2,), 1)
+
+
 def test_what_a_broker_answered_is_decided_again_when_it_could_not_be_written() -> None:
     cluster = Controlled(1, 2)
     cluster.create((1, 2))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import errno
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.replica_control import ReplicaControl
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk
 from ottla.replication.tests.lagging_tree import LaggingTree
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -63,6 +65,9 @@ class Witness:
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         self.told.append(("deleted", dict(topics)))
 
+    def on_logs_missing(self) -> None:
+        self.told.append(("missing",))
+
     def news(self) -> list[tuple[Any, ...]]:
         told, self.told = self.told, []
         return told
@@ -73,6 +78,8 @@ class Stage:
 
     def __init__(self, replicas: ReplicaManager, claims: ControllerClaims | None = None) -> None:
         self.replicas = replicas
+        self.broker_epoch = EPOCH
+        self.on_learn: Callable[[], None] = lambda: None
         self.cluster = ClusterState()
         self.witness = Witness()
         self.learned: list[str] = []
@@ -83,7 +90,7 @@ class Stage:
             self.witness,
             topic_config=lambda topic: SETTINGS if topic in self.learned else LogConfig(),
             learn_settings=self._learn,
-            broker_epoch=lambda: EPOCH,
+            broker_epoch=lambda: self.broker_epoch,
             clock_ms=lambda: 0,
             claims=claims,
         )
@@ -91,6 +98,7 @@ class Stage:
 
     async def _learn(self, topics: Sequence[str]) -> None:
         self.learned += topics
+        self.on_learn()
 
     def partition(self, index: int = 0) -> Partition:
         found = self.replicas.partition("topic", index)
@@ -595,3 +603,53 @@ async def test_a_broker_that_registers_anew_has_to_hear_of_what_it_leads(stage: 
         ("resigned", 3),
         ("follow", 3, OTHER),
     ]
+
+
+async def test_a_request_that_is_overtaken_by_a_new_registration_does_no_more(stage: Stage) -> None:
+    await stage.lead_and_follow(state(0))
+    stage.witness.news()
+
+    def register_anew() -> None:
+        stage.broker_epoch += 1
+        stage.control.begin_anew()
+
+    stage.on_learn = register_anew
+    assert await stage.lead_and_follow(state(0), state(1)) == [ErrorCode.STALE_BROKER_EPOCH]
+    assert stage.partition(0).must_hear
+    assert not stage.partition(1).is_leader
+    assert stage.witness.news() == [("resigned", 0)]
+
+
+# --- what fails once --------------------------------------------------------------------------------------------------
+
+
+async def test_logs_that_could_not_be_made_for_now_are_asked_for_again() -> None:
+    disk = Disk()
+    async with disk.broker() as replicas:
+        stage = Stage(replicas)
+        disk.storage.fail = lambda operation, path: OSError(errno.EMFILE, "Too many open files", path)
+        assert await stage.lead_and_follow(state(0)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert stage.witness.news() == [("missing",)]
+        disk.storage.fail = None
+        assert await stage.lead_and_follow(state(0, is_new=False)) == [0]
+        assert stage.partition(0).is_leader
+
+
+async def test_a_partition_that_fails_keeps_no_other_from_its_role(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stage.lead_and_follow(*map(state, range(4)))
+    stage.witness.news()
+    problems = {1: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), 2: ValueError("bug")}
+    follow = stage.control._follow
+
+    def fail_some(partition: Partition, told: LeaderAndIsrPartitionState) -> None:
+        if partition.index in problems:
+            raise problems[partition.index]
+        follow(partition, told)
+
+    monkeypatch.setattr(stage.control, "_follow", fail_some)
+    with caplog.at_level(logging.CRITICAL, "ottla.replication.control"):
+        codes = await stage.lead_and_follow(*(state(index, leader=OTHER, epoch=1) for index in range(4)))
+    assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR, 0]
+    assert ("missing",) in stage.witness.news()

@@ -3,6 +3,9 @@
 The node names the broker and not the directory. The controller asks for all replicas of the broker with LeaderAndIsr, and
 those that are answered with KAFKA_STORAGE_ERROR are offline from then on. Directories that failed before this broker
 registered need no node: a broker that comes is asked in any case.
+
+A log that could not be made for a passing reason counts as offline, too, until the controller asks for it again. So it is told
+to ask, some time later, until all could be made.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication import znodes
-from ottla.replication.coordination import CoordinationUnavailable, Create, SessionExpired
+from ottla.replication.coordination import CoordinationError, Create
 
 if TYPE_CHECKING:
     from ottla.replication.coordination import Coordination
@@ -23,6 +26,7 @@ logger = logging.getLogger("ottla.cluster")
 
 PREFIX = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
 RETRY_S = 0.1
+ASK_AGAIN_S = 5.0
 
 
 class LogDirFailures:
@@ -33,6 +37,11 @@ class LogDirFailures:
         self._node_id = node_id
         self._untold: list[LogDirectory] = []
         self._failed = trio.Event()
+        self._missing = trio.Event()
+
+    def note_missing(self) -> None:
+        """Logs could not be made, on disks that are well."""
+        self._missing.set()
 
     def note(self, directory: LogDirectory) -> None:
         """A directory has failed just now."""
@@ -41,6 +50,18 @@ class LogDirFailures:
 
     async def run(self) -> None:
         """Tell of what fails; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask_again)
+            await self._tell_of_failures()
+
+    async def _ask_again(self) -> None:
+        while True:
+            await self._missing.wait()
+            await trio.sleep(ASK_AGAIN_S)
+            self._missing = trio.Event()
+            await self._tell()
+
+    async def _tell_of_failures(self) -> None:
         while True:
             await self._failed.wait()
             self._failed = trio.Event()
@@ -55,5 +76,5 @@ class LogDirFailures:
             try:
                 await self._session.multi([node])
                 return
-            except (SessionExpired, CoordinationUnavailable):
+            except CoordinationError:
                 await trio.sleep(RETRY_S)

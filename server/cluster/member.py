@@ -19,7 +19,6 @@ It may lead again a moment later; `replication/refused_sequences.py` keeps the o
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.cluster")
 
 RETRY_S = 1.0
+SETTINGS_RETRY_S = 5.0
 NAMES_IN_LOG_MAX = 10
 CONTROLLED_SHUTDOWN_VERSION = 3
 FIRST_WORD_S = 10.0  # how long a starting broker waits to be told of itself
@@ -255,8 +255,15 @@ class ClusterMember:
             self._has_joined.set()
 
     async def _hear_of_settings(self) -> None:
-        with suppress(SessionExpired):
-            await self.notifications.run()
+        """For the life of a session. Whatever goes wrong, everything is read anew a little later."""
+        while True:
+            try:
+                await self.notifications.run()
+            except SessionExpired:
+                return
+            except Exception:
+                logger.exception("Settings cannot be read; this is tried again")
+                await trio.sleep(SETTINGS_RETRY_S)
 
     async def _register(self, session: Session) -> int:
         """Make our node; answers the broker epoch."""
@@ -428,6 +435,10 @@ class ClusterMember:
         """This broker does not lead a partition any more."""
         if topic == GROUP_METADATA_TOPIC:
             self._broker.groups.on_resignation(index)
+
+    def on_logs_missing(self) -> None:
+        """Logs could not be made for a passing reason."""
+        self.log_dir_failures.note_missing()
 
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Topics are gone: so are the offsets that groups committed for them."""

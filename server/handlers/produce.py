@@ -335,6 +335,7 @@ class Appending(PendingAnswer):
             checked = await _checked_in_thread(partition.log, view, self._context.now_ms)
             if isinstance(checked, KafkaError):
                 raise checked
+            self._broker.partition(partition.topic, partition.index)  # the broker may be fenced since the thread began
             if self._refused.by_producer:
                 self._check_none_is_missing(self._place_of(answer), partition, view, None)
             info = partition.append_as_leader(

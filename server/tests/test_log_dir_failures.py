@@ -9,7 +9,7 @@ from ottla.replication import znodes
 from ottla.replication.coordination import Create
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import LogDirectory
-from ottla.server.cluster.log_dir_failures import LogDirFailures
+from ottla.server.cluster.log_dir_failures import ASK_AGAIN_S, LogDirFailures
 from ottla.server.cluster.session import ClusterSession
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 
@@ -38,4 +38,28 @@ async def test_each_failure_is_told_once_and_outlives_sessions(autojump_clock: M
         session.attach(reader)
         await trio.sleep(1)
         assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_controller_is_told_to_ask_again_for_logs_that_could_not_be_made(autojump_clock: MockClock) -> None:
+    service = MemoryService(random.Random(3))
+    session = ClusterSession()
+    failures = LogDirFailures(session, 7)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(service.run)
+        reader = MemoryCoordination(service.link())
+        await nursery.start(reader.run)
+        nursery.start_soon(failures.run)
+        session.attach(reader)
+        failures.note_missing()
+        failures.note_missing()
+        await trio.sleep(2 * ASK_AGAIN_S)  # the parent of the node is not there yet
+        await reader.multi([Create(znodes.LOG_DIR_EVENTS)])
+        await trio.sleep(1)
+        assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 1
+        await trio.sleep(60)
+        assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 1
+        failures.note_missing()
+        await trio.sleep(ASK_AGAIN_S + 1)
+        assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 2
         nursery.cancel_scope.cancel()

@@ -439,6 +439,23 @@ async def test_records_checked_in_a_thread_wait_for_what_was_refused_too(
         await appended(leader, 2)
 
 
+async def test_a_broker_that_is_fenced_while_a_thread_checks_records_does_not_take_them(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_handler, "ordinary_header", lambda _: None)
+    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+    check = produce_handler.check_produced
+
+    def check_for_long(*arguments: Any, **options: Any) -> Any:
+        leader.fences = 1  # the session is over before the thread is
+        return check(*arguments, **options)
+
+    monkeypatch.setattr(produce_handler, "check_produced", check_for_long)
+    await producer.send(producer.produce(0, acks=1))
+    assert await producer.acknowledged() == (1, REFUSED, -1)
+    assert leader.partitions[0].log_end_offset == 0
+
+
 async def test_nothing_waits_for_a_producer_that_was_cut_off(producer: Producer, leader: Leader) -> None:
     await producer.send(producer.produce(0), producer.produce(1))
     await appended(leader, 1, 1)
