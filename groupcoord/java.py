@@ -2,15 +2,23 @@
 
 from functools import lru_cache
 
+CACHED_CHARACTERS_MAX = 256  # names that are in use are shorter, and the cache shall stay small
 
-@lru_cache(maxsize=4096)
+
 def string_hash(text: str) -> int:
     """Java's String.hashCode, over UTF-16 units, as an unsigned number."""
+    return _cached_hash(text) if len(text) <= CACHED_CHARACTERS_MAX else _hash(text)
+
+
+def _hash(text: str) -> int:
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
     return value
+
+
+_cached_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def absolute_string_hash(text: str) -> int:

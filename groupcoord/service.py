@@ -74,8 +74,11 @@ from ottla.wire.messages.sync_group import SyncGroupRequest
 ELEMENTS_PER_TURN = 500
 """A request about more topics, partitions and members than this is taken in parts."""
 
+NAME_CHARACTERS_PER_ELEMENT = 64
+"""Hashing so much of a name takes as long as looking up an offset."""
+
 PARTITION_INDEXES = attrgetter("partition_indexes")
-GROUPS_PER_TURN = 50
+GROUPS_PER_TURN = 4  # their names may be very long
 FORGETTING_RETRY_S = 1.0
 
 
@@ -206,7 +209,7 @@ class GroupCoordinator:
     def offset_fetch(self, request: OffsetFetchRequest, *, api_version: int) -> Any:
         groups = fetches_of(request, api_version)
         is_stable = request.require_stable
-        if sum([1 + elements_in(each.topics or (), PARTITION_INDEXES) for each in groups]) > ELEMENTS_PER_TURN:
+        if sum(map(_work_of, groups)) > ELEMENTS_PER_TURN:
             return self._fetch_in_parts(groups, api_version, require_stable=is_stable)
         answers = [self._fetch(group, api_version, require_stable=is_stable) for group in groups]
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
@@ -219,10 +222,9 @@ class GroupCoordinator:
             parts = [group] if not group.topics else parts_of_fetch(group, ELEMENTS_PER_TURN)
             answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=ErrorCode.NONE)
             for part in parts:
-                count = 1 + elements_in(part.topics or (), PARTITION_INDEXES)
+                since_turn += _work_of(part)
                 fetched = await finished(self._fetch(part, api_version, require_stable=require_stable))
                 add_fetched(answer, fetched)
-                since_turn += count
                 if since_turn >= ELEMENTS_PER_TURN // 2:
                     await trio.lowlevel.checkpoint()
                     since_turn = 0
@@ -366,6 +368,11 @@ class GroupCoordinator:
             return self._partition_of(group_id).submit(request, caller)
         except KafkaError as error:
             return caller.refuse(error.code)
+
+
+def _work_of(group: OffsetFetchRequestGroup) -> int:
+    """How much there is to do for a group, its name included."""
+    return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements_in(group.topics or (), PARTITION_INDEXES)
 
 
 async def fetch_response_in_turns(groups: list[OffsetFetchResponseGroup], api_version: int) -> OffsetFetchResponse:

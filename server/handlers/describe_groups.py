@@ -30,7 +30,7 @@ GROUP_OPERATIONS = sum(
 """The operations that exist for groups."""
 
 
-GROUPS_PER_TURN = 500
+GROUPS_PER_TURN = 4
 
 
 @handles(DescribeGroupsRequest, answers_at_length=True)

@@ -21,6 +21,7 @@ BATCH_VERSION = 4
 SHARE_VERSION = 6
 OFFSETS_TOPIC = "__consumer_offsets"
 NO_NODE = -1
+KEYS_AT_ONCE = 4  # they may be very long
 
 Answered = FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]
 
@@ -75,7 +76,10 @@ def _find(request: FindCoordinatorRequest, context: RequestContext) -> Answered:
 def _answer(
     request: FindCoordinatorRequest, context: RequestContext, answer: Callable[[str], Coordinator]
 ) -> Answered:
-    return answer_each(_keys(request, context), answer, lambda found: _response(request, context, found))
+    def respond(found: list[Coordinator]) -> FindCoordinatorResponse:
+        return _response(request, context, found)
+
+    return answer_each(_keys(request, context), answer, respond, at_once=KEYS_AT_ONCE)
 
 
 def _keys(request: FindCoordinatorRequest, context: RequestContext) -> list[str]:
