@@ -122,9 +122,14 @@ class RecordedProducer(Client):
         words = told(value)
         self.add(Sent, self.name, self._topic, partition, words)
         self.sent += 1
-        self._producer.produce(
-            self._topic, value, partition=partition, on_delivery=lambda e, m: self._delivered(words, partition, e, m)
-        )
+        try:
+            self._producer.produce(
+                self._topic, value, partition=partition, on_delivery=lambda e, m: self._delivered(words, partition, e, m)
+            )
+        except KafkaException as refusal:  # such as of a client that a broker of Apache Kafka told of no such topic
+            self.failed += 1
+            self.add(Failed, self.name, self._topic, partition, words, refusal.args[0].name(), False)
+            self.is_over.wait(0.1)
         behind = self.sent - self.acknowledged - self.failed > UNFINISHED_MAX
         self._producer.poll(0.1 if behind else self._pause)
 
