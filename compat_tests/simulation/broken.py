@@ -3,7 +3,7 @@
     python -m compat_tests.simulation.broken                 all of them, until each is found
     python -m compat_tests.simulation.broken HIGH_WATERMARK_OF_THE_LEADER_ALONE
 
-A flaw is a function that is put in a method's place and gets the one that was there.
+A flaw is a function, or several, that is put in a method's place and gets the one that was there.
 """
 
 import contextlib
@@ -13,14 +13,18 @@ from enum import Enum
 from typing import Any
 from unittest import mock
 
+import trio
 from compat_tests.simulation.cluster import Outcome, Plan, Simulation
 from compat_tests.simulation.run import with_fixed_hashes
 
+from ottla.groupcoord.runtime import PartitionRuntime, Runtime
 from ottla.replication import election
 from ottla.replication.followers import Followers
 from ottla.replication.isr_changes import IsrChanges
+from ottla.replication.log import recovery
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.partition import Partition
+from ottla.replication.refused_sequences import RefusedSequences
 from ottla.server.coordinator_log import OffsetsTopic
 from ottla.server.inbox import Inbox
 from ottla.wire.errors import ErrorCode
@@ -140,6 +144,36 @@ def _mix_up_inboxes(receive: Callable[..., Any]) -> Callable[..., Any]:
     return instead
 
 
+def _forget_refusals(_: Callable[..., Any]) -> Callable[..., Any]:
+    """What follows a refused batch is judged by its sequence number alone, as Kafka does."""
+    return lambda self, place, batch, entry: None
+
+
+def _snapshot_alone(_: Callable[..., Any]) -> Callable[..., Any]:
+    """One batch of each producer is known after a restart, as in Kafka."""
+    return lambda producers, segments, now_ms: None
+
+
+def _load_though_fenced(_: Callable[..., Any]) -> Callable[..., Any]:
+    async def instead(self: Runtime) -> None:
+        while True:
+            await self._elected.wait()
+            self._elected = trio.Event()
+            while self._to_load:
+                partition = self._to_load.popleft()
+                if self.leads(partition):
+                    await partition.load()
+
+    return instead
+
+
+def _load_never_again(_: Callable[..., Any]) -> Callable[..., Any]:
+    def instead(self: PartitionRuntime, problem: Exception) -> None:
+        self._shard, self._absent = None, ErrorCode.NOT_COORDINATOR
+
+    return instead
+
+
 class Flaw(Enum):
     TRUNCATES_TO_HIGH_WATERMARK = Partition, "make_follower", _truncate_to_high_watermark
     DOES_NOT_TRUNCATE = Partition, "truncate_to_divergence", _keep_what_diverged
@@ -150,14 +184,20 @@ class Flaw(Enum):
     ISR_PROPOSAL_WITHDRAWN_TOO_EARLY = IsrChanges, "_ask", _withdraw_too_early
     ACKNOWLEDGES_AT_ONCE = Partition, "acknowledgement", _acknowledge_at_once
     SHOWS_WHAT_IS_NOT_REPLICATED = Partition, "read", _show_what_is_not_replicated
+    FORGETS_WHAT_IT_REFUSED = RefusedSequences, "missing", _forget_refusals
+    KNOWS_WHAT_A_SNAPSHOT_HOLDS = recovery, "_fill_windows", _snapshot_alone
     APPENDS_RETRIES = ProducerStateManager, "duplicate", _append_retries
+    LOADS_OFFSETS_ONCE_THOUGH_FENCED = (
+        Runtime, "_load_elected", _load_though_fenced, PartitionRuntime, "_load_later", _load_never_again
+    )  # fmt: skip
     LOADS_OFFSETS_TO_THE_HIGH_WATERMARK = OffsetsTopic, "read_batches", _load_to_high_watermark
     MIXES_UP_INBOXES = Inbox, "receive", _mix_up_inboxes
 
     @contextlib.contextmanager
     def built_in(self) -> Iterator[None]:
-        owner, name, instead = self.value
-        with mock.patch.object(owner, name, instead(getattr(owner, name))):
+        with contextlib.ExitStack() as stack:
+            for owner, name, instead in zip(*[iter(self.value)] * 3, strict=True):
+                stack.enter_context(mock.patch.object(owner, name, instead(getattr(owner, name))))
             yield
 
 

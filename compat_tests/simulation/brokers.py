@@ -9,11 +9,11 @@ import errno
 import random
 import traceback
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import trio
 from compat_tests.simulation.network import Network, SimPeers, SimReadiness, SimSocket
+from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.virtual import EPOCH_S, thread_runner
 
 from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
@@ -37,10 +37,6 @@ DIRECTORIES = ("/disk-a", "/disk-b")
 LISTENER = "PLAINTEXT"
 RESTART_S = 1.0
 SKEW_MS = 300  # of the brokers' wall clocks
-
-
-whose_task: ContextVar[int] = ContextVar("whose_task", default=0)
-"""The broker that a task belongs to, where that is known."""
 
 
 class MemoryOutbox(Outbox):
@@ -112,7 +108,7 @@ class SimBroker:
             "zookeeper.connect": "zookeeper:2181/simulation",
             **settings,
         }
-        self._timeout_s = float(settings["zookeeper.session.timeout.ms"]) / 1000
+        self.session_timeout_s = float(settings["zookeeper.session.timeout.ms"]) / 1000
         self._link = setting.zookeeper.link()
         self._sessions: list[MemoryCoordination] = []
         self._skew_ms = setting.chance.randint(-SKEW_MS, SKEW_MS)
@@ -137,9 +133,17 @@ class SimBroker:
     def is_controller(self) -> bool:
         return self.broker is not None and self.broker.member is not None and self.broker.member.controller is not None
 
+    @property
+    def is_fenced(self) -> bool:
+        return self.broker is not None and self.broker.member is not None and self.broker.member.is_fenced
+
     def leads(self, topic: str, partition: int) -> bool:
         held = self.broker and self.broker.replicas.partition(topic, partition)
         return held is not None and held.is_leader
+
+    def is_under_min_isr(self, topic: str, partition: int) -> bool:
+        held = self.broker and self.broker.replicas.partition(topic, partition)
+        return held is not None and held.is_under_min_isr
 
     def clock_ms(self) -> int:
         return int((EPOCH_S + trio.current_time()) * 1000) + self._skew_ms
@@ -224,7 +228,7 @@ class SimBroker:
         )
 
     def _open_session(self, config: object) -> MemoryCoordination:
-        session = MemoryCoordination(self._link, timeout_s=self._timeout_s, connection_timeout_s=self._timeout_s)
+        session = MemoryCoordination(self._link, timeout_s=self.session_timeout_s, connection_timeout_s=self.session_timeout_s)
         self._sessions = [session]
         return session
 

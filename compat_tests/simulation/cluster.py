@@ -13,11 +13,12 @@ from compat_tests.history.history import Event, Recorder, TopicBegan
 from compat_tests.history.replica_logs import Replicas
 from compat_tests.history.rules import Proof
 from compat_tests.simulation import virtual
-from compat_tests.simulation.brokers import Setting, SimBroker, whose_task
-from compat_tests.simulation.client import BACKOFF_S, Client
+from compat_tests.simulation.brokers import Setting, SimBroker
+from compat_tests.simulation.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client
 from compat_tests.simulation.consumers import SimGroup, SimReader
 from compat_tests.simulation.faults import Faults
 from compat_tests.simulation.network import Network
+from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.producer import SimProducer
 from compat_tests.simulation.trace import Trace
 
@@ -29,7 +30,6 @@ from ottla.server.coordination.memory import MemoryService
 from ottla.server.coordination.pipes import Agenda
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.wire.records import iter_batches
 
 TOPIC, OFFSETS_TOPIC = "t", "__consumer_offsets"
 PARTITIONS = 3
@@ -37,6 +37,7 @@ BROKERS = (1, 2, 3)
 FIRST_CLIENT = 100
 CREATE_TOPICS_VERSION = 6
 RECOVERY_S = 90.0
+AWAY_MAX_S = 5.0  # and the session timeout, and what a client waits for an answer that is lost
 
 
 class Plan(NamedTuple):
@@ -57,6 +58,7 @@ class Outcome(NamedTuple):
     trace: str
     faults: int
     acknowledged: int
+    epochs_raised: int
     messages: int
     problems: list[str]
     proofs: list[Proof]
@@ -117,6 +119,7 @@ class Simulation:
             str(self.trace),
             faults,
             sum(producer.acknowledged for producer in self.producers),
+            sum(producer.epochs_raised for producer in self.producers),
             self.trace.count,
             self.problems,
             check(self.events, replicas),
@@ -132,6 +135,10 @@ class Simulation:
         self.record = Recorder(self._note, trio.current_time)
         self.network = Network(agenda, random.Random(f"network {self.plan.seed}"), self.trace)
         self.zookeeper = MemoryService(random.Random(f"zookeeper {self.plan.seed}"), agenda=agenda)
+        with self.network.processors.in_force():
+            return await self._run_cluster()
+
+    async def _run_cluster(self) -> tuple[int, list[Replicas]]:
         async with trio.open_nursery() as self.nursery:
             self._make_brokers()
             for broker in self.brokers:
@@ -139,6 +146,7 @@ class Simulation:
             await self._create_topic()
             self._start_clients()
             faults = Faults(self)
+            self.nursery.start_soon(self._watch_availability, faults)
             try:
                 if self.plan.has_faults:
                     await self._harm(faults)
@@ -156,6 +164,21 @@ class Simulation:
             await faults.run(self.plan.seconds)
             return
         raise Stuck(f"a fault does not end; {self._state()}")
+
+    async def _watch_availability(self, faults: Faults) -> None:
+        """While nothing is wrong, no partition and no coordinator is away for longer than clients can explain."""
+        timeout_s = self.brokers[0].session_timeout_s
+        patience_s = timeout_s + AWAY_MAX_S + REQUEST_TIMEOUT_S
+        while not self.group.is_over:
+            await trio.sleep(1.0)
+            waits_since = {f"the coordinator of {OFFSETS_TOPIC}": self.group.succeeded_at}
+            for producer in self.producers:
+                waits_since |= {f"{where} for {producer}": since for where, since in producer.waits_since().items()}
+            for what, since in waits_since.items():
+                calm_since = faults.calm_since
+                if calm_since is not None and trio.current_time() - max(since, calm_since) > patience_s:
+                    self.fail(f"{what} is away since {since:.1f} though nothing is wrong since {calm_since:.1f}")
+                    return
 
     # ------------------------------------------------------------------ for faults
 
@@ -191,14 +214,6 @@ class Simulation:
             return False
         path = znodes.state_path(OFFSETS_TOPIC, broker.groups.partition_for(group))
         return znodes.decode_state(self.zookeeper.tree.get(path).data).leader == node_id
-
-    def _is_in_log(self, topic: str, partition: int, producer_id: int, base_sequence: int) -> bool:
-        assert topic == TOPIC
-        leader = _leader(self._held(partition))
-        return leader is not None and any(
-            (header.producer_id, header.base_sequence) == (producer_id, base_sequence)
-            for header, _, _ in iter_batches(self._log(leader))
-        )
 
     def _note(self, event: Event) -> None:
         self.events.append(event)
@@ -253,7 +268,7 @@ class Simulation:
     def _start_clients(self) -> None:
         where = [(TOPIC, partition) for partition in range(PARTITIONS)]
         self.producers = [
-            SimProducer(self.client(f"p{number}"), self.record, where, self.plan.rate, self.fail, self._is_in_log)
+            SimProducer(self.client(f"p{number}"), self.record, where, self.plan.rate, self.fail, bool(number % 2))
             for number in range(self.plan.producers)
         ]
         self.group = SimGroup(self.client("group"), self.record, TOPIC, 0, self._is_coordinator)
@@ -273,8 +288,10 @@ class Simulation:
             producer.is_over = True
         self.group.is_over = True
         await self._until(lambda: all(producer.is_done for producer in self.producers), self._state)
-        with trio.move_on_after(RECOVERY_S):
+        with trio.move_on_after(RECOVERY_S) as patience:
             await self.group.fetch_at_last()
+        if patience.cancelled_caught:
+            raise Stuck(f"the group has no coordinator; {self._state()}")
         client = self.client("final reader")
         with trio.move_on_after(RECOVERY_S) as patience:
             for partition in range(PARTITIONS):

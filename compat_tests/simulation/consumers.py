@@ -159,6 +159,7 @@ class SimGroup:
     ) -> None:
         self.committed = 0
         self.is_over = False
+        self.succeeded_at = trio.current_time()
         self._is_coordinator = is_coordinator
         self._client = client
         self._group = client.name
@@ -192,6 +193,7 @@ class SimGroup:
         code = None if response is None else ErrorCode(response.topics[0].partitions[0].error_code)
         if code is ErrorCode.NONE:
             self.committed += 1
+            self.succeeded_at = trio.current_time()
             self._add(OffsetCommitted, *self._where, offset)
         else:
             self._add(OffsetFailed, *self._where, offset, repr(code), code not in REFUSED_OFFSETS)
@@ -217,6 +219,7 @@ class SimGroup:
         answer: Any = response.topics[0].partitions[0]
         if answer.error_code:
             return False
+        self.succeeded_at = trio.current_time()
         offset = answer.committed_offset
         self._add(OffsetFetched, *self._where, UNKNOWN_OFFSET if offset < 0 else offset)
         return True

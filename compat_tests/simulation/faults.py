@@ -13,6 +13,7 @@ import trio
 from compat_tests.history.history import FaultBegan, FaultEnded
 from compat_tests.simulation.administrator import Administrator
 from compat_tests.simulation.brokers import DIRECTORIES, SimBroker
+from compat_tests.simulation.processors import FACTORS
 
 if TYPE_CHECKING:
     from compat_tests.simulation.cluster import Simulation
@@ -28,6 +29,9 @@ class Faults:
 
     def __init__(self, simulation: "Simulation") -> None:
         self.count = 0
+        self.calm_since: float | None = trio.current_time()
+        """Since when no fault is under way; None while there is one."""
+
         self._simulation = simulation
         self._chance = random.Random(f"faults {simulation.plan.seed}")
         self._busy: dict[SimBroker, None] = {}  # whose process is being stopped or started
@@ -55,6 +59,9 @@ class Faults:
             (2, self._administrator.make_topic),
             (2, self._administrator.delete_topic),
             (1, self._depose_controller),
+            (4, self._slow_down),
+            (2, self._elect_fenced),
+            (3, self._leave_alone),
         ]
         self._weights = [weight for weight, _ in weighted]
         self._faults = [fault for _, fault in weighted]
@@ -74,8 +81,11 @@ class Faults:
     async def _cause(self, fault: Fault) -> None:
         self.count += 1
         self._under_way += 1
+        self.calm_since = None
         await fault()
         self._under_way -= 1
+        if not self._under_way:
+            self.calm_since = trio.current_time()
 
     # ------------------------------------------------------------------ whom it hits
 
@@ -174,6 +184,56 @@ class Faults:
         self._simulation.record.add(FaultEnded, "power loss", str(target))
         self._restart(target)
         self._is_power_lost = False
+
+    async def _slow_down(self) -> None:
+        target, factor = self._target(), self._chance.choice(FACTORS)
+        processors = self._simulation.network.processors
+        processors.slow_down(target.node_id, factor)
+        await self._while(f"slow by {factor}", target)
+        processors.speed_up(target.node_id, factor)
+
+    async def _leave_alone(self) -> None:
+        """The followers of a slow leader are away until it has taken them out of sync, and come back."""
+        topic, partition = self._chance.choice(self._simulation.partitions)
+        leader = next((each for each in self._brokers if each.is_serving and each.leads(topic, partition)), None)
+        if leader is None:
+            return
+        processors, others = self._simulation.network.processors, range(CLIENT_HOSTS.start)
+        self._simulation.record.add(FaultBegan, "left alone", str(leader))
+        processors.slow_down(leader.node_id, FACTORS[-1])
+        for _ in range(self._chance.choice((1, 2, 3))):
+            self._block(leader, others, outwards=False)
+            await self._until_too_few(leader, topic, partition, too_few=True)
+            self._unblock(leader, others, outwards=False)
+            await self._until_too_few(leader, topic, partition, too_few=False)
+        processors.speed_up(leader.node_id, FACTORS[-1])
+        self._simulation.record.add(FaultEnded, "left alone", str(leader))
+
+    async def _until_too_few(self, leader: SimBroker, topic: str, partition: int, *, too_few: bool) -> None:
+        with trio.move_on_after(15.0):
+            while leader.leads(topic, partition) and leader.is_under_min_isr(topic, partition) is not too_few:
+                await trio.sleep(0.05)
+            await trio.sleep(self._chance.uniform(0.0, 2.0))
+
+    async def _elect_fenced(self) -> None:
+        """A broker that has lost sight of ZooKeeper takes over what another one hands over, before its session ends."""
+        topic, partition = self._chance.choice(self._simulation.partitions)
+        leader = next((each for each in self._brokers if each.is_serving and each.leads(topic, partition)), None)
+        if leader is None or leader in self._busy:
+            return
+        self._busy[leader] = None
+        target = self._chance.choice([each for each in self._brokers if each is not leader])
+        target.cut_from_zookeeper()
+        self._simulation.record.add(FaultBegan, "elected while fenced", str(target))
+        with trio.move_on_after(6.0):
+            while not target.is_fenced:
+                await trio.sleep(0.05)
+            await leader.stop()
+        target.heal_way_to_zookeeper()
+        if leader.is_running:
+            await leader.kill()
+        await self._while("elected while fenced", target)
+        self._restart(leader)
 
     # ------------------------------------------------------------------ network
 

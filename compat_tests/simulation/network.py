@@ -19,6 +19,7 @@ from typing import Any
 
 import outcome
 import trio
+from compat_tests.simulation.processors import Processors
 from compat_tests.simulation.trace import Trace
 
 from ottla.replication.cluster_state import BrokerEndpoint
@@ -37,6 +38,7 @@ class Network:
 
     def __init__(self, agenda: Agenda, chance: random.Random, trace: Trace) -> None:
         self.agenda = agenda
+        self.processors = Processors(agenda, chance)
         self.chance = chance
         self.trace = trace
         self._listening: dict[int, Accept] = {}
@@ -133,6 +135,7 @@ class SimSocket:
         self._has_ended = self._has_failed = False
         self._step: Step | None = None
         self._task: Any = None
+        self._is_due = False  # it waits for its turn
 
     # ------------------------------------------------------------------ as a socket
 
@@ -232,6 +235,15 @@ class SimSocket:
         self._network.agenda.at(trio.current_time(), self._run_step)
 
     def _run_step(self) -> None:
+        due = self._network.processors.next_turn(self.host)
+        if due is None:
+            self._run_step_now()
+        elif not self._is_due:
+            self._is_due = True
+            self._network.agenda.at(due, self._run_step_now)
+
+    def _run_step_now(self) -> None:
+        self._is_due = False
         while (step := self._step) is not None:
             taken = self._taken
             result: outcome.Outcome[Any] = outcome.capture(step)

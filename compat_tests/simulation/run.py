@@ -75,7 +75,7 @@ def _run(plan: Plan, *, is_traced: bool = False) -> Told:
 def _words(outcome: Outcome, seconds: float) -> Iterable[str]:
     yield (
         f"seed {outcome.seed}: {'good' if outcome.is_good else 'BAD'}: {outcome.faults} faults,"
-        f" {outcome.acknowledged} records acknowledged, {outcome.messages} things happened, trace {outcome.trace},"
+        f" {outcome.acknowledged} records acknowledged, {outcome.epochs_raised} epochs raised, {outcome.messages} things happened, trace {outcome.trace},"
         f" {seconds:.1f} s"
     )
     for each in (*outcome.problems, *outcome.proofs):
