@@ -93,18 +93,23 @@ class HeldDirectory:
     def _in(self, name: str) -> str:
         return path_in(self.log_directory.path, name)
 
-    def settle(self, *, node_id: int, cluster_id: str) -> None:
-        """Make the directory this broker's, if it is nobody's yet.
+    def settle(self, *, node_id: int, cluster_id: str, directory_id: bytes | None = None) -> None:
+        """Make the directory this broker's, if it is nobody's yet, and give it its id, if it has none.
 
         Version 0 is what Kafka's brokers want to find that know of ZooKeeper; those of KRaft need a formatted directory.
         """
         if self.meta is None:
-            self.meta = MetaProperties(0, node_id, cluster_id, None)
-            self._storage.replace(self._in(META_PROPERTIES), encode_meta_properties(self.meta))
+            self._write_meta(MetaProperties(0, node_id, cluster_id, directory_id))
         elif self.meta.cluster_id not in (None, cluster_id):
             raise LogDirectoryProblem(
                 f"{self.path} belongs to cluster {self.meta.cluster_id}, but this broker is in cluster {cluster_id}"
             )
+        elif self.meta.directory_id is None and directory_id is not None:
+            self._write_meta(self.meta._replace(directory_id=directory_id))
+
+    def _write_meta(self, meta: MetaProperties) -> None:
+        self._storage.replace(self._in(META_PROPERTIES), encode_meta_properties(meta))
+        self.meta = meta
 
     def found_partitions(self) -> list[FoundPartition]:
         """Every partition directory, those on their way out too."""

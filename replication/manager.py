@@ -39,6 +39,7 @@ from ottla.replication.cluster_state import NO_TOPIC_ID
 from ottla.replication.commit_waits import CommitWaits
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import FoundPartition, HeldDirectory, OffsetCheckpoints, hold_directories
+from ottla.replication.directory_identities import SeenDirectory
 from ottla.replication.flushing import Flusher
 from ottla.replication.followers import IsEligible
 from ottla.replication.loading import HostedPartition, LoadPlan, plan_loads
@@ -108,7 +109,7 @@ class ReplicaManager:
         self._storage: Storage = OsStorage() if storage is None else storage
         self._clock_ms = clock_ms
         self._run_in_thread = run_in_thread
-        self._new_uuid = new_uuid
+        self.new_uuid = new_uuid
         self._descriptors = descriptors or Descriptors()
         self._held: list[HeldDirectory] = []
         self._topics: dict[str, dict[int, Partition]] = {}
@@ -156,6 +157,22 @@ class ReplicaManager:
         return hold_directories(
             self._paths, self._storage, node_id=self.node_id, descriptors=self._descriptors
         )
+
+    def seen_directories(self) -> list[SeenDirectory]:
+        """The log directories as they were found."""
+        return [SeenDirectory(held.path, held.log_directory.is_online, held.meta) for held in self._held]
+
+    async def mark_directories(self, ids: Mapping[str, bytes], cluster_id: str) -> set[str]:
+        """Write their ids into the log directories; answers the paths of those that have them now."""
+        for held in self._online():
+            try:
+                await self._run_in_thread(self._mark_directory, held, ids[held.path], cluster_id)
+            except OSError as error:
+                held.log_directory.judge(error, held.path)
+        return {held.path for held in self._online() if held.meta is not None and held.meta.directory_id is not None}
+
+    def _mark_directory(self, held: HeldDirectory, directory_id: bytes, cluster_id: str) -> None:
+        held.settle(node_id=self.node_id, cluster_id=cluster_id, directory_id=directory_id)
 
     def found_partitions(self) -> list[FoundPartition]:
         """The partitions on disk, whether anybody knows of them or not; only before `load`."""
@@ -236,7 +253,7 @@ class ReplicaManager:
             is_loaded=lambda topic, index: self.partition(topic, index) is not None,
             now_ms=self._clock_ms(),
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
-            new_uuid=self._new_uuid,
+            new_uuid=self.new_uuid,
         )
 
     def _take_up(self, log: PartitionLog, hosted: HostedPartition) -> None:
@@ -325,6 +342,11 @@ class ReplicaManager:
                 yield NotedLog(partition.log, partition.high_watermark)
         for move in self.moves.moves_to(held.log_directory):
             yield NotedLog(move.log, min(move.partition.high_watermark, move.log.log_end_offset), is_future=True)
+
+    @property
+    def held_directories(self) -> Sequence[HeldDirectory]:
+        """The log directories that this process has, offline ones too."""
+        return self._held
 
     @property
     def log_directories(self) -> list[LogDirectory]:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
+from ottla.replication.directory_identities import KnownDirectory
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -57,6 +58,9 @@ PERSISTENT_PATHS = (
     "/log_dir_event_notification",
 )
 """Nodes that a broker makes at start where they are missing, parents first."""
+
+OWN_PATHS = ("/ottla", "/ottla/log_dirs")
+"""Nodes of the same kind that brokers of Kafka know nothing of."""
 
 
 class MalformedNode(ValueError):
@@ -352,6 +356,29 @@ def decode_cluster_id(data: bytes) -> str:
     if not isinstance(cluster_id, str):
         raise MalformedNode("not a cluster id")
     return cluster_id
+
+
+def log_dirs_path(broker: int) -> str:
+    return f"{OWN_PATHS[-1]}/{broker}"
+
+
+def encode_log_dirs(known: Mapping[bytes, KnownDirectory]) -> bytes:
+    """What is known of a broker's log directories, by their ids."""
+    directories = [
+        {"id": encode_uuid(directory_id), "path": entry.path} | ({"is_new": True} if entry.is_new else {})
+        for directory_id, entry in known.items()
+    ]
+    return _encode({"version": 1, "directories": directories})
+
+
+def decode_log_dirs(data: bytes) -> dict[bytes, KnownDirectory]:
+    try:
+        return {
+            decode_uuid(each["id"]): KnownDirectory(str(each["path"]), bool(each.get("is_new")))
+            for each in _decode(data)["directories"]
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"not the log directories of a broker: {error!r}") from None
 
 
 def encode_producer_id_block(broker: int, first: int, last: int) -> bytes:

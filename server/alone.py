@@ -13,6 +13,7 @@ import trio
 from ottla.server.administration import TopicAdministration, random_topic_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.hosting import PartitionHosting
+from ottla.server.log_dir_identities import check_journal, settle_identities
 from ottla.server.takeover import settle_cluster_id, take_over
 
 if TYPE_CHECKING:
@@ -55,10 +56,15 @@ class Alone:
     async def open(self) -> None:
         """Become the controller of what is on the disks."""
         broker = self._broker
-        await trio.to_thread.run_sync(self.coordination.open)
+        run_in_thread, accepted = broker.surroundings.run_in_thread, broker.configs.started_with.accepted_log_dirs
+        await run_in_thread(check_journal, broker.replicas.held_directories, accepted)
+        await run_in_thread(self.coordination.open)
         known_id = broker.replicas.cluster_id
         broker.cluster.cluster_id = await settle_cluster_id(
             self.coordination, lambda: known_id or random_cluster_id(), self._adopt_what_is_there
+        )
+        await settle_identities(
+            self.coordination, broker.replicas, cluster_id=broker.cluster.cluster_id, accepted=accepted
         )
         await take_over(self.coordination, broker.controller, broker.configs)
         await self._hosting.load(self.administration.hosted_partitions(), cluster_id=broker.cluster.cluster_id)

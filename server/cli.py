@@ -14,6 +14,7 @@ The broker is imported only once there is one to start, so that a wrong setting 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,6 +50,9 @@ Runs a broker in the foreground until SIGTERM or Ctrl-C.
 
 Settings have Apache Kafka's names. Without a file the broker listens on PLAINTEXT://127.0.0.1:9092, coordinates in
 process (no ZooKeeper) and keeps its data in $XDG_DATA_HOME/ottla, which is ~/.local/share/ottla if that is not set.
+
+Every log directory has an id. A start on one that turns up empty, or is another one, is refused: its disk may not be
+mounted. If what it held is gone for good, start once with --accept-empty-log-dir.
 """
 
 _CLUSTER = """\
@@ -81,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ottla {__version__}")
         return EXIT_OK
     if options.command == "start":
-        return _start(options.file, options.override)
+        return _start(options.file, options.override, options.accept_empty_log_dir)
     if options.command == "cluster":
         return _cluster(options.brokers, options.data, options.override)
     parser.print_help()
@@ -101,6 +105,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     start.add_argument(
         "--override", action="append", default=[], metavar="name=value", help="one setting, over the file's; repeatable"
+    )
+    start.add_argument(
+        "--accept-empty-log-dir",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="start although this log directory is empty or another one than it was; repeatable",
     )
     _add_cluster(commands)
     commands.add_parser("version", help="print the version")
@@ -133,11 +144,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _start(file: Path | None, overrides: Sequence[str]) -> int:
+def _start(file: Path | None, overrides: Sequence[str], accepted_log_dirs: Sequence[str]) -> int:
     from ottla.server.config import ConfigError, load_config
 
     try:
         config = load_config(_texts(file, overrides))
+        config = replace(config, accepted_log_dirs=tuple(os.path.abspath(path) for path in accepted_log_dirs))
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)
     return _run(config)

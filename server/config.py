@@ -152,6 +152,7 @@ class BrokerConfig:
     member: MemberConfig
     zookeeper: ZooKeeperConfig | None
     static: Mapping[str, str]
+    accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:
         """What clients of a listener are told; a port 0 stands for the one that was bound."""

@@ -40,7 +40,7 @@ async def settle_cluster_id(
     `fill` puts what is known already into a tree that is new, which it is until it has a cluster id: a crash halfway
     means that the next start fills it again.
     """
-    await _make_missing(coordination, znodes.PERSISTENT_PATHS)
+    await _make_missing(coordination, znodes.PERSISTENT_PATHS + znodes.OWN_PATHS)
     try:
         return znodes.decode_cluster_id((await coordination.get(znodes.CLUSTER_ID)).data)
     except NoNode:

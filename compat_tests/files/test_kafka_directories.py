@@ -28,7 +28,7 @@ CLEANS_AT_ONCE = {"log.cleaner.backoff.ms": "100"}
 QUIET = {"log.cleaner.backoff.ms": "600000"}
 INTERNAL = {"__consumer_offsets": "--offsets-decoder", "__transaction_state": "--transaction-log-decoder"}
 # Of no use to Ottla as long as it serves no transactions, and has no part in a quorum.
-NOT_TOUCHED = ("*/*.txnindex", "__transaction_state-*/*.log", "__cluster_metadata-0/*", "meta.properties")
+NOT_TOUCHED = ("*/*.txnindex", "__transaction_state-*/*.log", "__cluster_metadata-0/*")
 
 
 @dataclass
@@ -40,9 +40,12 @@ class Left:
     told: dict[str, object]
     known: Known
     before: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.before = self.untouched()
+        lines = (self.directory / "data" / "meta.properties").read_text().split("\n")
+        self.properties = dict(line.split("=") for line in lines if "=" in line)
 
     def untouched(self) -> dict[str, str]:
         """Digests of the files that must stay as they are."""
@@ -177,3 +180,5 @@ def test_kafka_can_read_what_is_there_now(left, ottla, dump):
         if written:
             assert "payload" in read(written, decoder, gaps=True)
     assert left.untouched() == left.before
+    said = dict(line.split("=") for line in (data / "meta.properties").read_text().split() if "=" in line)
+    assert said.items() >= left.properties.items() and "directory.id" in said  # which is all that is added

@@ -35,6 +35,7 @@ from ottla.replication.coordination import (
     NodeExists,
     SessionExpired,
 )
+from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.isr_changes import IsrChanges
 from ottla.replication.loading import HostedPartition
@@ -49,6 +50,7 @@ from ottla.server.cluster.log_dir_failures import LogDirFailures
 from ottla.server.cluster.moving import fill_from_journal, set_journal_aside
 from ottla.server.cluster.session import ClusterSession, Session
 from ottla.server.cluster.way_to_controller import WayToController
+from ottla.server.log_dir_identities import settle_identities
 from ottla.server.takeover import read_settings, settle_cluster_id
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
@@ -298,7 +300,7 @@ class ClusterMember:
         with trio.move_on_at(patience):
             await gone.wait()
             return
-        raise JoinProblem(f"broker.id={self._broker.node_id}: another broker with this id is a member of the cluster")
+        raise self._namesake_problem()
 
     # ------------------------------------------------------------------ start and stop
 
@@ -313,6 +315,7 @@ class ClusterMember:
                 f"the log directories belong to cluster {known_id}, but zookeeper.connect leads to cluster {cluster_id}"
             )
         broker.cluster.cluster_id = cluster_id
+        await self._settle_identities(cluster_id)
         await set_journal_aside(broker.config.log_dirs[0])
         await read_settings(self.session, broker.configs)
         found = await broker.surroundings.run_in_thread(broker.replicas.found_partitions)
@@ -326,6 +329,25 @@ class ClusterMember:
             for each in found
         ]
         await broker.replicas.load(hosted, cluster_id=cluster_id)
+
+    async def _settle_identities(self, cluster_id: str) -> None:
+        """Know the log directories, unless they would be taken for those of another broker with the same id."""
+        broker = self._broker
+        accepted = broker.configs.started_with.accepted_log_dirs
+        (namesake,) = await self.session.get_all([znodes.broker_path(broker.node_id)])
+        if accepted and namesake is not None:
+            raise self._namesake_problem()
+        try:
+            await settle_identities(self.session, broker.replicas, cluster_id=cluster_id, accepted=accepted)
+        except LogDirectoryProblem:
+            if namesake is not None:
+                raise self._namesake_problem() from None
+            raise
+
+    def _namesake_problem(self) -> JoinProblem:
+        return JoinProblem(
+            f"broker.id={self._broker.node_id}: another broker with this id is a member of the cluster"
+        )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The work that goes on in the background."""
