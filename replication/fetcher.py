@@ -62,6 +62,11 @@ _EMPTY = memoryview(b"")
 Connect = Callable[[int, int], Peer]
 
 
+def nobody_vouches_for_the_end(partition: Partition) -> bool:
+    """Batches of old formats have no leader epoch by which the leader could tell where the logs part."""
+    return partition.log.latest_leader_epoch < 0 and partition.log.log_end_offset > partition.high_watermark
+
+
 class ReplicaFetchers:
     """All fetchers of this broker; see the module's docstring."""
 
@@ -101,19 +106,21 @@ class ReplicaFetchers:
                 return
             if following.leader_id != partition.leader_id:
                 fetcher.remove(following)
-        self._drop_what_nobody_vouches_for(partition)
         following = Following(partition)
+        following.must_be_cut = nobody_vouches_for_the_end(partition)
+        if following.must_be_cut:
+            with suppress(KafkaError):  # then it is tried again before anything is appended
+                self.cut(following)
         fetcher = self._fetcher(partition.leader_id, self._number(partition))
         self._followed[key] = (fetcher, following)
         fetcher.add(following)
 
-    def _drop_what_nobody_vouches_for(self, partition: Partition) -> None:
-        """Batches of old formats have no leader epoch by which the leader could tell where the logs part."""
-        log = partition.log
-        if log.latest_leader_epoch < 0 and log.log_end_offset > partition.high_watermark:
-            logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
-            with suppress(KafkaError):  # of a disk that has failed
-                partition.truncate_to(partition.high_watermark, now_ms=self.clock_ms())
+    def cut(self, following: Following) -> None:
+        """Truncate to the high watermark what nobody vouches for. KafkaError: not now."""
+        partition = following.partition
+        logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
+        partition.truncate_to(partition.high_watermark, now_ms=self.clock_ms())
+        following.must_be_cut = False
 
     def forget(self, partition: Partition) -> None:
         """Fetch it no more."""
@@ -160,6 +167,7 @@ class ReplicaFetchers:
             if wanted is not fetcher:
                 fetcher.remove(following)
                 moved = Following(following.partition)
+                moved.must_be_cut = following.must_be_cut
                 self._followed[key] = (wanted, moved)
                 wanted.add(moved)
 
@@ -313,7 +321,11 @@ class Fetcher:
         records: Any = data.records
         turn_bytes += len(records or b"") + PARTITION_BYTES
         try:
-            if data.diverging_epoch.epoch >= 0:
+            if following.must_be_cut:
+                self._fetchers.cut(following)
+                self._fetch.note_fetched(following, is_in_sync=False)
+                self._fetch.note_unused(following)  # it was asked for from another offset
+            elif data.diverging_epoch.epoch >= 0:
                 self._truncate(following, data.diverging_epoch)
             elif len(records or b"") <= TURN_BYTES:
                 self._append(following, records or _EMPTY, data)

@@ -88,6 +88,7 @@ class Following:
         "is_in_sync",
         "leader_epoch",
         "leader_id",
+        "must_be_cut",
         "partition",
         "refusals",
         "topic_id",
@@ -101,6 +102,7 @@ class Following:
         self.asked: Asked | None = None
         self.is_current = True  # neither replaced nor removed
         self.is_in_sync = False  # as far as the last answer tells
+        self.must_be_cut = False  # to the high watermark before anything is appended
         self.complaint: object = None  # what was last logged of it, so that it is not logged again
         self.refusals = 0  # in a row
 

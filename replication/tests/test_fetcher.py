@@ -20,7 +20,7 @@ from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, 
 from ottla.replication.partition import Partition
 from ottla.replication.peers import PeerUnavailable
 from ottla.replication.tests.leading import Leader, failing
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.schema import ZERO_UUID
@@ -369,6 +369,31 @@ async def test_a_follower_without_epochs_truncates_to_its_high_watermark(autojum
     follower.fetchers.follow(following)
     assert following.log_end_offset == 2
     await until(lambda: following.log_end_offset == 3)
+
+
+async def test_what_cannot_be_cut_for_now_is_cut_before_anything_is_appended(autojump_clock, nursery, monkeypatch):
+    leading = lead(new_partition(LEADER), 3)
+    write(leading, 6)
+    following = new_partition(FOLLOWER)
+    history(following, 1, 1, 1, 1)
+    following.log._epochs.clear()
+    following.high_watermark = 2
+    follow(following, LEADER, 3)
+    follower = await Follower(nursery, Leader(LEADER, [leading])).start()
+    truncate, refusals = Partition.truncate_to, [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files")] * 3
+
+    def truncate_later(partition, offset, *, now_ms):
+        if refusals:
+            raise refusals.pop()
+        truncate(partition, offset, now_ms=now_ms)
+
+    monkeypatch.setattr(Partition, "truncate_to", truncate_later)
+    follower.fetchers.follow(following)
+    assert following.log_end_offset == 4
+    await until(lambda: following.log_end_offset == 6)
+    assert not refusals
+    beyond = [contents(each.log.read(2, 2**31, upper_bound=6).region) for each in (following, leading)]
+    assert beyond[0] == beyond[1] != b""
 
 
 # --- out of range
