@@ -150,11 +150,14 @@ class Coordination(Protocol):
 
     @property
     def session_sure_until(self) -> float:
-        """The time, as `trio.current_time()`, until which the session cannot have ended; moves on with each contact.
+        """The time, by `session_now`, until which the session cannot have ended; moves on with each contact.
 
         Early enough that a broker which stops then has stopped before its ephemeral nodes can be gone. It says nothing
         of the past: after the session has ended it is in the past, whatever it was before.
         """
+
+    def session_now(self) -> float:
+        """`trio.current_time()`, but time for which the machine was suspended counts as well."""
 
     def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
         """Call when the session is no longer sure, is sure again, or has ended; returns the function that cancels."""

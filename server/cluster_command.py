@@ -9,7 +9,6 @@ stops the brokers before ZooKeeper; the kernel kills them all (PR_SET_PDEATHSIG)
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import math
@@ -25,6 +24,7 @@ from typing import IO, Final
 import trio
 
 from ottla import __version__
+from ottla.replication.system import dying_with_this_process
 from ottla.server.config import ConfigError, default_data_directory, load_config
 from ottla.server.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
 
@@ -37,8 +37,6 @@ OWN_SETTINGS: Final = (
 START_S: Final = 60.0
 STOP_S: Final = 30.0
 FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
-PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None)
 
 
 class ClusterFailed(Exception):
@@ -273,12 +271,6 @@ class Child:
 
     def start(self) -> None:
         """In the main thread: a child dies with the thread that started it."""
-        parent = os.getpid()
-
-        def die_with_parent() -> None:
-            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
 
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
@@ -288,7 +280,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - there are no threads yet that could hold a lock
+                preexec_fn=dying_with_this_process(),  # noqa: PLW1509 - there are no threads yet that could hold a lock
             )
         self.ended = trio.Event()
 

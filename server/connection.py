@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from ottla.server import system
+from ottla.replication import system
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import Inbox

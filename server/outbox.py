@@ -11,6 +11,8 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
+from ottla.replication.system import MSG_MORE, RWF_NOWAIT, send_file
+
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
 
@@ -70,7 +72,7 @@ class Outbox:
         parts = self.parts
         data = parts[0] if count == 1 else b"".join(parts[:count])
         try:
-            sent = sock.send(data, socket.MSG_MORE if count < len(parts) else 0)
+            sent = sock.send(data, MSG_MORE if count < len(parts) else 0)
         except BlockingIOError:
             sent = 0
         if sent == len(data):
@@ -90,7 +92,7 @@ class Outbox:
                 self._region_looked_at = self._region_sent + chunk
             chunk = self._region_looked_at - self._region_sent
             try:
-                sent = os.sendfile(sock.fileno(), descriptor, position, chunk)
+                sent = send_file(sock.fileno(), descriptor, position, chunk)
             except BlockingIOError:
                 return Progress.BLOCKED
             if sent == 0:
@@ -104,15 +106,16 @@ class Outbox:
         """Bring the next piece of the first region into the page cache; blocks, so it belongs in a thread."""
         region = self.parts[0]
         position = region.position + self._region_sent
-        scratch = bytearray(min(region.length - self._region_sent, SENDFILE_CHUNK_BYTES))
-        os.preadv(region.file.fileno(), [scratch], position)
+        os.pread(region.file.fileno(), min(region.length - self._region_sent, SENDFILE_CHUNK_BYTES), position)
 
 
 def _read_if_cached(region: FileRegion) -> bytearray | None:
     """A region's bytes, unless the disk would be needed or the file system cannot tell."""
+    if RWF_NOWAIT is None:
+        return None
     data = bytearray(region.length)
     try:
-        count = os.preadv(region.file.fileno(), [data], region.position, os.RWF_NOWAIT)
+        count = os.preadv(region.file.fileno(), [data], region.position, RWF_NOWAIT)
     except OSError:
         return None
     return data if count == region.length else None
@@ -120,11 +123,13 @@ def _read_if_cached(region: FileRegion) -> bytearray | None:
 
 def _is_cached(descriptor: int, position: int, length: int) -> bool:
     """Whether the first and the last byte can be read without the disk; the kernel reads ahead in between."""
+    if RWF_NOWAIT is None:
+        return True
     probe = bytearray(1)
     try:
-        os.preadv(descriptor, [probe], position, os.RWF_NOWAIT)
+        os.preadv(descriptor, [probe], position, RWF_NOWAIT)
         if length > _PAGE_BYTES:
-            os.preadv(descriptor, [probe], position + length - 1, os.RWF_NOWAIT)
+            os.preadv(descriptor, [probe], position + length - 1, RWF_NOWAIT)
     except BlockingIOError:
         return False
     except OSError:

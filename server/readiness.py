@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import enum
 import math
-import select
 import socket
 import time
 from collections.abc import Callable
@@ -34,12 +33,14 @@ from typing import Any
 import outcome
 import trio
 
+from ottla.replication.system import EPOLLIN, EPOLLOUT
+
 
 class Wait(enum.Enum):
     """What a served socket waits for next."""
 
-    READABLE = select.EPOLLIN
-    WRITABLE = select.EPOLLOUT
+    READABLE = EPOLLIN
+    WRITABLE = EPOLLOUT
 
 
 WAIT_READABLE, WAIT_WRITABLE = Wait

@@ -31,6 +31,7 @@ from typing import Protocol
 
 from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
 from ottla.replication.log.faults import Fault, classify
+from ottla.replication.system import O_DIRECTORY, data_sync
 from ottla.wire.errors import ErrorCode, KafkaError
 
 Buffer = bytes | bytearray | memoryview
@@ -166,7 +167,7 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        data_sync(self._fd)
 
 
 class _OsLock:
@@ -270,7 +271,7 @@ class OsStorage:
             os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:

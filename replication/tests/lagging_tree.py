@@ -26,6 +26,9 @@ class LaggingTree:
         self._written: dict[str, Node] = {}
         self._shown: dict[str, Node] = {}
 
+    def session_now(self) -> float:
+        return 0.0
+
     def put(self, path: str, data: bytes | None) -> None:
         """Set a node, or remove it."""
         if data is None:

@@ -164,7 +164,7 @@ class ClusterMember:
     @property
     def is_fenced(self) -> bool:
         """Whether this broker may have been replaced."""
-        return trio.current_time() >= self.session.session_sure_until or self.control.heard_epoch < self.broker_epoch
+        return self.session.session_now() >= self.session.session_sure_until or self.control.heard_epoch < self.broker_epoch
 
     # ------------------------------------------------------------------ ways to brokers
 

@@ -52,6 +52,9 @@ class ClusterSession:
     def session_sure_until(self) -> float:
         return -math.inf if self._current is None else self._current.session_sure_until
 
+    def session_now(self) -> float:
+        return trio.current_time() if self._current is None else self._current.session_now()
+
     async def get(self, path: str) -> Node:
         return await self._session().get(path)
 

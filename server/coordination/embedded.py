@@ -72,6 +72,9 @@ class EmbeddedCoordination:
     session_id = SESSION_ID
     session_sure_until = math.inf
 
+    def session_now(self) -> float:
+        return trio.current_time()
+
     def __init__(
         self,
         directory: Path,

@@ -52,6 +52,9 @@ class ProbedSession(ABC):
 
     # ------------------------------------------------------------------ the port
 
+    def session_now(self) -> float:
+        return trio.current_time()
+
     def watch_session(self, on_change: OnSessionChange) -> Callable[[], None]:
         token = object()
         self._session_listeners[token] = on_change
@@ -69,7 +72,7 @@ class ProbedSession(ABC):
     async def _keep_sure(self) -> None:
         """Probe, and tell the listeners when the session is no longer sure; until it has ended."""
         while not self._ended:
-            now = trio.current_time()
+            now = self.session_now()
             if self._is_connected and now >= self._probe_due():
                 if self._probe_open:
                     await self._give_up_connection()
@@ -82,7 +85,7 @@ class ProbedSession(ABC):
                 self._probe_due() if self._is_connected else math.inf,
                 self.session_sure_until if self._was_sure else math.inf,
             )
-            with trio.move_on_at(wake):
+            with trio.move_on_after(max(0, wake - self.session_now())):
                 await self._changed.wait()
 
     def _probe_due(self) -> float:
@@ -90,7 +93,7 @@ class ProbedSession(ABC):
         return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
 
     def _probe(self) -> None:
-        self._probe_open, self._probe_sent = True, trio.current_time()
+        self._probe_open, self._probe_sent = True, self.session_now()
         self._send_probe(self._probe_sent)
 
     def _probe_answered(self, sent: float) -> None:

@@ -49,6 +49,7 @@ from ottla.replication.coordination import (
     SetData,
     TooLarge,
 )
+from ottla.replication.system import boot_time
 from ottla.server.coordination.kazoo_handler import LoopHandler
 from ottla.server.coordination.probed_session import PROBE_SHARE, ProbedSession
 from ottla.server.coordination.zookeeper_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
@@ -110,8 +111,13 @@ class ZooKeeperCoordination(ProbedSession):
         self._end_reason = ""
         self._flights: set[_Flight] = set()
         self._watches = Watches(self._absolute)
+        self._trio_ahead = trio.current_time() - boot_time()
 
     # ------------------------------------------------------------------ the port
+
+    def session_now(self) -> float:
+        """Trio's time, and all the time that the machine was suspended since this session was made."""
+        return boot_time() + self._trio_ahead
 
     async def get(self, path: str) -> Node:
         (answer,) = await self._ask([partial(self._client_now().get_async, self._absolute(path))])
@@ -211,7 +217,7 @@ class ZooKeeperCoordination(ProbedSession):
             await self._make_root()
         except CoordinationUnavailable:
             return False
-        return trio.current_time() < self.session_sure_until
+        return self.session_now() < self.session_sure_until
 
     async def _make_root(self) -> None:
         """Make the node that zookeeper.connect ends with, and those above it."""

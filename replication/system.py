@@ -1,0 +1,102 @@
+"""What this operating system offers, looked up once, and what stands in for the rest.
+
+    RWF_NOWAIT          a read that would have to wait for the disk says so (Linux 4.14; musl has the flag since 1.2.5). Without
+                        it every page counts as being in memory, and the kernel may wait for some.
+    sendfile            from the page cache to a socket. Without it, or where a file system refuses, pieces are read and sent.
+    MSG_MORE            joins a header and the records after it in one packet. Without it they may be two.
+    TCP_INFO            tells that a peer has closed its side although there are unread bytes of it. Without it such a peer is an
+                        idle one.
+    fdatasync           waits for contents only. Without it fsync; macOS means the disk itself only by F_FULLFSYNC.
+    CLOCK_BOOTTIME      goes on while the machine is suspended. macOS's monotonic clock does so as well.
+    epoll               lets sockets be served inside the event loop's wait (`server/readiness.py`). Without it tasks are woken.
+    prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+COPIED_BYTES_MAX = 256 * 1024
+EPOLLIN: int = getattr(select, "EPOLLIN", 1)
+EPOLLOUT: int = getattr(select, "EPOLLOUT", 4)
+MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+O_DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
+RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None) if hasattr(os, "preadv") else None
+_BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+_CLOSE_WAIT_AND_LATER = frozenset((7, 8, 9, 11))  # Linux's TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING
+_SENDFILE_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK))
+_PR_SET_PDEATHSIG = 1
+
+
+def _sendfile(out: int, descriptor: int, position: int, count: int) -> int:
+    try:
+        return os.sendfile(out, descriptor, position, count)
+    except OSError as error:
+        if error.errno not in _SENDFILE_IS_REFUSED:
+            raise
+        return _copy(out, descriptor, position, count)
+
+
+def _copy(out: int, descriptor: int, position: int, count: int) -> int:
+    data = os.pread(descriptor, min(count, COPIED_BYTES_MAX), position)
+    return os.write(out, data) if data else 0
+
+
+send_file: Callable[[int, int, int, int], int] = _sendfile if hasattr(os, "sendfile") else _copy
+"""(socket, file, position, count) -> how much was sent. BlockingIOError if the socket takes nothing now."""
+
+
+def _full_sync(descriptor: int) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined]
+
+
+def _find_data_sync() -> Callable[[int], None]:
+    if hasattr(os, "fdatasync"):
+        return os.fdatasync
+    return _full_sync if hasattr(fcntl, "F_FULLFSYNC") else os.fsync
+
+
+data_sync = _find_data_sync()
+"""Waits until what was written to a descriptor is on the disk."""
+
+
+def boot_time() -> float:
+    """Seconds on a clock that also counts while the machine is suspended, where there is one."""
+    return time.clock_gettime(_BOOTTIME)
+
+
+def has_closed_its_side(sock: socket.socket) -> bool:
+    """Whether the peer of a TCP connection will send nothing more; False if the system does not tell."""
+    if _TCP_INFO is None:
+        return False
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] in _CLOSE_WAIT_AND_LATER
+    except OSError:
+        return False  # no TCP connection
+
+
+def dying_with_this_process() -> Callable[[], None]:
+    """What a child process calls first, to end when this one does, if the system can do that."""
+    import ctypes  # here, because no broker needs it
+
+    parent = os.getpid()
+    prctl = None
+    with contextlib.suppress(OSError, AttributeError):
+        prctl = ctypes.CDLL(None).prctl
+
+    def die_with_parent() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return die_with_parent
