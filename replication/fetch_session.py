@@ -9,7 +9,8 @@ What a request's session id and epoch ask for:
     N     n >= 1  incremental: `topics` are added or changed, `forgotten_topics_data` removed; n must be the next epoch
 
 Errors of an incremental fetch: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
-(names and topic ids may not be mixed). A session whose last partition is forgotten ends.
+(names and topic ids may not be mixed). A session whose last partition is forgotten ends, and one that becomes too large
+does as well: the client then begins another one, and gets none.
 
 An incremental answer holds a partition only if there is something to tell: records, an error, a moved high watermark or
 log start offset, a preferred replica, a diverging epoch. A partition that returned records moves to the end of the
@@ -42,6 +43,10 @@ FINAL_EPOCH = -1
 NO_SESSION = 0
 TOPIC_IDS_SINCE = 13
 EVICTION_MS = 120_000  # Kafka's min.incremental.fetch.session.eviction.ms
+SESSION_PARTITIONS_MAX = 50_000
+PARTITIONS_MAX = 150_000
+"""In all sessions together. Each takes some 800 bytes, whether it exists or not."""
+
 _EPOCH_MAX = (1 << 31) - 1
 
 Key = tuple[str | bytes, int]  # topic name, or topic id from v13 on, and partition
@@ -283,8 +288,17 @@ class FetchContext:
 class FetchSessionCache:
     """All sessions of this broker. `new_id` gives a random positive int32."""
 
-    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        new_id: Callable[[], int],
+        *,
+        session_partitions_max: int = SESSION_PARTITIONS_MAX,
+        partitions_max: int = PARTITIONS_MAX,
+    ) -> None:
         self._slots = slots
+        self._session_partitions_max = session_partitions_max
+        self._partitions_max = partitions_max
         self._new_id = new_id
         self._sessions: dict[int, FetchSession] = {}
 
@@ -312,7 +326,11 @@ class FetchSessionCache:
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.on_wake = None
+        before = len(session.targets)
         session.update(changed, _forgotten(request, version))
+        if len(session.targets) > before and not self._has_room(len(session.targets), 0):
+            self._close(session.session_id)
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.targets:
             self._close(session.session_id)
             return FetchContext(changed)
@@ -323,6 +341,11 @@ class FetchSessionCache:
                 target.topic = _topic_name(cluster, target.topic_id)
         return FetchContext(targets, session=session)
 
+    def _has_room(self, size: int, more: int) -> bool:
+        """Whether there may be a session of this size, and so many partitions more than there are now."""
+        held = sum([len(session.targets) for session in self._sessions.values()])
+        return size <= self._session_partitions_max and held + more <= self._partitions_max
+
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
@@ -332,6 +355,8 @@ class FetchSessionCache:
         self, request: FetchRequest, version: int, now_ms: int, targets: list[FetchTarget]
     ) -> FetchSession | None:
         is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+        if not self._has_room(len(targets), len(targets)):
+            return None
         if len(self._sessions) >= self._slots and not self._evict(len(targets), is_follower, now_ms):
             return None
         session_id = self._new_id()

@@ -183,3 +183,29 @@ def test_a_session_may_hold_the_zero_id(cluster):
     context = cache.open(wanted, 13, cluster, 0)
     assert answer(context, error=100) == [0]
     assert cache.open(request(10, 1), 13, cluster, 0).targets[0].topic is None
+
+
+def test_a_session_that_is_too_large_does_not_begin_and_one_that_grows_too_large_ends(cluster):
+    cache = FetchSessionCache(9, itertools.count(10).__next__, session_partitions_max=5)
+    large = cache.open(request(0, 0, range(6)), 12, cluster, 0)
+    assert answer(large) == list(range(6))
+    assert (large.session_id, len(cache)) == (0, 0)
+    first = cache.open(request(0, 0, range(5)), 12, cluster, 0)
+    answer(first)
+    assert (first.session_id, len(cache)) == (10, 1)
+    assert cache.open(request(10, 1, range(5)), 12, cluster, 0).error == ErrorCode.NONE
+    assert cache.open(request(10, 2, [5]), 12, cluster, 0).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0
+
+
+def test_all_sessions_together_hold_a_limited_number_of_partitions(cluster):
+    cache = FetchSessionCache(9, itertools.count(10).__next__, partitions_max=7)
+    for session_id in (10, 11, 0):
+        context = cache.open(request(0, 0, range(3)), 12, cluster, 0)
+        answer(context)
+        assert context.session_id == session_id
+    assert cache.open(request(10, 1, [7]), 12, cluster, 0).error == ErrorCode.NONE
+    assert cache.open(request(11, 1, [7]), 12, cluster, 0).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    again = cache.open(request(0, 0, range(3)), 12, cluster, 0)
+    answer(again)
+    assert again.session_id == 12

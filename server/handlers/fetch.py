@@ -81,7 +81,7 @@ Answer = tuple[FetchTarget, PartitionData]
 Answered = FetchResponse | PendingAnswer
 
 
-@handles(FetchRequest, abandonable=True)
+@handles(FetchRequest, abandonable=True, answers_at_length=True)
 def fetch(request: FetchRequest, context: RequestContext) -> Answered | Coroutine[Any, Any, Answered]:
     broker = context.broker
     opened = broker.fetch_sessions.open(request, context.api_version, broker.cluster, context.now_ms)
