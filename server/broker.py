@@ -41,6 +41,7 @@ from ottla.server.dispatch import client_routes, served_routes
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import Listener, bind
 from ottla.server.long_answers import LongAnswers
+from ottla.server.memory_budget import MemoryBudget
 from ottla.server.producer_id_blocks import ProducerIdBlocks
 from ottla.server.readiness import Readiness
 from ottla.server.stopping import StopSignals
@@ -249,7 +250,7 @@ async def _serve_until_signal(
     try:
         async with broker.running() as nursery:
             for_brokers, for_clients = calls_of(broker)
-            buffers = ReceiveBuffers()
+            buffers = ReceiveBuffers(MemoryBudget.of(broker.config.server.queued_max_request_bytes))
             assert broker.readiness is not None
             limits = ConnectionLimits(
                 lambda: broker.config.server,

@@ -21,6 +21,7 @@ is a bug and is logged with its traceback, and only this connection pays for it.
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import struct
 import time
@@ -33,7 +34,7 @@ import trio
 from ottla.replication import system
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, Route
-from ottla.server.inbox import Inbox
+from ottla.server.inbox import Inbox, NoRoom
 from ottla.server.long_answers import EncodedAnswer
 from ottla.server.outbox import Outbox, Progress
 from ottla.server.pending import PendingAnswer
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.connection")
 
 LARGE_FRAME_BYTES = 64 * 1024
+DECODED_BYTES_PER_BYTE = 16  # what a large request takes when it is read, as a rule
 API_VERSIONS_KEY = 18
 PENDING_MAX = 100
 
@@ -120,6 +122,8 @@ DRAIN = Waiting(None, 3, None)  # type: ignore[arg-type]
 """In place of a request: the answers to those before it are due first."""
 ROOM = Waiting(None, 4, None)  # type: ignore[arg-type]
 """In place of a request: too many answers are pending."""
+MEMORY = Waiting(None, 6, None)  # type: ignore[arg-type]
+"""In place of a request: there is no room for the rest of a large one."""
 OPENING = Waiting(None, 5, None)  # type: ignore[arg-type]
 """In place of a request: the broker does not know its cluster yet."""
 END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
@@ -210,6 +214,7 @@ class Connection:
         "_socket",
         "_turn_end",
         "cancel_scope",
+        "is_held_up",
         "last_active",
     )
 
@@ -225,6 +230,7 @@ class Connection:
         self._pending: deque[Pending] = deque()
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
+        self.is_held_up = False
         self._is_parked = False
         self._note_time()
 
@@ -293,6 +299,8 @@ class Connection:
                 return END_OF_STREAM
         except BlockingIOError:
             return self._send() if self._outbox.parts else WAIT_READABLE
+        except NoRoom:
+            return MEMORY
         self._note_time()
         waiting = self._answer_frames()
         if waiting is None and self._outbox.parts:
@@ -358,7 +366,7 @@ class Connection:
         if type(result) is call.response_class and not self._pending:
             self._answer(call, correlation_id, result)
         elif type(result) is EncodedAnswer:
-            self._hand_over(call, correlation_id, [result.body])
+            self._hand_over_encoded(call, correlation_id, result.body)
         elif isinstance(result, (PendingAnswer, call.response_class)):
             self._keep(call, correlation_id, result)
         elif result is not None:
@@ -372,10 +380,20 @@ class Connection:
 
     async def _handle_large(self, call: Call, body: bytearray) -> Any:
         """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
-        request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body), limiter=_large_codecs)
-        self._context.api_version = call.version
-        call.route.request_count += 1
-        result = call.handler(request, self._context)
+        memory, size = self._inbox.memory, len(body) * DECODED_BYTES_PER_BYTE
+        while not memory.may_take(self):
+            await memory.wait(self)
+        memory.take(size)
+        try:
+            request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body), limiter=_large_codecs)
+            self._context.api_version = call.version
+            call.route.request_count += 1
+            result = call.handler(request, self._context)
+            if hasattr(result, "__await__") and not call.route.abandonable:
+                result = await result
+        finally:
+            memory.give_back(size)
+            memory.release(self)
         return await result if hasattr(result, "__await__") else result
 
     def _read_client_id(self, buffer: bytearray, position: int, length: int, end: int) -> int:
@@ -408,6 +426,10 @@ class Connection:
             out.append(call.envelope(sum(map(len, parts)) + call.envelope_bytes, correlation_id))
             out += parts
 
+    def _hand_over_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
+        """The body is shared with whoever asked the same."""
+        self._outbox.parts += [call.envelope(len(body) + call.envelope_bytes, correlation_id), body]
+
     async def _finish(self, waiting: Waiting) -> None:
         """Await the rest of a request; answers that are ready go out first."""
         self._inbox.detach()
@@ -420,9 +442,23 @@ class Connection:
             await self._drain(PENDING_MAX // 2)
         elif waiting is OPENING:
             await self._until_open()
+        elif waiting is MEMORY:
+            await self._until_room()
         elif waiting is not FLUSH:
             await self._finish_request(waiting)
         self._note_time()
+
+    async def _until_room(self) -> None:
+        self.is_held_up = True
+        try:
+            await self._inbox.memory.wait(self._inbox)
+        finally:
+            self.is_held_up = False
+
+    @property
+    def large_since(self) -> float:
+        """Since when the rest of a large frame has been waited for, unless it is this broker that does not read it."""
+        return math.inf if self.is_held_up else self._inbox.large_since
 
     async def _until_open(self) -> None:
         self._is_parked = True
@@ -441,7 +477,7 @@ class Connection:
         finally:
             self._is_parked = False
         if type(response) is EncodedAnswer:
-            self._hand_over(call, waiting.correlation_id, [response.body])
+            self._hand_over_encoded(call, waiting.correlation_id, response.body)
         elif isinstance(response, PendingAnswer) or (self._pending and response is not None):
             self._keep(call, waiting.correlation_id, response)
         elif response is not None and (waiting.is_large or call.route.answers_at_length):

@@ -8,13 +8,17 @@ arrived, never to what a length field claims, and comes from a small pool becaus
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
+import time
 
+from ottla.server.memory_budget import MemoryBudget
 from ottla.wire.errors import ProtocolViolation
 
 SHARED_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES_MIN = 16 * 1024
+FREE_BUFFER_BYTES = 64 * 1024  # a frame grows so far whether there is room or not
 POOLED_BUFFERS_MAX = 8
 POOLED_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
@@ -24,40 +28,56 @@ _frame_size = struct.Struct(">i").unpack_from
 class ReceiveBuffers:
     """The shared buffer of one event loop and a few kept buffers for partial frames."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryBudget | None = None) -> None:
+        self.memory = memory or MemoryBudget()
         self.shared = bytearray(SHARED_BUFFER_BYTES)
         self._pool: list[bytearray] = []
 
     def take(self, wanted: int, minimum: int) -> bytearray:
         """A buffer of `wanted` bytes if one is at hand, else a new one of `minimum` bytes."""
+        found = self._from_pool(wanted) or bytearray(minimum)
+        self.memory.take(len(found))
+        return found
+
+    def _from_pool(self, wanted: int) -> bytearray | None:
         for index, buffer in enumerate(self._pool):
             if len(buffer) >= wanted:
                 return self._pool.pop(index)
-        return bytearray(minimum)
+        return None
 
     def give_back(self, buffer: bytearray) -> None:
         """Keep a buffer for the next large frame; of too many, the largest are worth most."""
+        self.memory.give_back(len(buffer))
         if len(buffer) <= POOLED_BUFFER_BYTES_MAX:
             self._pool.append(buffer)
             self._pool.sort(key=len)
             del self._pool[:-POOLED_BUFFERS_MAX]
 
 
+class NoRoom(Exception):
+    """The memory for large frames is used up; what has arrived is kept."""
+
+
 class Inbox:
     """Unanswered bytes of one connection: `buffer[start:end]`."""
 
-    __slots__ = ("_buffers", "_frame_bytes_max", "_own", "buffer", "end", "start")
+    __slots__ = ("_buffers", "_frame_bytes_max", "_own", "buffer", "end", "large_since", "memory", "start")
 
     def __init__(self, buffers: ReceiveBuffers, frame_bytes_max: int) -> None:
         self._buffers = buffers
         self._frame_bytes_max = frame_bytes_max
         self._own: bytearray | None = None
+        self.memory = buffers.memory
+        self.large_since = math.inf  # since when it holds the beginning of a large frame
         self.buffer = buffers.shared
         self.start = 0
         self.end = 0
 
     def receive(self, sock: socket.socket) -> int:
-        """Read what the socket holds, at least once; 0 at the end of the stream, BlockingIOError if there is nothing."""
+        """Read what the socket holds, at least once; 0 at the end of the stream.
+
+        BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now.
+        """
         if self._own is None:
             self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
             self.end = sock.recv_into(self.buffer)
@@ -103,6 +123,8 @@ class Inbox:
         """Return the own buffer to the pool and forget its bytes."""
         if self._own is not None:
             self._buffers.give_back(self._own)
+            self.memory.release(self)
+            self.large_since = math.inf
         self._own = None
         self.buffer = self._buffers.shared
         self.start = self.end = 0
@@ -122,8 +144,14 @@ class Inbox:
             with memoryview(self.buffer) as view:
                 view[:rest] = view[self.start : self.end]
             self.start, self.end = 0, rest
+            self.memory.release(self)  # the frame before this one is answered
+            self.large_since = math.inf
             return
         previous = self._own
+        if rest >= FREE_BUFFER_BYTES:
+            self.large_since = min(self.large_since, time.monotonic())
+            if not self.memory.may_take(self):
+                raise NoRoom
         self._move_to(self._buffers.take(self._wanted(rest), min(self._wanted(rest), 2 * rest)))
         if previous is not None:
             self._buffers.give_back(previous)

@@ -134,7 +134,6 @@ offsets.load.buffer.size int 5242880 1..
 offsets.topic.compression.codec int 0
 principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
 producer.purgatory.purge.interval.requests int 1000
-queued.max.request.bytes long -1
 queued.max.requests int 500 1..
 quota.window.num int 11 1..
 quota.window.size.seconds int 1 1..

@@ -24,6 +24,7 @@ from ottla.replication.reminders import Reminder
 from ottla.server.connection import Calls, Connection
 from ottla.server.connection_limits import RETRY_SECONDS, ConnectionLimits, plain_address
 from ottla.server.inbox import ReceiveBuffers
+from ottla.server.memory_budget import STALLED_S
 from ottla.server.readiness import Readiness
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class Listener:
             await trio.sleep(HOUSEKEEPING_SECONDS)
             await self.limits.look_up_overrides()
             await self._end_idle_connections()
+            self._end_stalled_frames()
             self._make_room()
 
     async def _end_idle_connections(self) -> None:
@@ -174,6 +176,14 @@ class Listener:
                 connection.cancel_scope.cancel()
             if index % CONNECTIONS_PER_SLICE == CONNECTIONS_PER_SLICE - 1:
                 await trio.lowlevel.checkpoint()
+
+    def _end_stalled_frames(self) -> None:
+        """Close who keeps the memory that others wait for, and does not send the rest of a frame."""
+        if self.buffers.memory.is_short:
+            too_long = time.monotonic() - STALLED_S
+            for connection in [each for each in self.connections if each.large_since < too_long]:
+                logger.warning("closing a connection: it held memory that others wait for with an unfinished request")
+                connection.cancel_scope.cancel()
 
     def _make_room(self) -> None:
         """Close the connections that have been silent longest, one for each that is too many."""

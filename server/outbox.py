@@ -64,6 +64,8 @@ class Outbox:
                 if data is None:
                     return index
                 parts[index] = part = data
+            elif index and size + len(part) > JOINED_BYTES_MAX:
+                return index  # large buffers are not copied: many connections may be sent the same one
             size += len(part)
         return len(parts)
 

@@ -1,0 +1,94 @@
+"""One limit on the memory that all connections together hold for requests that are not answered yet.
+
+What is held for strangers, such as the bytes of frames whose end has not come and large requests while they are worked on,
+is counted here by whoever holds it. When the limit is reached nobody is refused: connections that want more are not read
+for a while, and stand in line. Small frames need no leave, so a peer with small requests does not notice.
+
+Somebody always gets on: while there is no room, the first in line may go on beyond the limit until its frame is complete
+and answered; then it is the next one's turn. A peer that lets the others wait too long for the rest of its frame is
+closed by its listener (`STALLED_S`).
+
+Kafka's `queued.max.request.bytes` is this limit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple, Self
+
+import trio
+
+DEFAULT_BYTES = 128 * 1024 * 1024
+STALLED_S = 30.0
+"""While others wait for room, the rest of a large frame has to come within this time."""
+
+
+class _Place(NamedTuple):
+    holder: object
+    admitted: trio.Event
+
+
+class MemoryBudget:
+    """How many bytes are held, and who waits for room."""
+
+    __slots__ = ("_line", "_over", "_total", "used")
+
+    def __init__(self, total: int = DEFAULT_BYTES) -> None:
+        self._total = total
+        self._line: deque[_Place] = deque()
+        self._over: object = None  # who may go beyond the limit
+        self.used = 0
+
+    @classmethod
+    def of(cls, configured: int) -> Self:
+        """As queued.max.request.bytes says; what is not positive is Kafka's default, for which there is a limit here."""
+        return cls(configured) if configured > 0 else cls()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._line)
+
+    def may_take(self, holder: object) -> bool:
+        return self.used < self._total or self._over is holder
+
+    def take(self, count: int) -> None:
+        self.used += count
+        if self._line:
+            self._admit()
+
+    def give_back(self, count: int) -> None:
+        self.used -= count
+        if self._line:
+            self._admit()
+
+    def release(self, holder: object) -> None:
+        """Whoever went beyond the limit is done."""
+        if self._over is holder:
+            self._over = None
+            self._admit()
+
+    async def wait(self, holder: object) -> None:
+        """Return when `holder` may take more; others may be quicker, so it has to look again."""
+        place = _Place(holder, trio.Event())
+        self._line.append(place)
+        self._admit()
+        try:
+            await place.admitted.wait()
+        except BaseException:
+            if place in self._line:
+                self._line.remove(place)
+            else:
+                self.release(holder)
+            raise
+
+    def _admit(self) -> None:
+        """Let the first in line go on if there is room, or if nobody is beyond the limit."""
+        if not self._line:
+            return
+        has_room = self.used < self._total
+        if has_room or self._over is None:
+            place = self._line.popleft()
+            if not has_room:
+                self._over = place.holder
+            place.admitted.set()
