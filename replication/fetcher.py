@@ -5,7 +5,7 @@ Theory
     partitions, in which session, is `replica_fetch.py`'s business; what an answer means for a partition is decided here:
 
     records, or none             `Partition.append_as_follower`, `Partition.take_over`
-    a diverging epoch            `Partition.truncate_to_divergence`, which may take several rounds
+    a diverging epoch            what is beyond it is dropped (`Partition.divergence`), which may take several rounds
     OFFSET_OUT_OF_RANGE          the leader's ends are asked for: what it does not have is dropped; a log that ended before
                                  the leader's begins starts anew there
     any other error              the partition is left alone for replica.fetch.backoff.ms; a failed log directory for good.
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.fetcher")
 
 LIST_OFFSETS_VERSION = 9
+SEGMENTS_PER_CUT = 32
 TURN_BYTES = 256 * 1024  # what is appended before others get their turn: at worst some 4,000 batches
 PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
 GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
@@ -326,7 +327,7 @@ class Fetcher:
                 self._fetch.note_fetched(following, is_in_sync=False)
                 self._fetch.note_unused(following)  # it was asked for from another offset
             elif data.diverging_epoch.epoch >= 0:
-                self._truncate(following, data.diverging_epoch)
+                await self._truncate(following, data.diverging_epoch)
             elif len(records or b"") <= TURN_BYTES:
                 self._append(following, records or _EMPTY, data)
             else:
@@ -371,20 +372,43 @@ class Fetcher:
         self._fetch.note_fetched(following, is_in_sync=data.high_watermark <= info.last_offset + 1)
         return True
 
-    def _truncate(self, following: Following, diverging: EpochEndOffset) -> None:
+    async def _truncate(self, following: Following, diverging: EpochEndOffset) -> None:
         partition = following.partition
         if diverging.end_offset < 0:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"epoch {diverging.epoch} without an end")
         before = partition.log_end_offset
-        after = partition.truncate_to_divergence(
-            diverging.epoch, diverging.end_offset, now_ms=self._fetchers.clock_ms()
-        )
+        if not await self._cut(following, partition.divergence(diverging.epoch, diverging.end_offset)):
+            return
+        after = partition.log_end_offset
         logger.info(
             "Truncated %s-%d from %d to %d: epoch %d ends at %d on leader %d",
             partition.topic, partition.index, before, after, diverging.epoch, diverging.end_offset, self.leader_id,
         )  # fmt: skip
         self._fetch.note_fetched(following, is_in_sync=False)
         self._fetch.note_unused(following)  # the high watermark that came along
+
+    async def _cut(self, following: Following, offset: int) -> bool:
+        """Drop what is beyond `offset`, a few segments at a time; False: this is not the fetcher's any more.
+
+        What has to be read for it is read in a thread. KafkaError: not all could be dropped.
+        """
+        partition = following.partition
+        while True:
+            log, now_ms = partition.log, self._fetchers.clock_ms()
+            next_cut = max(offset, log.segments[-SEGMENTS_PER_CUT:][0].base_offset)
+            truncation = log.prepare_truncation(next_cut, now_ms=now_ms)
+            if truncation is not None:
+                await trio.to_thread.run_sync(truncation.run)
+                if not following.is_wanted:
+                    return False
+                if not truncation.is_current or partition.log is not log:
+                    continue
+            partition.truncate_to(next_cut, now_ms=now_ms, truncation=truncation)
+            if next_cut == offset:
+                return True
+            await trio.lowlevel.checkpoint()
+            if not following.is_wanted:
+                return False
 
     def _back_off(self, following: Following, code: ErrorCode, reason: object = None) -> None:
         if following.complaint != code:
@@ -406,7 +430,7 @@ class Fetcher:
         """Go on where the leader's log ends or begins, whichever it is that this replica is beyond."""
         try:
             latest = await self._list_offsets(out_of_range, LATEST_TIMESTAMP)
-            behind = [each for each in out_of_range if not self._cut_off(each, latest.get(each))]
+            behind = [each for each in out_of_range if not await self._cut_off(each, latest.get(each))]
             if behind:
                 earliest = await self._list_offsets(behind, EARLIEST_TIMESTAMP)
                 for each in behind:
@@ -437,7 +461,7 @@ class Fetcher:
                 self._back_off(each, code)
         return offsets
 
-    def _cut_off(self, following: Following, leader_end: int | None) -> bool:
+    async def _cut_off(self, following: Following, leader_end: int | None) -> bool:
         """Drop what the leader does not have; returns whether that settles it."""
         if leader_end is None or not following.awaits_answer:
             return True
@@ -445,7 +469,11 @@ class Fetcher:
         if leader_end >= partition.log_end_offset:
             return False
         logger.warning("Truncating %r from %d to its leader's end %d", following, partition.log_end_offset, leader_end)
-        self._change(following, lambda: partition.truncate_to(leader_end, now_ms=self._fetchers.clock_ms()))
+        try:
+            if await self._cut(following, leader_end):
+                self._fetch.note_fetched(following, is_in_sync=False)
+        except KafkaError as error:
+            self._back_off(following, error.code, error)
         return True
 
     def _start_at(self, following: Following, leader_start: int | None) -> None:
@@ -455,18 +483,15 @@ class Fetcher:
         partition = following.partition
         if leader_start > partition.log_end_offset:
             logger.warning("Beginning %r anew at %d: it ends at %d", following, leader_start, partition.log_end_offset)
-            self._change(following, lambda: partition.restart_at(leader_start, now_ms=self._fetchers.clock_ms()))
+            try:
+                partition.restart_at(leader_start, now_ms=self._fetchers.clock_ms())
+            except KafkaError as error:
+                self._back_off(following, error.code, error)
+            else:
+                self._fetch.note_fetched(following, is_in_sync=False)
         else:
             self._fetch.note_fetched(following, is_in_sync=False)
             self._fetch.note_unused(following)
-
-    def _change(self, following: Following, change: Callable[[], object]) -> None:
-        try:
-            change()
-        except KafkaError as error:
-            self._back_off(following, error.code, error)
-        else:
-            self._fetch.note_fetched(following, is_in_sync=False)
 
 
 _UNDER_WAY = frozenset(

@@ -73,6 +73,7 @@ logger = logging.getLogger("ottla.replication")
 
 RunInThread = Callable[..., Awaitable[Any]]
 
+SEGMENTS_PER_TURN = 16  # that retention looks at, or gives up
 INITIAL_DELAY_S = 30
 
 
@@ -511,8 +512,10 @@ class ReplicaManager:
         slices = Slices()
         for partition in self.partitions():
             try:
-                if not partition.is_deleted and partition.log.log_directory.is_online:
-                    partition.delete_old_segments(self._clock_ms())
+                while not partition.is_deleted and partition.log.log_directory.is_online:
+                    if not partition.delete_old_segments(self._clock_ms(), limit=SEGMENTS_PER_TURN):
+                        break
+                    await slices.give_way()
             except KafkaError as error:
                 logger.error("Retention of %s failed: %s", partition.log.directory, error)
             await slices.give_way()
@@ -540,7 +543,9 @@ class ReplicaManager:
     async def _expire_producers(self) -> None:
         slices = Slices()
         for partition in self.partitions():
-            partition.log.remove_expired_producers(self._clock_ms(), self.config.producer_id_expiration_ms)
+            expired = partition.log.remove_expired_producers(self._clock_ms(), self.config.producer_id_expiration_ms)
+            for _ in expired:
+                await slices.give_way()
             await slices.give_way()
 
     async def _checkpoint_high_watermarks(self) -> None:

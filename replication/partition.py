@@ -41,9 +41,10 @@ from ottla.replication.followers import Followers, Holder, IsEligible
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.epochs import UNDEFINED_EPOCH
 from ottla.replication.log.log_reader import EMPTY
-from ottla.replication.log.partition_log import AppendInfo, PartitionLog
+from ottla.replication.log.partition_log import SEGMENTS_MAX, AppendInfo, PartitionLog
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
+from ottla.replication.log.truncation import Truncation
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
 from ottla.replication.timestamps import LATEST_TIMESTAMP, look_up
 from ottla.replication.watchers import Watchers
@@ -457,22 +458,23 @@ class Partition:
         if first is not None and first[0].base_offset < start <= first[0].last_offset:
             log.truncate_fully_and_start_at(first[0].base_offset, log_start_offset=start, now_ms=now_ms)
 
-    def truncate_to_divergence(self, epoch: int, end_offset: int, *, now_ms: int) -> int:
-        """The leader's log ends at `end_offset` in `epoch`, the largest it knows that is not above ours.
+    def divergence(self, epoch: int, end_offset: int) -> int:
+        """Where this replica's log leaves the leader's, which ends at `end_offset` in `epoch`.
 
-        Drops what this replica has beyond, never by the high watermark; returns where to go on fetching (KIP-595).
+        That is the largest epoch the leader knows that is not above ours. What is beyond has to be dropped, never by the
+        high watermark, and then to be fetched from there (KIP-595).
         """
         log = self.log
         local_epoch, local_end = log.end_offset_for_epoch(epoch)
         # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
         known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end
-        offset = min(known_end, end_offset)
-        self._truncate(max(offset, log.log_start_offset), now_ms)
-        return log.log_end_offset
+        return max(min(known_end, end_offset), log.log_start_offset)
 
-    def truncate_to(self, offset: int, *, now_ms: int) -> None:
-        """Drop everything from `offset` on, which the leader does not have."""
-        self._truncate(offset, now_ms)
+    def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
+        """Drop everything from `offset` on, which the leader does not have. `truncation`: what a thread read for it."""
+        if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
+            self.high_watermark = min(self.high_watermark, offset)
+            self.notify_watchers()
 
     def restart_at(self, offset: int, *, now_ms: int) -> None:
         """Drop everything: the leader's log begins at `offset`, beyond the end of this one."""
@@ -480,11 +482,6 @@ class Partition:
         self.high_watermark = offset
         self.log.on_high_watermark(offset)
         self.notify_watchers()
-
-    def _truncate(self, offset: int, now_ms: int) -> None:
-        if self.log.truncate_to(offset, now_ms=now_ms):
-            self.high_watermark = min(self.high_watermark, offset)
-            self.notify_watchers()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -591,10 +588,10 @@ class Partition:
             self.notify_watchers()
         return start
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Apply the topic's retention; returns how many segments went."""
+    def delete_old_segments(self, now_ms: int, *, limit: int = SEGMENTS_MAX) -> int:
+        """Apply the topic's retention; returns how many segments went, at most `limit`."""
         start = self.log.log_start_offset
-        count = self.log.delete_old_segments(now_ms, self.high_watermark)
+        count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit)
         if self.log.log_start_offset != start:
             self.notify_watchers()
         return count

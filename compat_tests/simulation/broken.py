@@ -116,7 +116,7 @@ def _check_no_sequence(check: Callable[..., Any]) -> Callable[..., Any]:
 
 def _keep_what_diverged(_: Callable[..., Any]) -> Callable[..., Any]:
     """A follower does not truncate."""
-    return lambda self, epoch, end_offset, *, now_ms: self.log_end_offset
+    return lambda self, epoch, end_offset: self.log_end_offset
 
 
 def _load_to_high_watermark(_: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,7 +176,7 @@ def _load_never_again(_: Callable[..., Any]) -> Callable[..., Any]:
 
 class Flaw(Enum):
     TRUNCATES_TO_HIGH_WATERMARK = Partition, "make_follower", _truncate_to_high_watermark
-    DOES_NOT_TRUNCATE = Partition, "truncate_to_divergence", _keep_what_diverged
+    DOES_NOT_TRUNCATE = Partition, "divergence", _keep_what_diverged
     ELECTS_OUTSIDE_THE_ISR = election, "offline_election", _elect_anybody
     HIGH_WATERMARK_OF_THE_LEADER_ALONE = Followers, "common_end", _leader_alone
     HIGH_WATERMARK_OF_THE_COMMITTED_ISR = Followers, "common_end", _committed_isr_alone

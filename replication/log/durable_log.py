@@ -20,13 +20,23 @@ from ottla.replication.log.flush import EpochsJob, FlushJob
 from ottla.replication.log.log_reader import LogReader, base_offset_of, guarded
 from ottla.replication.log.names import LEADER_EPOCH_CHECKPOINT, path_in
 from ottla.replication.log.segment import Segment
+from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory
 
 
 class DurableLog(LogReader):
     """See the module's docstring."""
 
-    __slots__ = ("_cuts", "_epochs", "_has_sealed", "_name_changes", "_names_synced", "directory", "recovery_point")
+    __slots__ = (
+        "_cuts",
+        "_epochs",
+        "_has_sealed",
+        "_name_changes",
+        "_names_synced",
+        "_snapshots",
+        "directory",
+        "recovery_point",
+    )
 
     def __init__(
         self,
@@ -39,6 +49,7 @@ class DurableLog(LogReader):
         log_end_offset: int,
         recovery_point: int,
         epochs: LeaderEpochs,
+        snapshots: ProducerSnapshots,
     ) -> None:
         super().__init__(
             log_directory, name, segments, log_start_offset=log_start_offset, log_end_offset=log_end_offset
@@ -46,6 +57,7 @@ class DurableLog(LogReader):
         self.directory = directory
         self.recovery_point = recovery_point
         self._epochs = epochs
+        self._snapshots = snapshots
         self._cuts = 0  # how often records were taken back
         self._has_sealed = False  # a segment, whose indexes have not been synced since
         self._name_changes = 1  # how often files came or went; nobody knows whether the last broker synced its own
@@ -58,7 +70,8 @@ class DurableLog(LogReader):
         """What a thread has to sync for the log to be durable to its end, or to the start of the last segment."""
         active = self._segments[-1]
         offset = self.log_end_offset if include_active else active.base_offset
-        if offset <= self.recovery_point and not self._has_sealed:
+        snapshot = self._snapshots.pending
+        if offset <= self.recovery_point and not self._has_sealed and snapshot is None:
             return None
         files = [lazy.open() for segment in self._unsynced() for lazy in segment.files_to_sync()]
         if include_active:
@@ -69,6 +82,7 @@ class DurableLog(LogReader):
             files,
             (self.directory, self.log_directory.path) if self._name_changes > self._names_synced else (),
             self.epochs_to_write() if self._epochs.is_dirty else None,
+            snapshot,
             cuts=self._cuts,
             name_changes=self._name_changes,
         )
@@ -81,6 +95,8 @@ class DurableLog(LogReader):
 
     def finish_flush(self, job: FlushJob) -> bool:
         """`job` has run; returns whether what it covers is durable. It is not where the log was cut meanwhile."""
+        if job.snapshot is not None:
+            self._snapshots.finish(job.snapshot)
         if job.cuts != self._cuts:
             return False  # there may be other records now at the offsets that were synced
         self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ottla.replication.log.epochs import LeaderEpochs
 from ottla.replication.log.faults import Fault, SyncFailed, classify
+from ottla.replication.log.snapshots import PendingSnapshot
 from ottla.replication.log.storage import Storage, StorageFile
 
 
@@ -61,7 +62,7 @@ class FlushJob:
     `cuts` and `name_changes` say how often the log had been cut, and its files had come and gone, when the job was made.
     """
 
-    __slots__ = ("_directories", "_epochs", "_files", "_storage", "cuts", "name_changes", "offset")
+    __slots__ = ("_directories", "_epochs", "_files", "_storage", "cuts", "name_changes", "offset", "snapshot")
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class FlushJob:
         files: list[StorageFile],
         directories: Sequence[str],
         epochs: EpochsJob | None,
+        snapshot: PendingSnapshot | None = None,
         *,
         cuts: int,
         name_changes: int,
@@ -79,6 +81,7 @@ class FlushJob:
         self._files = files
         self._directories = directories
         self._epochs = epochs
+        self.snapshot = snapshot
         self.cuts = cuts
         self.name_changes = name_changes
 
@@ -88,6 +91,8 @@ class FlushJob:
         if self._epochs is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._epochs.write(self._storage)
+        if self.snapshot is not None:
+            self.snapshot.run()
         for file in self._files:
             try:
                 file.sync()

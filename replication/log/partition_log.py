@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
@@ -51,6 +51,7 @@ from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_files import remove_files, remove_unfinished
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory
+from ottla.replication.log.truncation import DAY_MS, Truncation
 from ottla.replication.log.validator import (
     AppendOrigin,
     CheckedRecords,
@@ -65,7 +66,7 @@ from ottla.wire.settings import LONG_MAX
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
-DAY_MS = 86_400_000
+SEGMENTS_MAX = 2**31
 
 
 class AppendInfo(NamedTuple):
@@ -87,7 +88,6 @@ class PartitionLog(DurableLog):
         "_client_rules",
         "_config",
         "_producers",
-        "_snapshots",
         "first_dirty_offset",
         "is_flush_required",
         "partition",
@@ -113,13 +113,13 @@ class PartitionLog(DurableLog):
             log_end_offset=parts.log_end_offset,
             recovery_point=parts.recovery_point,
             epochs=parts.epochs,
+            snapshots=parts.snapshots,
         )
         self.topic = topic
         self.partition = partition
         self.topic_id = parts.topic_id
         self.first_dirty_offset = -1  # below it the log is compacted; -1: nobody knows
         self._producers = parts.producers
-        self._snapshots = parts.snapshots
         self.config = config
 
     @classmethod
@@ -214,15 +214,8 @@ class PartitionLog(DurableLog):
         else:
             appended = self._append_with_producers(validated, origin, transaction_version, now_ms)
             if isinstance(appended, BatchMetadata):
-                return AppendInfo(
-                    appended.first_offset,
-                    appended.last_offset,
-                    appended.timestamp,
-                    self.log_start_offset,
-                    True,
-                    self.is_flush_required,
-                    False,
-                )
+                first, last, start = appended.first_offset, appended.last_offset, self.log_start_offset
+                return AppendInfo(first, last, appended.timestamp, start, True, self.is_flush_required, False)
             rolled = appended
         epochs = self._epochs
         if leader_epoch != epochs.latest_epoch:
@@ -368,9 +361,9 @@ class PartitionLog(DurableLog):
         """State of every producer id that is remembered."""
         return {} if self._producers is None else self._producers.producers
 
-    def remove_expired_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget idle producers; returns how many."""
-        return 0 if self._producers is None else self._producers.remove_expired(now_ms, expiration_ms)
+    def remove_expired_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+        """Forget idle producers, a piece of them with each step; gives how many they were."""
+        return iter(()) if self._producers is None else self._producers.remove_expired(now_ms, expiration_ms)
 
     # --- the ends of the log ------------------------------------------------------------------------------------------
 
@@ -396,7 +389,7 @@ class PartitionLog(DurableLog):
         if base_offset == active.base_offset:
             return False
         assert base_offset > active.base_offset, f"roll at {base_offset} below {active.base_offset}"
-        self._snapshots.take(base_offset, self._producers)
+        self._snapshots.take(base_offset, self._producers, may_wait=True)
         fresh = Segment.create(self.log_directory.files, self.directory, base_offset, created_ms=now_ms)
         with contextlib.suppress(OSError):  # all is in memory; the flush of the segment saves it again
             active.seal()
@@ -405,8 +398,14 @@ class PartitionLog(DurableLog):
         self._has_sealed = True
         return True
 
+    def prepare_truncation(self, offset: int, *, now_ms: int) -> Truncation | None:
+        """What a thread has to read before `truncate_to`; None if that is little."""
+        if self._producers is None or not self._segments[0].base_offset <= offset < self.log_end_offset:
+            return None
+        return Truncation.of(self, self._snapshots, len(self._producers.producers), offset, now_ms)
+
     @guarded
-    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+    def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> bool:
         """Drop all records from `offset` on; returns whether there were any."""
         assert offset >= 0
         if offset >= self.log_end_offset:
@@ -418,8 +417,10 @@ class PartitionLog(DurableLog):
         keep = bisect_right(self._segments, offset, key=base_offset_of)
         cut = self._segments[keep - 1].plan_cut(offset)
         log_start_offset = min(self.log_start_offset, offset)
+        producers = None if truncation is None else truncation.producers_at(offset)
         self._snapshots.remove_outside(log_start_offset, offset)  # first: what is left is true of what is left
-        producers = self._producers if self._producers is None else self._producers_at(offset, log_start_offset, now_ms)
+        if self._producers is not None and producers is None:
+            producers = self._producers_at(offset, log_start_offset, now_ms)
         is_cut = self._drop_segments(keep, now_ms)
         try:
             self._segments[-1].cut(cut, now_ms)
@@ -484,8 +485,8 @@ class PartitionLog(DurableLog):
         return producers_at(offset, self._segments, self._snapshots, **bounds)
 
     @guarded
-    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Give up segments that retention does not cover any more; returns how many."""
+    def delete_old_segments(self, now_ms: int, high_watermark: int, *, limit: int = SEGMENTS_MAX) -> int:
+        """Give up segments that retention does not cover any more, at most `limit`; returns how many."""
         count = expired_count(
             self._segments,
             self._config,
@@ -493,6 +494,7 @@ class PartitionLog(DurableLog):
             log_end_offset=self.log_end_offset,
             high_watermark=high_watermark,
             now_ms=now_ms,
+            limit=limit,
         )
         if not count:
             return 0
@@ -584,7 +586,7 @@ class PartitionLog(DurableLog):
         self._epochs.mark_dirty()
         if self._producers is not None:  # the records of some may be gone
             with contextlib.suppress(OSError):
-                self._snapshots.take(self.log_end_offset, self._producers)
+                self._snapshots.take(self.log_end_offset, self._producers, may_wait=True)
 
     @guarded
     def assign_topic_id(self, topic_id: bytes) -> None:

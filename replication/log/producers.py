@@ -36,7 +36,7 @@ window survives a snapshot, as in Kafka; the others are looked for in the log be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
 from struct import error as struct_error
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ottla.wire.records import BatchHeader
 
 WINDOW = 5
+EXPIRED_PER_PIECE = 1000
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
@@ -174,11 +175,12 @@ class ProducerUpdate:
 class ProducerStateManager:
     """Producers of one partition. Methods take batches whose offsets are assigned."""
 
-    __slots__ = ("_ongoing", "_unreplicated", "map_end_offset", "producers")
+    __slots__ = ("_holds", "_ongoing", "_unreplicated", "map_end_offset", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self.map_end_offset = 0
+        self._holds = 0  # threads that read entries, which are replaced instead of changed meanwhile
         # First offset -> producer id, and first offset -> marker offset; few at a time.
         self._ongoing: dict[int, int] = {}
         self._unreplicated: dict[int, int] = {}
@@ -211,6 +213,8 @@ class ProducerStateManager:
             and not batch.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
             and len(batches) == 1
         ):
+            if self._holds:
+                entry = self.producers[entry.producer_id] = entry.copy()
             return entry
         return None
 
@@ -315,12 +319,20 @@ class ProducerStateManager:
         self.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
-    def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have not written for `expiration_ms` and have no open transaction."""
-        expired = [entry.producer_id for entry in self.producers.values() if _is_expired(entry, now_ms, expiration_ms)]
-        for producer_id in expired:
-            del self.producers[producer_id]
-        return len(expired)
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+        """Forget producers that have not written for `expiration_ms` and have no open transaction.
+
+        Each step looks at a piece of them and gives how many it forgot; others may write in between.
+        """
+        producer_ids = list(self.producers)
+        for start in range(0, len(producer_ids), EXPIRED_PER_PIECE):
+            count = 0
+            for producer_id in producer_ids[start : start + EXPIRED_PER_PIECE]:
+                entry = self.producers.get(producer_id)
+                if entry is not None and _is_expired(entry, now_ms, expiration_ms):
+                    del self.producers[producer_id]
+                    count += 1
+            yield count
 
     def clear(self, map_end_offset: int) -> None:
         """Forget everything; the state is that of a log that is empty up to `map_end_offset`."""
@@ -351,21 +363,34 @@ class ProducerStateManager:
 
     def encode_snapshot(self) -> bytes:
         """The state as a `.snapshot` file."""
-        body = bytearray()
-        for entry in self.producers.values():
-            last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, -1)
-            body += _SNAPSHOT_ENTRY.pack(
-                entry.producer_id,
-                entry.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.current_txn_first_offset,
-            )
-        counted = len(self.producers).to_bytes(4, "big") + body
-        return _SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(counted).to_bytes(4, "big") + counted
+        return encode_producers(self.producers.values())
+
+    def hold(self) -> dict[int, ProducerEntry]:
+        """The state as it is now, for a thread to read until `release`: until then its entries do not change."""
+        self._holds += 1
+        return self.producers.copy()
+
+    def release(self) -> None:
+        """The thread is done."""
+        self._holds -= 1
+
+
+def encode_producers(producers: Collection[ProducerEntry]) -> bytes:
+    """A `.snapshot` file."""
+    body = bytearray(len(producers).to_bytes(4, "big"))
+    for entry in producers:
+        last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, -1)
+        body += _SNAPSHOT_ENTRY.pack(
+            entry.producer_id,
+            entry.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.current_txn_first_offset,
+        )
+    return _SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
 
 def decode_snapshot(data: bytes, *, now_ms: int, expiration_ms: int) -> list[ProducerEntry]:

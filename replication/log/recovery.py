@@ -50,7 +50,7 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.producers import WINDOW, ProducerStateManager
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
-from ottla.replication.log.segment import Segment
+from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import Buffer, LogDirectory, StorageFile
 from ottla.wire.errors import KafkaError
@@ -413,6 +413,8 @@ def producers_at(
         if end > start and segment.base_offset < offset and segment.size:
             try:
                 _replay(producers, segment, start, offset)
+            except DamagedIndexes:
+                raise
             except (CorruptSegment, KafkaError) as error:
                 logger.error("Producers may be missing, as %r cannot be read: %s", segment, error)
     producers.map_end_offset = offset

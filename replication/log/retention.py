@@ -23,12 +23,14 @@ def expired_count(
     log_end_offset: int,
     high_watermark: int,
     now_ms: int,
+    limit: int,
 ) -> int:
-    """How many of the oldest segments are to go."""
+    """How many of the oldest segments are to go, as far as `limit`: looking at each costs something."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     eligible = sum(end <= high_watermark for end in ends)
     if not segments[-1].size:
         eligible = min(eligible, len(segments) - 1)
+    eligible = min(eligible, limit)
     count = 0
     while count < min(eligible, len(segments) - 1) and ends[count] <= log_start_offset:
         count += 1

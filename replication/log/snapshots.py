@@ -2,29 +2,78 @@
 
 One is taken when a segment is rolled and one when the log is closed. They are not synced: a torn one fails its checksum
 and the one before it, plus the log since, takes its place.
+
+Where many producers are known, a roll only remembers what there is to write (`PendingSnapshot`), because the append that
+rolls cannot wait for it. The next flush writes it in a thread, under a name that a restart removes; it counts, and gets its
+name, when the log hears of it. Until then a restart has a segment more to read.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+import contextlib
+from bisect import bisect_right, insort
 from collections.abc import Iterable
 
 from ottla.replication.log.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, segment_path
-from ottla.replication.log.producers import CorruptSnapshot, ProducerEntry, ProducerStateManager, decode_snapshot
+from ottla.replication.log.producers import (
+    CorruptSnapshot,
+    ProducerEntry,
+    ProducerStateManager,
+    decode_snapshot,
+    encode_producers,
+)
 from ottla.replication.log.storage import Storage
 
 _EMPTY = ProducerStateManager().encode_snapshot()
+PRODUCERS_AT_ONCE = 1000
+
+
+class PendingSnapshot:
+    """A snapshot to be written in a thread. The producers in it do not change as long as it is held."""
+
+    def __init__(self, storage: Storage, offset: int, path: str, producers: ProducerStateManager) -> None:
+        self.offset = offset
+        self.path = path
+        self.is_written = False
+        self._storage = storage
+        self._producers = producers
+        self._entries = producers.hold()
+
+    @property
+    def unfinished_path(self) -> str:
+        """Where it is until it counts."""
+        return self.path + DELETED_SUFFIX
+
+    def run(self) -> None:
+        """Write it, in a thread."""
+        with contextlib.suppress(FileNotFoundError):  # the directory was renamed or deleted
+            self._storage.write(self.unfinished_path, encode_producers(self._entries.values()))
+            self.is_written = True
+
+    def release(self) -> None:
+        """The producers may change again."""
+        self._producers.release()
 
 
 class ProducerSnapshots:
     """Which snapshots there are, and access to them."""
 
-    __slots__ = ("_storage", "directory", "offsets")
+    __slots__ = ("_storage", "directory", "offsets", "pending")
 
     def __init__(self, storage: Storage, directory: str, offsets: Iterable[int] = ()) -> None:
         self._storage = storage
         self.directory = directory
         self.offsets = sorted(offsets)
+        self.pending: PendingSnapshot | None = None
+
+    def copied(self) -> ProducerSnapshots:
+        """The same snapshots, for a thread to read."""
+        return ProducerSnapshots(self._storage, self.directory, self.offsets)
+
+    def latest_before(self, offset: int) -> int:
+        """Offset of the newest snapshot that is not beyond `offset`, or -1."""
+        slot = bisect_right(self.offsets, offset)
+        return self.offsets[slot - 1] if slot else -1
 
     @property
     def latest_offset(self) -> int:
@@ -35,9 +84,13 @@ class ProducerSnapshots:
         """Where the snapshot of `offset` is."""
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
-    def take(self, offset: int, producers: ProducerStateManager | None) -> None:
-        """Write the state of a log that ends at `offset`."""
-        if offset > self.latest_offset:
+    def take(self, offset: int, producers: ProducerStateManager | None, *, may_wait: bool = False) -> None:
+        """Write the state of a log that ends at `offset`; if that `may_wait`, a large one with the next flush."""
+        self._give_up_pending()
+        if may_wait and producers is not None and len(producers.producers) > PRODUCERS_AT_ONCE:
+            if offset > self.latest_offset:
+                self.pending = PendingSnapshot(self._storage, offset, self.path(offset), producers)
+        elif offset > self.latest_offset:
             data = _EMPTY if producers is None else producers.encode_snapshot()
             # Known before it is there: if the write fails and its rest cannot be removed, a truncation must find it.
             insort(self.offsets, offset)
@@ -46,6 +99,22 @@ class ProducerSnapshots:
             except OSError:
                 self.remove(offset)
                 raise
+
+    def _give_up_pending(self) -> None:
+        if self.pending is not None:
+            self.pending.release()
+            self.pending = None
+
+    def finish(self, written: PendingSnapshot) -> None:
+        """A thread has worked on `written`, which counts from now on if it is still wanted."""
+        with contextlib.suppress(OSError):  # a restart removes what is left
+            if written is not self.pending:
+                self._storage.remove(written.unfinished_path)
+                return
+            self._give_up_pending()
+            if written.is_written and written.path == self.path(written.offset):
+                self._storage.rename(written.unfinished_path, written.path)
+                insort(self.offsets, written.offset)
 
     def load_latest(self, *, now_ms: int, expiration_ms: int) -> tuple[int, list[ProducerEntry]] | None:
         """(offset, producers) of the newest snapshot that can be believed; the others are removed on the way."""
@@ -66,6 +135,8 @@ class ProducerSnapshots:
 
     def remove_outside(self, start: int, end: int) -> None:
         """Delete the snapshots that say nothing about [start, end]."""
+        if self.pending is not None and not start <= self.pending.offset <= end:
+            self._give_up_pending()
         for offset in [offset for offset in self.offsets if not start <= offset <= end]:
             self.remove(offset)
 
@@ -77,6 +148,8 @@ class ProducerSnapshots:
 
     def mark_deleted(self, offset: int) -> str | None:
         """Give a snapshot up; returns the path to remove later. One that cannot be renamed stays, which does no harm."""
+        if self.pending is not None and self.pending.offset == offset:
+            self._give_up_pending()
         if offset not in self.offsets:
             return None
         try:

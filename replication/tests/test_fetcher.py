@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.fetcher import ReplicaFetchers, pieces
+from ottla.replication.log import truncation
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, log_directory
+from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, idempotent, log_directory
 from ottla.replication.partition import Partition
 from ottla.replication.peers import PeerUnavailable
 from ottla.replication.tests.leading import Leader, failing
@@ -341,6 +342,54 @@ def test_whatever_two_brokers_wrote_the_follower_comes_to_hold_what_the_leader_h
             nursery.cancel_scope.cancel()
 
     trio.run(converge, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def _with_producers(partition, *epochs):
+    """Batches of an idempotent producer, each in a segment of its own, so that cutting takes the state of producers."""
+    for number, epoch in enumerate(epochs):
+        data = idempotent(partition.log.log_end_offset)
+        partition.log.append_as_leader(data, leader_epoch=epoch, now_ms=NOW_MS)
+        if number % 2:
+            partition.log.roll(NOW_MS)
+    return partition
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "the log changes", "another leader"])
+async def test_what_a_cut_needs_is_read_in_a_thread_and_not_believed_of_another_log(
+    autojump_clock, nursery, monkeypatch, meanwhile
+):
+    monkeypatch.setattr(truncation, "READ_AT_ONCE_BYTES", 0)
+    leading = lead(_with_producers(new_partition(LEADER), 1, 1, 1), 7)
+    following = follow(_with_producers(new_partition(FOLLOWER), *[1] * 3, *[2] * 80), LEADER, 7)
+    leader = Leader(LEADER, [leading])
+    original, runs = truncation.Truncation.run, []  # one for each piece
+
+    def run(self):
+        runs.append(self.offset)
+        original(self)
+
+    async def run_in_thread(work, **_):
+        await trio.lowlevel.checkpoint()
+        work()
+        if len(runs) == 1:
+            if meanwhile == "the log changes":
+                following.log.layout += 1
+            elif meanwhile == "another leader":
+                follow(following, LEADER, 8)
+
+    monkeypatch.setattr(truncation.Truncation, "run", run)
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_in_thread)
+    follower = await Follower(nursery, leader).start()
+    follower.fetchers.follow(following)
+    if meanwhile == "another leader":
+        await until(lambda: len(runs) == 1)
+        await trio.sleep(5)
+        assert following.log_end_offset == 83
+        return
+    await until(lambda: following.log_end_offset == leading.log_end_offset)
+    assert len(runs) == 2 + (meanwhile == "the log changes")  # a few dozen segments at a time
+    state = following.log.producers
+    assert {key: entry.last_sequence for key, entry in state.items()} == {7: 2}
 
 
 async def test_a_diverging_epoch_without_an_end_truncates_nothing(

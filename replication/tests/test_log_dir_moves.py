@@ -197,7 +197,7 @@ async def test_a_cut_of_the_current_log_cuts_the_future_one(disk: Disk, autojump
         await trio.sleep(1.5)
         assert (future.log.log_end_offset > 3, home(partition)) == (True, "/a")
         partition.make_follower(leader_id=2, leader_epoch=1, partition_epoch=1, replicas=(NODE, 2))
-        partition.truncate_to_divergence(0, 3, now_ms=0)
+        partition.truncate_to(partition.divergence(0, 3), now_ms=0)
         partition.make_leader(leader_epoch=2, partition_epoch=2, replicas=(NODE,), isr=(NODE,))
         for _ in range(6):
             produce(partition, value=b"new")
@@ -574,7 +574,7 @@ class Story:
             offset = max(log.log_end_offset - int(argument), self.start)
             epoch = partition.leader_epoch
             partition.make_follower(leader_id=2, leader_epoch=epoch + 1, partition_epoch=0, replicas=(NODE, 2))
-            partition.truncate_to_divergence(epoch, offset, now_ms=Disk.now_ms())
+            partition.truncate_to(partition.divergence(epoch, offset), now_ms=Disk.now_ms())
             partition.make_leader(leader_epoch=epoch + 2, partition_epoch=0, replicas=(NODE,), isr=(NODE,))
             del self.expected[offset - self.start :]
         elif name == "delete records":

@@ -14,8 +14,9 @@ from trio.testing import MockClock
 from ottla.replication.cluster_state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import LogDirectoryProblem
+from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
-from ottla.replication.manager import ReplicaManager
+from ottla.replication.manager import SEGMENTS_PER_TURN, ReplicaManager
 from ottla.replication.new_logs import MadeLog
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -326,6 +327,28 @@ async def test_retention_is_applied_and_files_removed(disk: Disk, autojump_clock
         assert [name for name in disk.names("/logs/topic-0") if name.endswith(".deleted")]
         await trio.sleep(35)
         assert not [name for name in disk.names("/logs/topic-0") if name.endswith(".deleted")]
+
+
+async def test_retention_gives_up_a_few_segments_at_a_time(
+    disk: Disk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up: list[int] = []
+    original = PartitionLog.delete_old_segments
+
+    def counting(log: PartitionLog, *arguments: Any, **options: Any) -> int:
+        given_up.append(original(log, *arguments, **options))
+        return given_up[-1]
+
+    monkeypatch.setattr(PartitionLog, "delete_old_segments", counting)
+    config = LogConfig(segment_bytes=200, retention_ms=60_000)
+    async with disk.broker(Hosted(config=config), log_retention_check_interval_ms=10_000) as manager:
+        partition = partition_of(manager)
+        for _ in range(100):
+            produce(partition, value=b"x" * 100)
+        await trio.sleep(80)
+        assert partition.log_start_offset == 100
+        assert sum(given_up) == 100
+        assert max(given_up) <= SEGMENTS_PER_TURN < 20
 
 
 async def test_what_could_not_be_removed_is_removed_later(

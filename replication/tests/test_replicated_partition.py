@@ -173,7 +173,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
             assert error.code in FENCED
             return
         if read.diverging_epoch is not None:
-            follower.truncate_to_divergence(*read.diverging_epoch, now_ms=self.now_ms)
+            follower.truncate_to(follower.divergence(*read.diverging_epoch), now_ms=self.now_ms)
             return
         leader.on_follower_fetch(broker, offset, follower.log_start_offset, now_ms=self.now_ms)
         self.propose(leader, leader.joining_isr(broker))

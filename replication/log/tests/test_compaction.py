@@ -264,7 +264,7 @@ def test_aborted_records_go_and_markers_stay_while_they_mean_something() -> None
     end_transaction(log, ControlType.ABORT, 1)
     end_transaction(log, ControlType.COMMIT, 2)
     append(log, keyed((b"c", b"1")))
-    log.remove_expired_producers(NOW_MS + 10 * DAY_MS, DAY_MS)
+    sum(log.remove_expired_producers(NOW_MS + 10 * DAY_MS, DAY_MS))
     assert compact(log)
     assert kept(log) == [(0, b"a", b"kept"), (2, b"b", b"committed"), (5, b"c", b"1")]
     assert [each[:3] for each in log.aborted_transactions(0, 6)] == [(1, 1, 3)]

@@ -226,8 +226,8 @@ def test_a_snapshot_is_loaded_even_if_the_log_before_it_is_gone() -> None:
 def test_idle_producers_are_forgotten() -> None:
     log = new_log()
     append(log, idempotent(0))
-    assert log.remove_expired_producers(NOW_MS + 999, 1000) == 0
-    assert log.remove_expired_producers(NOW_MS + 1000, 1000) == 1
+    assert sum(log.remove_expired_producers(NOW_MS + 999, 1000)) == 0
+    assert sum(log.remove_expired_producers(NOW_MS + 1000, 1000)) == 1
     assert append(log, idempotent(77)) == [1]
 
 

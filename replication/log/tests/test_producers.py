@@ -125,8 +125,8 @@ def test_idle_producers_are_forgotten_but_not_within_a_transaction() -> None:
     log = Log()
     log.send(0, pid=1)
     log.send(0, pid=2, attributes=TRANSACTIONAL_FLAG)
-    assert log.producers.remove_expired(NOW_MS + DAY_MS - 1, DAY_MS) == 0
-    assert log.producers.remove_expired(NOW_MS + DAY_MS, DAY_MS) == 1
+    assert sum(log.producers.remove_expired(NOW_MS + DAY_MS - 1, DAY_MS)) == 0
+    assert sum(log.producers.remove_expired(NOW_MS + DAY_MS, DAY_MS)) == 1
     assert list(log.producers.producers) == [2]
 
 

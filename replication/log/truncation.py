@@ -1,0 +1,84 @@
+"""What producers were known where a log is to be cut, found out in a thread before it is cut.
+
+The state of the producers at an offset is the newest snapshot up to there and the batches after it, which may be the whole
+of a segment. So a thread reads that first, from pictures, and the cut itself is little work:
+
+    truncation = log.prepare_truncation(offset)     on the loop; None: there is little to read, cut at once
+    truncation.run()                                in a thread
+    log.truncate_to(offset, truncation)             on the loop; reads for itself if the log has changed meanwhile
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from ottla.replication.log.log_reader import LogReader, base_offset_of
+from ottla.replication.log.pictures import OPEN_FILES_MAX
+from ottla.replication.log.producers import ProducerStateManager
+from ottla.replication.log.recovery import producers_at
+from ottla.replication.log.segment import Segment
+from ottla.replication.log.snapshots import ProducerSnapshots
+from ottla.replication.log.storage import FileCache
+
+DAY_MS = 86_400_000
+READ_AT_ONCE_BYTES = 256 * 1024
+PRODUCERS_AT_ONCE = 1000
+
+
+class Truncation:
+    """A cut of a log at `offset` that is being prepared. `segments` are those that stay."""
+
+    def __init__(
+        self, log: LogReader, segments: Sequence[Segment], snapshots: ProducerSnapshots, offset: int, now_ms: int
+    ) -> None:
+        files = FileCache(log.log_directory.storage, OPEN_FILES_MAX)
+        self.offset = offset
+        self._log = log
+        self._layout = log.layout
+        self._log_start_offset = min(log.log_start_offset, offset)
+        self._segments = [segment.picture(files) for segment in segments]
+        self._snapshots = snapshots
+        self._now_ms = now_ms
+        self._producers: ProducerStateManager | None = None
+        self._error: OSError | None = None
+
+    @classmethod
+    def of(
+        cls, log: LogReader, snapshots: ProducerSnapshots, producer_count: int, offset: int, now_ms: int
+    ) -> Truncation | None:
+        """A cut that takes long to prepare; None if there is little to read."""
+        kept = log.segments[: bisect_right(log.segments, offset, key=base_offset_of)]
+        start = max(snapshots.latest_before(offset), log.log_start_offset)
+        first = max(0, bisect_right(kept, start, key=base_offset_of) - 1)
+        size = sum(segment.size for segment in kept[first:])
+        if size <= READ_AT_ONCE_BYTES and producer_count <= PRODUCERS_AT_ONCE:
+            return None
+        return cls(log, kept, snapshots.copied(), offset, now_ms)
+
+    def run(self) -> None:
+        """Read, in a thread."""
+        try:
+            self._producers = producers_at(
+                self.offset,
+                self._segments,
+                self._snapshots,
+                log_start_offset=self._log_start_offset,
+                now_ms=self._now_ms,
+                expiration_ms=DAY_MS,
+            )
+        except OSError as error:
+            self._error = error
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the log is still as it was."""
+        return self._log.layout == self._layout
+
+    def producers_at(self, offset: int) -> ProducerStateManager | None:
+        """The producers as they were at `offset`; None: that is not known. Raises what the thread met."""
+        if offset != self.offset or not self.is_current:
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._producers
