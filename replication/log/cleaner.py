@@ -8,11 +8,20 @@ min.cleanable.dirty.ratio or a record has waited longer than max.compaction.lag.
 The work alternates between a thread, which reads and writes files nobody else writes to (`compaction.py`), and the event
 loop, which swaps finished segments in. What happens to the log meanwhile (deletion, truncation, retention) wins: the
 pass notices and stops.
+
+| what stops a pass                              | what follows                                                        |
+|------------------------------------------------|---------------------------------------------------------------------|
+| no room, no descriptor, a file that is gone    | The log is as it was. Other logs are cleaned, this one is tried     |
+|                                                | again after a while that doubles from try to try.                   |
+| a broken disk                                  | The log directory goes offline.                                     |
+| a record or batch that cannot be read          | The log is uncleanable: it is left as it is until the broker starts |
+|                                                | again, as with Kafka.                                               |
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -27,6 +36,9 @@ from ottla.wire.errors import KafkaError
 logger = logging.getLogger(__name__)
 
 RunInThread = Callable[..., Awaitable[Any]]
+
+PAUSE_MS = 15_000
+PAUSE_MAX_MS = 600_000
 
 
 class Cleanable(NamedTuple):
@@ -65,6 +77,14 @@ def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
     return any(0 < segment.first_batch_timestamp < now_ms - lag_ms for segment in dirty)
 
 
+class _Pause(NamedTuple):
+    """Why a log is not cleaned now. The log itself is kept, because a new one may get the same directory."""
+
+    log: PartitionLog
+    until_ms: float
+    length_ms: int
+
+
 class LogCleaner:
     """Compacts one log at a time."""
 
@@ -72,21 +92,38 @@ class LogCleaner:
         self._run_in_thread = run_in_thread
         self._clock_ms = clock_ms
         self._give_way = give_way
-        self._uncleanable: set[str] = set()
+        self._pauses: dict[str, _Pause] = {}
 
     def look_at(self, log: PartitionLog, last_stable_offset: int) -> Cleanable | None:
         """What could be cleaned in a log; None for logs that are not compacted or cannot be read."""
-        if not log.config.is_compacted or not log.log_directory.is_online or log.directory in self._uncleanable:
+        if not log.config.is_compacted or not log.log_directory.is_online or self._is_paused(log):
             return None
         try:
             return cleanable(log, last_stable_offset, self._clock_ms())
-        except (OSError, CorruptSegment) as error:
-            self._give_up(log, error)
+        except (OSError, CorruptSegment, KafkaError) as error:
+            self._stop(log, error)
             return None
 
-    def _give_up(self, log: PartitionLog, error: Exception) -> None:
-        logger.error("%s cannot be compacted and is left as it is: %s", log.directory, error)
-        self._uncleanable.add(log.directory)
+    def _is_paused(self, log: PartitionLog) -> bool:
+        if not self._pauses:
+            return False
+        pause = self._pauses.get(log.directory)
+        return pause is not None and pause.log is log and pause.until_ms > self._clock_ms()
+
+    def _stop(self, log: PartitionLog, error: Exception) -> None:
+        if isinstance(error, CorruptSegment):
+            logger.error("%s cannot be compacted and is left as it is: %s", log.directory, error)
+            self._pauses[log.directory] = _Pause(log, math.inf, 0)
+            return
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            log.log_directory.judge(error, log.name)
+        before = self._pauses.get(log.directory)
+        length_ms = PAUSE_MS
+        if before is not None and before.log is log:
+            length_ms = min(before.length_ms * 2, PAUSE_MAX_MS)
+        elif log.log_directory.is_online:
+            logger.warning("%s cannot be compacted now and will be later: %s", log.directory, error)
+        self._pauses[log.directory] = _Pause(log, self._clock_ms() + length_ms, length_ms)
 
     async def clean(self, found: Cleanable, *, map_bytes_max: int) -> None:
         """Compact what was found."""
@@ -100,11 +137,11 @@ class LogCleaner:
                     await self._run_in_thread(compaction.discard, cleaned)
                     return
                 await self._run_in_thread(log.log_directory.storage.sync_directory, log.directory)
-        except FileNotFoundError:
-            return  # deleted, renamed or cut meanwhile
         except (OSError, CorruptSegment, KafkaError) as error:
-            self._give_up(log, error)
+            self._stop(log, error)
             return
+        if self._pauses.pop(log.directory, None) is not None:
+            logger.info("%s is compacted again", log.directory)
         log.first_dirty_offset = min(compaction.end_offset, log.log_end_offset)
 
     def _begin(self, found: Cleanable, map_bytes_max: int) -> Compaction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from random import Random
 from typing import Any
 
@@ -62,7 +63,7 @@ def compact(
     if found is None:
         return False
     trio.run(lambda: cleaner.clean(found, map_bytes_max=map_bytes))
-    assert not cleaner._uncleanable
+    assert not cleaner._pauses
     return True
 
 
@@ -372,6 +373,91 @@ def test_a_log_that_cannot_be_read_is_left_as_it_is(caplog: pytest.LogCaptureFix
     assert cleaner.look_at(log, 2) is None
     assert "left as it is" in caplog.text
     assert storage.read(path) == before
+
+
+class Passes:
+    """A cleaner at work on one log, with a clock that is set by hand."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.now_ms = NOW_MS
+        self.cleaner = LogCleaner(self._run, lambda: self.now_ms, lambda: None)
+        self.ran = 0
+
+    async def _run(self, function: Any, *args: Any) -> Any:
+        self.ran += 1
+        return function(*args)
+
+    def clean(self) -> bool:
+        """Whether there was something to clean."""
+        found = self.cleaner.look_at(self.log, self.log.log_end_offset)
+        if found is not None:
+            trio.run(lambda: self.cleaner.clean(found, map_bytes_max=MAP_BYTES))
+        return found is not None
+
+
+def dirty_log() -> PartitionLog:
+    log = compacted_log()
+    append(log, keyed((b"a", b"1")), keyed((b"a", b"2")))
+    log.roll(NOW_MS)
+    log.flush()
+    return log
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.ENOENT, errno.EINTR])
+def test_a_passing_shortage_puts_compaction_off(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    log = dirty_log()
+    passes = Passes(log)
+    storage = log.log_directory.storage
+    assert isinstance(storage, MemoryStorage)
+    lasting = OSError(code, "as the test wants it")
+    storage.fail = lambda operation, path: lasting if ".cleaned" in path and operation in ("open", "write") else None
+    assert passes.clean()
+    assert not passes.clean()  # it does not spin
+    for wait_ms in (15_000, 30_000, 60_000):
+        passes.now_ms += wait_ms - 1
+        assert not passes.clean()
+        passes.now_ms += 1
+        assert passes.clean()
+    assert log.log_directory.is_online
+    assert len(caplog.records) == 1
+    storage.fail = None
+    passes.now_ms += 600_000
+    assert passes.clean()
+    assert kept(log) == [(1, b"a", b"2")]
+    assert not storage_names(log, ".cleaned")
+    assert not passes.clean()
+
+
+def test_a_broken_disk_ends_compaction_with_its_directory() -> None:
+    log = dirty_log()
+    storage = log.log_directory.storage
+    assert isinstance(storage, MemoryStorage)
+    storage.fail = lambda operation, path: OSError(errno.EIO, "broken") if ".cleaned" in path else None
+    passes = Passes(log)
+    assert passes.clean()
+    assert not log.log_directory.is_online
+    assert not passes.clean()
+
+
+def test_a_new_log_in_the_place_of_one_that_could_not_be_compacted_is() -> None:
+    log = dirty_log()
+    storage = log.log_directory.storage
+    assert isinstance(storage, MemoryStorage)
+    storage.damage(log.segments[0].log_file.path, 80, b"\xff" * 40)
+    passes = Passes(log)
+    assert passes.clean()
+    passes.now_ms += 10_000_000
+    assert not passes.clean()
+    storage.remove_tree(log.directory)
+    passes.log = PartitionLog.create(
+        log.log_directory, log.topic, log.partition, log.config, topic_id=None, now_ms=NOW_MS
+    )
+    append(passes.log, keyed((b"a", b"1")), keyed((b"a", b"2")))
+    passes.log.roll(NOW_MS)
+    passes.log.flush()
+    assert passes.clean()
+    assert kept(passes.log) == [(1, b"a", b"2")]
 
 
 @settings(max_examples=40, deadline=None)
