@@ -58,6 +58,7 @@ class Flaw(Enum):
         Rule.END_BACK, Rule.REPLICAS_DIFFER, Rule.LOST, Rule.MOVED, Rule.TWO_VALUES, Rule.DUPLICATE, Rule.REORDERED,
         Rule.SHOWN_THEN_GONE, Rule.OFFSET_LOST,
     )  # fmt: skip
+    ELECTS_NOBODY = "when a leader has gone nobody else leads until all are back", Rule.AWAY
     OFFSETS_ARE_NOT_REPLICATED = "committed offsets are acknowledged when the leader has them", Rule.OFFSET_LOST
     COPIES_TWICE = (
         "a follower appends again what it has",
@@ -129,6 +130,10 @@ class Cluster:
 
         self._lead(self.nodes[0])
 
+    @property
+    def is_whole(self) -> bool:
+        return self.cut_off is None and all(node.alive for node in self.nodes)
+
     # --- who leads ----------------------------------------------------------------------------------------------------
 
     def _lead(self, node: Node) -> None:
@@ -141,6 +146,9 @@ class Cluster:
 
     def _elect(self, choice: int) -> None:
         """When there is no leader: somebody who is in sync, if one can be reached."""
+        if self._flaw is Flaw.ELECTS_NOBODY and not self.is_whole:
+            self.leader = None
+            return
         reachable = [node for node in self.nodes if node.alive and node is not self.cut_off]
         fit = [node for node in reachable if node.number in self.in_sync]
         if self._flaw is Flaw.ELECTS_OUT_OF_SYNC:

@@ -15,6 +15,7 @@ are transactions, and better two, of both kinds: a record that only one of them 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
+from compat_tests.history.availability import Availability
 from compat_tests.history.history import (
     UNKNOWN_OFFSET,
     Acknowledged,
@@ -27,6 +28,7 @@ from compat_tests.history.history import (
     OffsetFailed,
     OffsetFetched,
     OffsetSent,
+    ProbeBegan,
     ProducerBegan,
     ReachedEnd,
     Read,
@@ -34,7 +36,10 @@ from compat_tests.history.history import (
     ReadFailed,
     RecordsDeleted,
     Sent,
+    Served,
     TopicBegan,
+    TroubleBegan,
+    TroubleEnded,
 )
 from compat_tests.history.ledger import Gap, Ledger, ProducerKind
 from compat_tests.history.replica_logs import Replicas, compare, events_of
@@ -84,6 +89,7 @@ class Checker:
 
     def __init__(self, report: Report) -> None:
         self._report = report
+        self._availability = Availability(report)
         self._count = 0
         self._ledgers: dict[tuple[str, int], Ledger] = {}
         self._producers: dict[str, int] = {}
@@ -105,6 +111,10 @@ class Checker:
             ReachedEnd: self._reached_end,
             ReadFailed: self._read_failed,
             EndSeen: self._end_seen,
+            ProbeBegan: self._availability.began,
+            Served: self._availability.served,
+            TroubleBegan: self._availability.trouble_began,
+            TroubleEnded: self._availability.trouble_ended,
             OffsetSent: self._offset_sent,
             OffsetCommitted: self._offset_committed,
             OffsetFailed: self._offset_failed,
@@ -120,6 +130,7 @@ class Checker:
     def finish(self) -> None:
         for ledger in self._ledgers.values():
             ledger.settle()
+        self._availability.finish()
 
     # --- what is there and who takes part -----------------------------------------------------------------------------
 

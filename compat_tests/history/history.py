@@ -204,6 +204,36 @@ class RecordsDeleted(NamedTuple):
     before: int
 
 
+class ProbeBegan(NamedTuple):
+    """From now on somebody asks for this service of a partition, and writes down when it was served."""
+
+    at: float
+    what: str
+    topic: str
+    partition: int
+    away_max_s: float
+    """For so long it may not be served although nothing is wrong that a cluster cannot bear."""
+
+
+class Served(NamedTuple):
+    at: float
+    what: str
+    topic: str
+    partition: int
+
+
+class TroubleBegan(NamedTuple):
+    """More is wrong from now on than a cluster has to bear."""
+
+    at: float
+
+
+class TroubleEnded(NamedTuple):
+    """All is well again."""
+
+    at: float
+
+
 class FaultBegan(NamedTuple):
     at: float
     fault: str
@@ -219,6 +249,7 @@ class FaultEnded(NamedTuple):
 Event = (
     TopicBegan | ProducerBegan | EpochRaised | Sent | Acknowledged | Failed | EndAsked | Ended | ReadBegan | Read | ReachedEnd | ReadFailed
     | EndSeen | OffsetSent | OffsetCommitted | OffsetFailed | OffsetFetched | RecordsDeleted | FaultBegan | FaultEnded
+    | ProbeBegan | Served | TroubleBegan | TroubleEnded
 )  # fmt: skip
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
 

@@ -74,6 +74,9 @@ class Rule(StrEnum):
     DAMAGED = "a replica's log holds a batch that is not whole or whose checksum is wrong"
     """KIP-98's CRC-32C; LogSegment's recovery cuts off such batches."""
 
+    AWAY = "something was not served for too long although a majority was well"
+    """Design 4.7: a partition is available as long as an in-sync replica lives; how soon is ours to say, see `probes.py`."""
+
     UNREAD = "after the faults were over a fresh reader could not read to the end"
     """Design 4.7: a partition whose leader can be elected is available; and who reads sees all that is committed."""
 

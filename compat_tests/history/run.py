@@ -24,7 +24,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -40,6 +40,9 @@ from compat_tests.history.clients import (
 )
 from compat_tests.history.faults import Fault
 from compat_tests.history.history import FaultBegan, FaultEnded, HistoryFile, Recorder, TopicBegan
+from compat_tests.history.probes import PARTITIONS as PROBED_PARTITIONS
+from compat_tests.history.probes import TOPIC as PROBED_TOPIC
+from compat_tests.history.probes import Trouble, is_bearable, probes
 from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.history.rules import Proof
 from compat_tests.history.three_brokers import ThreeBrokers
@@ -62,6 +65,13 @@ class Cluster(Protocol):
     @property
     def bootstrap(self) -> str: ...
 
+    @property
+    def addresses(self) -> Sequence[tuple[str, int]]:
+        """Of the brokers by id, if it is to be probed whether they serve."""
+
+    def is_well(self) -> bool:
+        """Whether every broker says that all brokers are there and all replicas in sync."""
+
     def faults(self, topic: str, chance: random.Random) -> Iterator[Fault]:
         """Faults without end, one after the other."""
 
@@ -77,9 +87,13 @@ class OneBroker:
 
     replication_factor = 1
     configs: ClassVar[dict[str, str]] = {}
+    addresses: Sequence[tuple[str, int]] = ()  # a broker that is killed serves nothing
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
+
+    def is_well(self) -> bool:
+        return False
 
     @property
     def bootstrap(self) -> str:
@@ -137,6 +151,7 @@ class Outcome(NamedTuple):
     read: int
     committed_offsets: int
     ends_seen: int
+    probes_served: int
     proofs: list[Proof]
 
     def __str__(self) -> str:
@@ -147,7 +162,8 @@ class Outcome(NamedTuple):
 class Load:
     """All the clients of a run."""
 
-    def __init__(self, plan: Plan, bootstrap: str, record: Recorder) -> None:
+    def __init__(self, plan: Plan, cluster: Cluster, record: Recorder) -> None:
+        bootstrap = cluster.bootstrap
         where = (record, bootstrap, TOPIC, plan.partitions)
         self.producers = [
             RecordedProducer(f"producer {plan.seed}.{number}", *where, plan.rate, plan.value_bytes)
@@ -156,7 +172,11 @@ class Load:
         self.readers = [RecordedReader("reader", *where, False), RecordedReader("committed reader", *where, True)]
         self.group = RecordedGroup("group", *where)
         self.viewer = RecordedViewer("viewer", *where)
-        self._all: list[Client] = [*self.producers, *self.readers, self.group, self.viewer]
+        self.probes = probes(record, cluster.addresses) if cluster.addresses else []
+        self.trouble = Trouble(record.add)
+        self._all: list[Client] = [*self.producers, *self.readers, self.group, self.viewer, *self.probes]
+        if self.probes:
+            self._all.append(Watch("watch", record, cluster, self.trouble))
 
     def start(self) -> None:
         for client in self._all:
@@ -190,6 +210,21 @@ class Load:
             client.finish()
 
 
+class Watch(Client):
+    """Looks whether the cluster has recovered from its faults."""
+
+    def __init__(self, name: str, record: Recorder, cluster: Cluster, trouble: Trouble) -> None:
+        super().__init__(name, record)
+        self._cluster, self._trouble = cluster, trouble
+        trouble.before_fault(is_well=False, is_bearable=False)  # nobody leads anything yet
+        trouble.after_fault()
+
+    def turn(self) -> None:
+        if self._trouble.is_there:
+            self._trouble.look(is_well=self._cluster.is_well())
+        self.is_over.wait(0.5)
+
+
 def run(
     cluster: Cluster,
     plan: Plan,
@@ -202,7 +237,7 @@ def run(
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     _create_topic(admin, cluster, plan)
     record.add(TopicBegan, TOPIC, plan.partitions)
-    load = Load(plan, cluster.bootstrap, record)
+    load = Load(plan, cluster, record)
     load.start()
     count = _do_harm(cluster, plan, load, record, is_enough, tell)
     load.wait_for_more(100)
@@ -220,6 +255,7 @@ def run(
         sum(reader.read for reader in load.readers),
         load.group.committed,
         load.viewer.seen,
+        sum(probe.served for probe in load.probes),
         check(history, logs),
     )
 
@@ -230,8 +266,12 @@ def _create_topic(admin: AdminClient, cluster: Cluster, plan: Plan) -> None:
     Else the first of several batches on their way may be refused and a later one taken, which a leader that knows nothing of the
     producer does whatever its sequence; and librdkafka takes that for an acknowledgement of all before it, with Apache Kafka too.
     """
-    new = NewTopic(TOPIC, plan.partitions, cluster.replication_factor, config=CONFIGS | cluster.configs)
-    admin.create_topics([new])[TOPIC].result(30)
+    config, copies = CONFIGS | cluster.configs, cluster.replication_factor
+    new = [NewTopic(TOPIC, plan.partitions, copies, config=config)]
+    if cluster.addresses:
+        new.append(NewTopic(PROBED_TOPIC, PROBED_PARTITIONS, copies, config=config))
+    for made in admin.create_topics(new).values():
+        made.result(30)
     asked = {TopicPartition(TOPIC, partition): OffsetSpec.latest() for partition in range(plan.partitions)}
 
     def all_answer() -> bool:
@@ -256,10 +296,12 @@ def _do_harm(
         load.wait_for_more(chance.randint(0, chance.choice(plan.between_faults)))
         fault = next(faults)
         began = time.monotonic()
+        load.trouble.before_fault(is_well=cluster.is_well(), is_bearable=is_bearable(fault.name))
         target = fault.begin()
         record.add(FaultBegan, fault.name, target)
         load.watch(fault.hold_s)
         fault.end()
+        load.trouble.after_fault()
         record.add(FaultEnded, fault.name, target)
         count += 1
         tell(f"{count}: {fault.name} ({target}), {time.monotonic() - began:.1f} s")

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from compat_tests.history.broken_cluster import NODES, OFFSETS, RECORDS, Cluster, Entry, Flaw
+from compat_tests.history.broken_cluster import MIN_IN_SYNC, NODES, OFFSETS, RECORDS, Cluster, Entry, Flaw
 from compat_tests.history.checker import check
 from compat_tests.history.history import (
     Acknowledged,
@@ -14,18 +14,22 @@ from compat_tests.history.history import (
     OffsetFailed,
     OffsetFetched,
     OffsetSent,
+    ProbeBegan,
     ProducerBegan,
     ReachedEnd,
     Read,
     ReadBegan,
     Recorder,
     Sent,
+    Served,
     TopicBegan,
 )
+from compat_tests.history.probes import Trouble
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 WHERE = (RECORDS, 0)
+AWAY_MAX_STEPS = 5
 
 
 class Conversation:
@@ -35,11 +39,14 @@ class Conversation:
         self.cluster = Cluster(flaw)
         self.history = []
         ticks = itertools.count()
-        self.add = Recorder(self.history.append, clock=lambda: float(next(ticks))).add
+        self.steps = 0
+        self.add = Recorder(self.history.append, clock=lambda: self.steps + next(ticks) / 1e6).add
         self.values, self.commits, self.names = itertools.count(), itertools.count(), itertools.count()
         self.pending = []
         self.position = 0
+        self.trouble = Trouble(self.add)
         self.add(TopicBegan, RECORDS, 1)
+        self.add(ProbeBegan, "producers", *WHERE, AWAY_MAX_STEPS)
         self.add(ReadBegan, "reader", *WHERE, 0)
         self._begin_producer()
 
@@ -109,15 +116,35 @@ class Conversation:
         if node is not None and node.logs[OFFSETS].end:
             self.add(OffsetFetched, "group", *WHERE, int(node.logs[OFFSETS].entries[-1].value))
 
+    # --- what is wrong ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_well(self):
+        return self.cluster.is_whole and len(self.cluster.in_sync) == NODES and self.cluster.leader is not None
+
+    def fault(self, is_bearable=False):
+        self.trouble.before_fault(is_well=self.is_well, is_bearable=is_bearable)
+        self.trouble.after_fault()
+
+    def probe(self):
+        """After every step, which is the unit of time."""
+        leader = self.cluster.leader
+        self.steps += 1
+        if leader is not None and len(leader.in_sync) >= MIN_IN_SYNC:
+            self.add(Served, "producers", *WHERE)
+        self.trouble.look(is_well=self.is_well)
+
     # --- the cluster --------------------------------------------------------------------------------------------------
 
     def replicate(self, number):
         self.cluster.fetch(number % NODES)
 
     def shrink(self, number):
+        self.fault()
         self.cluster.shrink(number % NODES)
 
     def kill(self, number):
+        self.fault(is_bearable=True)
         self.add(FaultBegan, "kill", str(number % NODES))
         self.cluster.kill(number % NODES, number // NODES)
 
@@ -125,10 +152,12 @@ class Conversation:
         self.cluster.start(number % NODES, number // NODES)
 
     def bounce(self, number):
+        self.fault()
         self.add(FaultBegan, "bounce", str(number % NODES))
         self.cluster.bounce(number % NODES, number // NODES)
 
     def cut(self, number):
+        self.fault(is_bearable=True)
         self.add(FaultBegan, "cut", "the leader")
         self.cluster.cut(number)
 
@@ -172,6 +201,7 @@ def hold(steps, flaw=None):
     conversation = Conversation(flaw)
     for name, number in steps:
         getattr(conversation, name)(number)
+        conversation.probe()
     logs = conversation.end()
     return {proof.violation.rule for proof in check(conversation.history, logs)}
 

@@ -26,7 +26,7 @@ SETTINGS = {
     "auto.leader.rebalance.enable": "true",
     "leader.imbalance.check.interval.seconds": "10",
 }
-OWN_TOPICS = ("__consumer_offsets",)
+OWN_TOPICS = ("__consumer_offsets", "probe")
 SETTLE_S = 120.0
 
 
@@ -60,6 +60,24 @@ class ThreeBrokers:
             if chance.random() < 0.4:
                 self.settle()
             yield chance.choice(self._makers)(topic, chance)
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return [(broker.host, broker.port) for broker in self.cluster.brokers]
+
+    def is_well(self) -> bool:
+        everybody = set(range(len(self.cluster.brokers)))
+        seen = set()
+        for broker in self.cluster.brokers:
+            told = self.cluster.metadata(broker, self._topic, *OWN_TOPICS) if broker in self.cluster.running else None
+            if told is None or {each.node_id for each in told.brokers} != everybody:
+                return False
+            partitions = [(topic.name, each) for topic in told.topics for each in topic.partitions]
+            if not partitions or any(set(each.isr_nodes) != everybody for _, each in partitions):
+                return False
+            leaders = sorted((name, each.partition_index, each.leader_id) for name, each in partitions)
+            seen.add((told.controller_id, *leaders))
+        return len(seen) == 1
 
     def settle(self) -> None:
         """Until every broker runs and all replicas are in sync."""

@@ -231,7 +231,7 @@ class Simulation:
             "replica.socket.timeout.ms": str(chance.choice((3000, 10000))),
             "num.replica.fetchers": str(chance.choice((1, 1, 2))),
             "auto.create.topics.enable": "false",
-            "leader.imbalance.check.interval.seconds": "20",
+            "leader.imbalance.check.interval.seconds": str(chance.choice((20, 300))),
             "log.roll.ms": str(chance.choice((10_000, 60_000, 3_600_000))),
             "log.cleaner.enable": "false",
             "controlled.shutdown.max.retries": "1",

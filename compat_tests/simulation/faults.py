@@ -232,7 +232,7 @@ class Faults:
         target.heal_way_to_zookeeper()
         if leader.is_running:
             await leader.kill()
-        await self._while("elected while fenced", target)
+        self._simulation.record.add(FaultEnded, "elected while fenced", str(target))
         self._restart(leader)
 
     # ------------------------------------------------------------------ network
