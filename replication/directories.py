@@ -67,8 +67,12 @@ class FoundPartition(NamedTuple):
 
 
 class OffsetCheckpoints(NamedTuple):
-    """What the checkpoints say, by (topic, partition)."""
+    """What the checkpoints say, by (topic, partition).
 
+    A log that is missing from readable recovery points is new. Where they cannot be read nothing is known of any log.
+    """
+
+    are_recovery_points_known: bool
     recovery_points: Mapping[tuple[str, int], int]
     log_start_offsets: Mapping[tuple[str, int], int]
     high_watermarks: Mapping[tuple[str, int], int]
@@ -140,16 +144,18 @@ class HeldDirectory:
 
     def read_checkpoints(self) -> OffsetCheckpoints:
         """The checkpoints; an unreadable one counts as empty, which costs time but no records."""
-        return OffsetCheckpoints(*(self._read_checkpoint(name) for name in CHECKPOINTS))
+        checkpoints = [self._read_checkpoint(name) for name in CHECKPOINTS]
+        return OffsetCheckpoints(checkpoints[0] is not None, *(each or {} for each in checkpoints))
 
-    def _read_checkpoint(self, name: str) -> Mapping[tuple[str, int], int]:
+    def _read_checkpoint(self, name: str) -> Mapping[tuple[str, int], int] | None:
         try:
-            return decode_offsets(self._storage.read(self._in(name)))
+            data = self._storage.read(self._in(name))
+            return decode_offsets(data) if data else None  # Kafka makes the file before it knows anything
         except FileNotFoundError:
-            return {}
+            return None
         except CorruptCheckpoint as error:
             logger.warning("Ignoring %s: %s", self._in(name), error)
-            return {}
+            return None
 
     def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Write one of the checkpoints, if it would say anything new."""

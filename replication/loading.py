@@ -16,6 +16,7 @@ from ottla.replication.log.names import (
     DELETE_MARK,
     FUTURE_MARK,
     LOG_SUFFIX,
+    RECOVERY_POINT_CHECKPOINT,
     STRAY_MARK,
     marked_directory_name,
     parse_segment_file,
@@ -72,6 +73,8 @@ def plan_loads(
 ) -> LoadPlan:
     """Look through a directory. Partitions nobody hosts are put aside, deleted ones are to be removed."""
     checkpoints = held.read_checkpoints()
+    if not checkpoints.are_recovery_points_known and not held.found_partitions():
+        held.write_checkpoint(RECOVERY_POINT_CHECKPOINT, {})  # so that whatever is missing there is known to be new
     had_clean_shutdown = held.take_clean_shutdown_mark()
     loads: list[Load] = []
     futures: list[Load] = []
@@ -87,6 +90,7 @@ def plan_loads(
         options = LoadOptions(
             log_start_offset=checkpoints.log_start_offsets.get(key, 0),
             recovery_point=checkpoints.recovery_points.get(key, 0),
+            is_recovery_point_known=checkpoints.are_recovery_points_known,
             had_clean_shutdown=had_clean_shutdown,
             now_ms=now_ms,
             producer_id_expiration_ms=producer_id_expiration_ms,

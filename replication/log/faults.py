@@ -15,6 +15,7 @@ succeeds says nothing about them.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from enum import Enum
 
 
@@ -23,6 +24,19 @@ class Irreparable(OSError):
 
     def __init__(self, what: str, error: OSError) -> None:
         super().__init__(error.errno, f"{what}: {error}")
+
+
+def insist(call: Callable[..., None], *arguments: object) -> None:
+    """Make a call that needs neither room nor descriptors; once more if it fails for a reason that passes.
+
+    It is for names that change and files that are cut in the middle of something that should not be left half done.
+    """
+    try:
+        call(*arguments)
+    except OSError as error:
+        if classify(error) is Fault.BROKEN:
+            raise
+        call(*arguments)
 
 
 class SyncFailed(Irreparable):

@@ -16,6 +16,8 @@ def check_indexes(offset_index: OffsetIndex, time_index: TimeIndex, log: LazyFil
     base_offset = offset_index.base_offset
     if offset_index.entries:
         header = next(scan_batches(log.open(), position, size), None)
+        if not position:  # the first batch never has an entry, so these are zeros
+            raise CorruptIndex(f"{offset_index.path} ends with zeros")
         if offset < base_offset or header is None or not base_offset <= header[0].base_offset <= offset:
             raise CorruptIndex(f"{offset_index.path} ends with offset {offset} at {position}")
     time_index.check()

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.checkpoints import encode_partition_metadata
 from ottla.replication.log.compaction import Source
+from ottla.replication.log.creation import create_log_directory
 from ottla.replication.log.durable_log import DurableLog
 from ottla.replication.log.epochs import LeaderEpochs
 from ottla.replication.log.faults import Irreparable
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX
-from ottla.replication.log.log_reader import EMPTY, base_offset_of, guarded, translated
+from ottla.replication.log.log_reader import base_offset_of, guarded, translated
 from ottla.replication.log.names import (
     CLEANED_SUFFIX,
-    LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     SWAP_SUFFIX,
     parse_partition_directory,
@@ -136,21 +136,20 @@ class PartitionLog(DurableLog):
         name: str | None = None,
     ) -> PartitionLog:
         """Make the directory of a new, empty log, called `name` if given. OSError if the disk will not have it."""
-        storage = log_directory.storage
-        directory = partition_path(log_directory.path, name or partition_directory_name(topic, partition))
-        storage.make_directory(directory)
-        try:
-            segment = Segment.create(log_directory.files, directory, log_start_offset, created_ms=now_ms)
-            storage.write(path_in(directory, LEADER_EPOCH_CHECKPOINT), EMPTY)
-            if topic_id is not None:
-                storage.write(path_in(directory, PARTITION_METADATA), encode_partition_metadata(topic_id))
-        except OSError:
-            storage.remove_tree(directory)
-            raise
-        snapshots = ProducerSnapshots(storage, directory)
-        parts = LoadedLog(
-            [segment], log_start_offset, log_start_offset, log_start_offset, LeaderEpochs(), None, snapshots, topic_id
+        name = name or partition_directory_name(topic, partition)
+        segment = create_log_directory(
+            log_directory,
+            name,
+            topic,
+            partition,
+            topic_id=topic_id,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
         )
+        directory = partition_path(log_directory.path, name)
+        start = log_start_offset
+        snapshots = ProducerSnapshots(log_directory.storage, directory)
+        parts = LoadedLog([segment], start, start, start, LeaderEpochs(), None, snapshots, topic_id)
         return cls(log_directory, directory, topic, partition, config, parts)
 
     @classmethod

@@ -7,13 +7,22 @@ What a crash can leave, and what is done about it, in this order:
 2. Index files without their `.log` are removed. A `.log` without `.index` is read through and gets new indexes.
 3. Without the mark of an orderly shutdown nothing from the recovery point on is believed. Every batch of those segments
    is read and checked (size, checksum, offsets in order), and indexes, leader epochs and producer state are built anew on
-   the way. At the first bad byte the segment is cut and later segments are given up. Offsets are outside the checksum, and
-   a file may have lost its end at a batch border; both show as a gap, which only a compacted log may have. Batches that
-   were cut off to follow another leader may be there again, and later ones gone: then they are right about their epoch, and
-   not the checkpoint of epochs, or this replica would not notice that its leader has others in their place.
+   the way. At the first bad byte the segment is cut and later segments are given up. A segment that lost its end at a
+   batch border shows as a gap before the next one (see below). Batches that were cut off to follow another leader may be
+   there again, and later ones gone: then they are right about their epoch, and not the checkpoint of epochs, or this
+   replica would not notice that its leader has others in their place.
 4. Segments that end below the log start offset mean that files were lost: the log begins empty at that offset.
 5. Producer state is the newest good snapshot plus the batches after it. A snapshot holds one batch of each producer, but a
    producer may send again any of the last five: what lies shortly before the snapshot is read for the others.
+
+Gaps
+    A gap between two batches of one file is never damage, whatever the topic's policy says today: compaction leaves gaps,
+    and replicas copy them. A gap between two files is where the first lost its end, if
+    * it is above the recovery point, and that is known: compaction works below it, and appends begin a new segment where
+      the last one ends. Without a recovery point everything is read, and no gap proves anything.
+    * there is no gap within any file above the recovery point: other brokers let a segment begin with its first batch, so in
+      a log that was compacted once a gap may lie between two files as anywhere else.
+    Apache Kafka has no such check; it serves the log with the hole.
 
 Other indexes are opened when they are first used and rebuilt then if they contradict the log (`segment.py`).
 Recovery may take long and runs in a thread; nobody else knows the log yet.
@@ -21,6 +30,7 @@ Recovery may take long and runs in a thread; nobody else knows the log yet.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from bisect import bisect_right
 from collections import Counter
@@ -28,6 +38,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.checkpoints import (
     CorruptCheckpoint,
     decode_epochs,
@@ -96,6 +107,7 @@ class LoadOptions(NamedTuple):
     had_clean_shutdown: bool = False
     now_ms: int = 0
     producer_id_expiration_ms: int = 86_400_000
+    is_recovery_point_known: bool = True
 
 
 def load_log(log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions) -> LoadedLog:
@@ -114,6 +126,7 @@ class _Loader:
         self._options = options
         self._names: set[str] = set()
         self._segments: list[Segment] = []
+        self._has_gaps = False  # within the files that were read through
         self._epochs = LeaderEpochs()
         self._snapshots = ProducerSnapshots(self._storage, directory)
 
@@ -201,15 +214,25 @@ class _Loader:
             elif stem + LOG_SUFFIX not in names:
                 self._remove(name)
         self._snapshots.offsets.sort()
+        self._remove_unused_segments()
         # What is read through anyway in the next step must not be looked at before.
         trusted = len(self._segments)
         if not self._options.had_clean_shutdown:
-            trusted = max(0, self._index_of_floor(self._options.recovery_point))
+            trusted = self._first_to_recover(self._options.recovery_point)
         for segment in damaged:
             if segment not in self._segments[:trusted]:
                 continue
             logger.warning("Making the indexes of %r anew", segment)
             self._recover_segment(segment, self._producers_at(segment.base_offset))
+
+    def _remove_unused_segments(self) -> None:
+        # What is left of a roll that failed, where its removal did not reach the disk: the segment before went on.
+        for index in range(len(self._segments) - 1, 0, -1):
+            segment, before = self._segments[index], self._segments[index - 1]
+            if not segment.size and _end_of(before.picture(self._files)) > segment.base_offset:
+                logger.warning("%r was never used", segment)
+                self._give_up([segment])
+                del self._segments[index]
 
     def _open_segment(self, base_offset: int, name: str) -> Segment:
         size = self._storage.size(self._path(name))
@@ -229,60 +252,75 @@ class _Loader:
     # --- 3: what was written since the recovery point -----------------------------------------------------------------
 
     def _recover_from(self, recovery_point: int) -> None:
-        first = max(0, self._index_of_floor(recovery_point))
+        first = self._first_to_recover(recovery_point)
         if first == len(self._segments):
             return
         producers = self._producers_at(self._segments[first].base_offset)
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
-            if index > first and self._is_gap(producers.map_end_offset, segment.base_offset):
+            if index > first and self._is_damage(producers.map_end_offset, index):
                 logger.warning("Records before %r are missing; giving up later ones", segment)
                 self._give_up_from(index)
                 return
-            truncated = self._recover_segment(segment, producers)
-            if truncated:
-                logger.warning("Cut %d bytes off %r and gave up later segments", truncated, segment)
-                self._give_up_from(index + 1)
+            if not self._recover_segment(segment, producers, gives_up_later_ones=True):
                 return
 
-    def _is_gap(self, end_offset: int, base_offset: int) -> bool:
-        return base_offset != end_offset and not self._config.is_compacted
+    def _is_damage(self, end_offset: int, index: int) -> bool:
+        base_offset = self._segments[index].base_offset
+        if end_offset >= base_offset:
+            return end_offset > base_offset
+        return self._options.is_recovery_point_known and not (
+            self._has_gaps or any(_has_gaps(segment) for segment in self._segments[index:])
+        )
 
     def _give_up_from(self, index: int) -> None:
         self._give_up(self._segments[index:])
         del self._segments[index:]
 
-    def _index_of_floor(self, offset: int) -> int:
-        return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+    def _first_to_recover(self, recovery_point: int) -> int:
+        """The segment that holds the recovery point; if that is empty, what is beyond may be in the one before."""
+        first = bisect_right(self._segments, recovery_point, key=lambda segment: segment.base_offset) - 1
+        while first > 0 and not self._segments[first].size:
+            first -= 1
+        return max(0, first)
 
-    def _recover_segment(self, segment: Segment, producers: ProducerStateManager) -> int:
-        """Believe nothing but the batches themselves; returns how many bytes had to go."""
+    def _recover_segment(
+        self, segment: Segment, producers: ProducerStateManager, *, gives_up_later_ones: bool = False
+    ) -> bool:
+        """Believe nothing but the batches themselves; returns whether all of it was good."""
         file = segment.log_file.open()
         size = file.size()
         segment.size = size
-        segment.forget_transactions()
         segment.reset_indexes()
+        aborted: list[AbortedTransaction] = []
         valid_bytes = 0
         interval = self._config.index_interval_bytes
         producers.map_end_offset = segment.base_offset
-        for header, batch, position in valid_batches(file, segment.base_offset, size):
-            if header.magic == MAGIC_V2 and self._is_gap(producers.map_end_offset, header.base_offset):
-                break  # a message set of old says its first offset only inside
+        for header, batch, position in valid_batches(file, segment.base_offset, size, self._limit_of(segment)):
+            if header.magic == MAGIC_V2 and header.base_offset != producers.map_end_offset:
+                self._has_gaps = True  # a message set of old says its first offset only inside
             segment.index_batch(header, position, interval)
             if header.partition_leader_epoch >= 0:
                 self._epochs.confirm(header.partition_leader_epoch, header.base_offset)
-            for aborted in producers.apply(producers.note(header, marker_of(header, batch))):
-                segment.append_aborted(aborted)
+            aborted += producers.apply(producers.note(header, marker_of(header, batch)))
             producers.map_end_offset = header.next_offset
             valid_bytes = position + len(batch)
         if valid_bytes < size:
+            logger.warning("Cutting %d bytes off %r", size - valid_bytes, segment)
+            if gives_up_later_ones:  # before the cut: if this breaks off, the next recovery finds the damage again
+                self._give_up_from(self._segments.index(segment) + 1)
             file.truncate(valid_bytes)
         segment.size = valid_bytes
+        segment.replace_transactions(aborted)
         segment.seal_anew()
-        return size - valid_bytes
+        return valid_bytes == size
+
+    def _limit_of(self, segment: Segment) -> int:
+        later = self._segments[self._segments.index(segment) + 1 :]
+        return next((each.base_offset for each in later), 2**63)
 
     def _give_up(self, segments: Sequence[Segment]) -> None:
-        for segment in segments:
+        for segment in reversed(segments):
             segment.release_files()
             for path in segment.paths():
                 self._storage.remove(path)
@@ -350,30 +388,70 @@ class _Loader:
             return None
 
 
+def _end_of(segment: Segment) -> int:
+    """The offset after the last batch that is good."""
+    try:
+        return segment.read_next_offset()
+    except CorruptSegment:
+        batches = valid_batches(segment.log_file.open(), segment.base_offset, segment.size)
+        return max((header.next_offset for header, _, _ in batches), default=segment.base_offset)
+
+
+def _has_gaps(segment: Segment) -> bool:
+    """Whether offsets are missing between the batches of a file, as far as it can be read."""
+    next_offset = segment.base_offset
+    with contextlib.suppress(CorruptSegment):
+        for header, _ in scan_batches(segment.log_file.open(), 0, segment.size, LARGE_SCAN_BYTES):
+            if header.magic == MAGIC_V2 and header.base_offset != next_offset:
+                return True
+            next_offset = header.next_offset
+    return False
+
+
 def valid_batches(
-    file: StorageFile, next_offset: int, size: int, read_bytes: int = READ_BYTES
+    file: StorageFile, base_offset: int, size: int, limit: int = 2**63
 ) -> Iterator[tuple[BatchHeader, memoryview, int]]:
-    """(header, bytes, position) of the batches at the beginning of a file, up to the first that is not as it should be."""
-    base_offset = next_offset
+    """(header, bytes, position) of the batches at the beginning of a file, up to the first that is not as it should be.
+
+    Offsets are not part of the checksum. So a batch that follows a gap is believed only if what comes after it, in the file
+    or from `limit` on in the next one, is beyond it.
+    """
+    next_offset = base_offset
+    held = None
+    for batch in _whole_batches(file, size):
+        header = batch[0]
+        if header.last_offset - base_offset > RELATIVE_OFFSET_MAX or not header.base_offset <= header.last_offset < limit:
+            break
+        if header.base_offset < next_offset:
+            return
+        if held is not None:
+            yield held
+        held = batch if header.base_offset > next_offset else None
+        if held is None:
+            yield batch
+        next_offset = header.next_offset
+    if held is not None:
+        yield held
+
+
+def _whole_batches(file: StorageFile, size: int) -> Iterator[tuple[BatchHeader, memoryview, int]]:
+    """The batches at the beginning of a file up to the first that is cut off or fails its checksum."""
     position = 0
-    wanted = read_bytes
+    wanted = READ_BYTES
     while position < size:
         data = memoryview(file.read_at(position, min(wanted, size - position)))
         consumed = 0
         try:
             for header, start, end in iter_batches(data):
-                if header.last_offset - base_offset > RELATIVE_OFFSET_MAX or not crc_is_valid(data, start, end):
-                    return
-                if header.base_offset < next_offset or header.last_offset < header.base_offset:
+                if not crc_is_valid(data, start, end):
                     return
                 yield header, data[start:end], position + start
-                next_offset = header.next_offset
                 consumed = end
         except KafkaError:
             return
         if consumed:
             position += consumed
-            wanted = read_bytes
+            wanted = READ_BYTES
         elif len(data) < 12 or (wanted := int.from_bytes(data[8:12], "big") + 12) > size - position or len(data) >= wanted:
             return
 

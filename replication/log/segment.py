@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
-from ottla.replication.log.faults import Irreparable
+from ottla.replication.log.faults import Irreparable, insist
 from ottla.replication.log.index import CorruptIndex, IndexCut, OffsetIndex, TimeIndex
 from ottla.replication.log.index_checks import check_indexes
 from ottla.replication.log.names import (
@@ -202,10 +202,16 @@ class Segment:
             self.txn_index = TransactionIndex(self._files, self.path(TXN_INDEX_SUFFIX))
         self.txn_index.append(transaction)
 
-    def forget_transactions(self) -> None:
-        """Begin the `.txnindex` anew, whatever is in the file."""
-        self.txn_index = None
-        self._files.storage.remove(self.path(TXN_INDEX_SUFFIX))
+    def replace_transactions(self, transactions: Sequence[AbortedTransaction]) -> None:
+        """Make the `.txnindex` anew, whatever is in the file."""
+        path = self.path(TXN_INDEX_SUFFIX)
+        self.txn_index = TransactionIndex(self._files, path, is_stale=True) if transactions else None
+        if self.txn_index is None:
+            self._files.storage.remove(path)
+            return
+        for transaction in transactions:
+            self.txn_index.append(transaction)
+        self.txn_index.save()
 
     def reset_indexes(self) -> None:
         """Forget what the indexes say, whatever state their files are in; `seal_anew` writes them again."""
@@ -305,7 +311,7 @@ class Segment:
 
     def _undo_append(self, file: StorageFile) -> None:
         try:
-            file.truncate(self.size)
+            insist(file.truncate, self.size)
         except OSError as error:
             raise Irreparable(f"What a failed append left at the end of {self._log.path} cannot be cut off", error) from error
 
@@ -510,7 +516,7 @@ class Segment:
     def cut(self, cut: SegmentCut, now_ms: int) -> None:
         """Carry out what `plan_cut` found. OSError: nothing has changed."""
         if cut.position is not None:
-            cut.file.truncate(cut.position)
+            insist(cut.file.truncate, cut.position)
             self.size = cut.position
         if self._offset_index is not None and self._time_index is not None:
             self._offset_index.cut(cut.offset_index)

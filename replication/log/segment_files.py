@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from ottla.replication.log.faults import Fault, Irreparable, classify
+from ottla.replication.log.faults import Fault, Irreparable, classify, insist
 from ottla.replication.log.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from ottla.replication.log.storage import Storage
 
@@ -17,10 +17,10 @@ from ottla.replication.log.storage import Storage
 def rename_files(storage: Storage, paths: Sequence[str], new_paths: Sequence[str]) -> None:
     """Give files other names; only the `.log` has to be there. OSError: some have the new name and some the old one."""
     log, *others = zip(paths, new_paths, strict=True)
-    storage.rename(*log)
+    insist(storage.rename, *log)
     for path, new_path in others:
         with contextlib.suppress(FileNotFoundError):
-            storage.rename(path, new_path)
+            insist(storage.rename, path, new_path)
 
 
 def give_up_files(storage: Storage, paths: Sequence[str]) -> list[str]:
@@ -35,7 +35,7 @@ def give_up_files(storage: Storage, paths: Sequence[str]) -> list[str]:
 def _give_up(storage: Storage, path: str) -> str | None:
     new_path = path.removesuffix(CLEANED_SUFFIX).removesuffix(SWAP_SUFFIX) + DELETED_SUFFIX
     try:
-        storage.rename(path, new_path)
+        insist(storage.rename, path, new_path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -50,7 +50,7 @@ def remove_files(storage: Storage, paths: Sequence[str]) -> None:
     """Remove files that must not be found again. The error is `Irreparable`."""
     for path in paths:
         try:
-            storage.remove(path)
+            insist(storage.remove, path)
         except OSError as error:
             raise Irreparable(f"{path} cannot be removed", error) from error
 

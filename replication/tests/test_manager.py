@@ -184,7 +184,7 @@ async def test_logs_are_nobodys_until_they_are_adopted(disk: Disk, autojump_cloc
     hosted = [Hosted(topic, index) for topic in ("a", "b") for index in range(40)]
     async with disk.broker() as manager:
         disk.storage.fail = lambda operation, path: (
-            OSError(errno.EMFILE, "full") if operation == "open" and "/b-7/" in path else None
+            OSError(errno.EMFILE, "full") if operation == "open" and "/b-7." in path else None
         )
         made: list[MadeLog] = []
         failures = await manager.make_logs(hosted, made)

@@ -80,12 +80,14 @@ def load(
     recovery_point: int | None = None,
     log_start_offset: int | None = None,
     now_ms: int = NOW_MS,
+    is_recovery_point_known: bool = True,
 ) -> PartitionLog:
     """The same log after a restart, through new objects; checkpoints as they would have been."""
     directory = LogDirectory(log.log_directory.path, log.log_directory.storage)
     options = LoadOptions(
         log_start_offset=log.log_start_offset if log_start_offset is None else log_start_offset,
         recovery_point=log.recovery_point if recovery_point is None else recovery_point,
+        is_recovery_point_known=is_recovery_point_known,
         had_clean_shutdown=clean,
         now_ms=now_ms,
     )

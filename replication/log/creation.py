@@ -1,0 +1,54 @@
+"""Making the directory of a new log.
+
+It gets its name when it is complete, so nobody ever finds half of one under a name that counts. Until then it is called as
+if it were to be deleted: what is left there is removed by the next attempt, or at the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+
+from ottla.replication.log.checkpoints import encode_partition_metadata
+from ottla.replication.log.names import (
+    DELETE_MARK,
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    marked_directory_name,
+    partition_path,
+    path_in,
+)
+from ottla.replication.log.segment import Segment
+from ottla.replication.log.storage import LogDirectory
+
+
+def create_log_directory(
+    log_directory: LogDirectory,
+    name: str,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: bytes | None,
+    log_start_offset: int,
+    now_ms: int,
+) -> Segment:
+    """Make the directory `name` of an empty log; returns its segment. OSError: there is none of that name."""
+    storage = log_directory.storage
+    directory = partition_path(log_directory.path, name)
+    if storage.exists(directory):
+        raise FileExistsError(errno.EEXIST, "The log exists", directory)
+    unfinished = partition_path(log_directory.path, marked_directory_name(topic, partition, "new", DELETE_MARK))
+    storage.remove_tree(unfinished)
+    storage.make_directory(unfinished)
+    try:
+        segment = Segment.create(log_directory.files, unfinished, log_start_offset, created_ms=now_ms)
+        storage.write(path_in(unfinished, LEADER_EPOCH_CHECKPOINT), b"")
+        if topic_id is not None:
+            storage.write(path_in(unfinished, PARTITION_METADATA), encode_partition_metadata(topic_id))
+        storage.rename(unfinished, directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            storage.remove_tree(unfinished)
+        raise
+    segment.move_to(directory)
+    return segment
