@@ -276,6 +276,12 @@ class SimBroker:
         if not self._cuts:
             self._link.heal()
 
+    def offline_directories(self) -> list[str]:
+        """Its log directories that it believes to have failed."""
+        if self.broker is None:
+            return []
+        return [each.path for each in self.broker.replicas.log_directories if not each.is_online]
+
     def fail_directory(self, directory: str) -> None:
         """Every access to one of its disks is an error."""
 

@@ -13,6 +13,8 @@ import trio
 from compat_tests.history.history import FaultBegan, FaultEnded
 from compat_tests.simulation.administrator import Administrator
 from compat_tests.simulation.brokers import DIRECTORIES, SimBroker
+from compat_tests.simulation.disk_faults import DiskFaults
+from compat_tests.simulation.disk_faults import weighted as disk_faults
 from compat_tests.simulation.processors import FACTORS
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Faults:
             (4, self._slow_down),
             (2, self._elect_fenced),
             (3, self._leave_alone),
+            *disk_faults(DiskFaults(simulation, self._chance, self._free_target, self._take_back)),
         ]
         self._weights = [weight for weight, _ in weighted]
         self._faults = [fault for _, fault in weighted]
@@ -142,6 +145,13 @@ class Faults:
     def _restart(self, target: SimBroker) -> None:
         self._simulation.start(target)
         del self._busy[target]
+
+    def _take_back(self, target: SimBroker, is_down: bool) -> None:
+        """From whoever had it as a free target."""
+        if is_down:
+            self._restart(target)
+        else:
+            del self._busy[target]
 
     async def _shut_down(self) -> None:
         if (target := self._free_target()) is not None:
