@@ -23,7 +23,6 @@ Failing disks
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -176,11 +175,18 @@ class ReplicaManager:
         held.settle(node_id=self.node_id, cluster_id=cluster_id, directory_id=directory_id)
 
     def found_partitions(self) -> list[FoundPartition]:
-        """The partitions on disk, whether anybody knows of them or not; only before `load`."""
+        """The partitions on disk, whether anybody knows of them or not; only before `load`.
+
+        A directory that cannot be looked through is offline from then on: whoever took it for empty would put aside what
+        is in it, and begin anew.
+        """
         found: list[FoundPartition] = []
         for held in self._online():
-            with contextlib.suppress(OSError):  # `load` meets it again
+            try:
                 found += held.found_partitions()
+            except OSError as error:  # a thread tells nobody; `load` sees it
+                logger.error("Log directory %s is offline: %s", held.path, error)
+                held.log_directory.failure = error
         current = {(each.parsed.topic, each.parsed.partition): each for each in found if not each.parsed.mark}
         for each in found:
             if each.parsed.mark == FUTURE_MARK:  # alone, it is what the next `load` makes the current one
@@ -194,6 +200,8 @@ class ReplicaManager:
         """Bring back every log and lead or follow as `hosted` says. Partitions nobody hosts are put aside."""
         wanted = {(each.topic, each.index): each for each in hosted}
         futures: list[PartitionLog] = []
+        if not self._online():
+            self.all_directories_failed.set()
         for held in self._online():
             started = time.perf_counter()
             try:

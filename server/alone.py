@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.replication.directories import LogDirectoryProblem
 from ottla.server.administration import TopicAdministration, random_topic_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.hosting import PartitionHosting
@@ -74,6 +75,9 @@ class Alone:
         replicas = self._broker.replicas
         found = await trio.to_thread.run_sync(replicas.found_partitions)
         if found:
+            for directory in replicas.log_directories:
+                if not directory.is_online:  # its topics would not be taken over, now or ever
+                    raise LogDirectoryProblem(f"Log directory {directory.path} cannot be used: {directory.failure}")
             from ottla.server.adoption import adopt, find_cluster
 
             configs, directories = self._broker.configs, replicas.log_directories

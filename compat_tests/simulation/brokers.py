@@ -18,6 +18,7 @@ from compat_tests.simulation.virtual import EPOCH_S, thread_runner
 
 from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.coordination import CoordinationError
+from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.broker import Broker
@@ -170,7 +171,7 @@ class SimBroker:
             await self._live()
         except* (JoinProblem, CoordinationError):
             pass  # such as a session of an earlier life that has not expired, or a ZooKeeper that is away
-        except* OSError as problem:
+        except* (OSError, LogDirectoryProblem) as problem:
             if self.disk.fail is None:
                 self._setting.fail(f"{self}: {problem.exceptions!r}")
         except* Exception as bug:  # noqa: BLE001 - a broker that ends by itself is what this looks for

@@ -23,6 +23,8 @@ HOLD_S = (0.5, 2.0, 5.0, 10.0)
 CALLS_BEFORE = 120  # at most, until the call that fails
 ROOM_BYTES = 4000  # at most, that are left on a disk that fills up
 OPENING = frozenset(("open", "read", "write", "names", "sync_directory", "lock"))
+# A disk that fails here with any error is broken: nothing says what became of the bytes or names.
+IRREPARABLE = frozenset(("sync", "sync_directory", "truncate", "rename"))
 PASSING = (errno.EMFILE, errno.EINTR, errno.ENOSPC, errno.ENOMEM)
 
 
@@ -38,7 +40,7 @@ class FailingCall:
     def __call__(self, operation: str, path: str) -> OSError | None:
         if self.failed:
             return None
-        if self._left > 0 or (self.errno == errno.ENOSPC and operation == "sync"):
+        if self._left > 0 or (self.errno in PASSING and operation in IRREPARABLE):
             self._left -= 1
             return None
         self.failed = f"{operation} {path}"

@@ -102,6 +102,25 @@ async def test_found_partitions_are_told_before_loading(disk: Disk, autojump_clo
     assert found == [("a", 0, TOPIC_ID), ("b", 3, TOPIC_ID)]
 
 
+@pytest.mark.parametrize("failing", ["/b", "/b/topic-1", "/b/topic-1/partition.metadata"])
+async def test_a_directory_that_cannot_be_looked_through_is_not_taken_for_empty(
+    disk: Disk, autojump_clock: MockClock, failing: str
+) -> None:
+    hosted = {("topic", index): Hosted(index=index) for index in range(2)}
+    async with disk.broker(*hosted.values(), log_dirs=("/a", "/b")) as manager:
+        produce(partition_of(manager, index=1))
+    manager = disk.manager(log_dirs=("/a", "/b"))
+    await manager.open()
+    disk.storage.fail = lambda operation, path: OSError(errno.EMFILE, "none left") if path == failing else None
+    found = manager.found_partitions()
+    disk.storage.fail = None
+    assert [each.parsed.partition for each in found] == [0]
+    await manager.load([hosted[each.parsed.topic, each.parsed.partition] for each in found], cluster_id="cluster")
+    assert [directory.is_online for directory in manager.log_directories] == [True, False]
+    await manager.shutdown()
+    assert "topic-1" in disk.names("/b")
+
+
 async def test_a_second_broker_on_the_same_directory_is_refused(disk: Disk, autojump_clock: MockClock) -> None:
     async with disk.broker():
         with pytest.raises(LogDirectoryProblem):
