@@ -355,6 +355,12 @@ def suppress_storage_error() -> Iterator[None]:
         assert error.code == ErrorCode.KAFKA_STORAGE_ERROR, error
 
 
+# Calls after which files and memory may not agree any more, whatever the error: a sync that failed proves nothing later,
+# and what is cut off or renamed half-way cannot be taken back. They need no descriptor and no room, so that such errors
+# of them mean a disk that is broken.
+IRREPARABLE = frozenset(("sync", "sync_directory", "truncate", "rename"))
+
+
 def attempt(world: World, operation: Callable[[], object], *, is_judged: bool = True) -> bool:
     """Carry out an operation whose calls may fail; whether it succeeded. It may end with a storage error only.
 
@@ -372,7 +378,7 @@ def attempt(world: World, operation: Callable[[], object], *, is_judged: bool = 
     calls = world.calls
     if len(calls.faults) == 1 and calls.failed and is_judged:
         is_broken = classify(OSError(calls.faults[0].errno, "")) is Kind.BROKEN
-        if not is_broken and calls.failed[0].operation not in ("sync", "sync_directory"):
+        if not is_broken and calls.failed[0].operation not in IRREPARABLE:
             assert world.directory.is_online, f"offline over {world.directory.failure}"
         if is_broken and not succeeded:
             assert not world.directory.is_online, "a broken disk is not offline"
@@ -419,7 +425,7 @@ def check(
     _check_reads(log, batches)
     _check_indexes(log, segments)
     _check_epochs(log, batches)
-    _check_producers(log, batches)
+    _check_producers(log, batches, is_power_cut=durable_to is not None)
 
 
 def _check_offsets(log: PartitionLog, segments: list[list[Placed]], ledger: Ledger) -> None:
@@ -485,7 +491,10 @@ def _check_reads(log: PartitionLog, batches: Sequence[Placed]) -> None:
 
 
 def _check_indexes(log: PartitionLog, segments: list[list[Placed]]) -> None:
-    for segment, batches in zip(log.segments, segments, strict=True):
+    ends_of = [*(segment.base_offset for segment in log.segments[1:]), log.log_end_offset + 1]
+    for segment, batches, end_of in zip(log.segments, segments, ends_of, strict=True):
+        if end_of <= log.log_start_offset:
+            continue  # nobody reads there any more, and it is given up with the next look of retention
         last_at = {placed.position: placed.header.last_offset for placed in batches}
         index = segment.offset_index
         for slot in range(index.entries):
@@ -528,11 +537,13 @@ def _check_epochs(log: PartitionLog, batches: Sequence[Placed]) -> None:
         assert log.latest_leader_epoch >= batches[-1].header.partition_leader_epoch
 
 
-def _check_producers(log: PartitionLog, batches: Sequence[Placed]) -> None:
+def _check_producers(log: PartitionLog, batches: Sequence[Placed], *, is_power_cut: bool) -> None:
     reference = ProducerStateManager()
     aborted = []
     for placed in batches:
         header = placed.header
+        if header.base_offset < log.log_start_offset and log.segments[0].base_offset > 0:
+            continue
         aborted += reference.apply(reference.note(header, marker_of(header, placed.data) if header.is_control else None))
     known = log.producers
     if log.segments[0].base_offset == 0:
@@ -544,6 +555,8 @@ def _check_producers(log: PartitionLog, batches: Sequence[Placed]) -> None:
         assert [each[:3] for each in found] == [each[:3] for each in expected], f"aborted transactions {found}"
         return
     for producer_id, entry in reference.producers.items():  # more may be known, from records that are gone
+        if is_power_cut and not entry.batches:
+            continue  # as with Kafka, the last snapshot may not have reached the disk, and earlier ones were given up
         assert producer_id in known, f"producer {producer_id} is forgotten"
         assert known[producer_id].epoch == entry.epoch
         if entry.batches:

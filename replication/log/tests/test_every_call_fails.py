@@ -243,6 +243,8 @@ def recover(world: World) -> None:
 
 def create(world: World) -> None:
     """Another log is made, and deleted when it is there."""
+    if world.storage.exists(f"{ROOT}/new-0/partition.metadata"):
+        world.storage.remove_tree(f"{ROOT}/new-0")
     PartitionLog.create(world.directory, "new", 0, world.config, topic_id=bytes(16), now_ms=NOW_MS)
     assert sorted(world.storage.copy().names(f"{ROOT}/new-0")) == [
         "00000000000000000000.index",
@@ -365,4 +367,4 @@ def test_every_call_fails_once(name: str, kind: str, case: Case) -> None:
 
 
 def test_that_is_thousands_of_cases() -> None:
-    assert sum(sum(1 for _ in single_faults(run_case(case).made, lasting=True)) for _, _, case in cases()) >= 2000
+    assert sum(sum(1 for _ in single_faults(run_case(case).made, lasting=True)) for _, _, case in cases()) >= 5000
