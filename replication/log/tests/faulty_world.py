@@ -542,11 +542,11 @@ def _check_producers(log: PartitionLog, batches: Sequence[Placed], *, is_power_c
     aborted = []
     for placed in batches:
         header = placed.header
-        if header.base_offset < log.log_start_offset and log.segments[0].base_offset > 0:
+        if header.base_offset < log.log_start_offset:
             continue
         aborted += reference.apply(reference.note(header, marker_of(header, placed.data) if header.is_control else None))
     known = log.producers
-    if log.segments[0].base_offset == 0:
+    if log.log_start_offset == 0:
         assert set(known) == set(reference.producers), f"producers {sorted(known)}"
         for producer_id, entry in reference.producers.items():
             assert _essence(known[producer_id]) == _essence(entry), f"{_essence(known[producer_id])} {_essence(entry)}"
