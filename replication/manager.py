@@ -534,6 +534,7 @@ class ReplicaManager:
             slices = Slices()
             found: list[Cleanable] = []
             for partition in self.partitions():
+                await self._cleaner.learn_times(partition.log)
                 is_at_rest = not partition.is_deleted and self.moves.move_of(partition) is None
                 each = None if not is_at_rest else self._cleaner.look_at(partition.log, partition.last_stable_offset)
                 if each is not None:

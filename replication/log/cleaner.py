@@ -27,10 +27,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ottla.replication.log.compaction import Compaction, LastBatch, Source
+from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.pictures import SURVEYED_AT_ONCE, Survey
 from ottla.replication.log.scan import CorruptSegment
-from ottla.replication.log.segment import Segment
+from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.slices import Slices
 from ottla.wire.errors import KafkaError
 
 logger = logging.getLogger(__name__)
@@ -100,9 +103,25 @@ class LogCleaner:
             return None
         try:
             return cleanable(log, last_stable_offset, self._clock_ms())
+        except DamagedIndexes as damage:
+            log.on_damage(log, damage.segment)
+            return None
         except (OSError, CorruptSegment, KafkaError) as error:
             self._stop(log, error)
             return None
+
+    async def learn_times(self, log: PartitionLog) -> None:
+        """Open in a thread the indexes of segments that nobody has looked at yet, if they are many."""
+        while log.config.is_compacted and log.log_directory.is_online and not self._is_paused(log):
+            strange = [segment for segment in log.segments if segment.size and not segment.knows_its_times]
+            if len(strange) <= SURVEYED_AT_ONCE:
+                return
+            survey = Survey(log, strange)
+            await self._run_in_thread(survey.run)
+            try:
+                survey.finish()
+            except (OSError, CorruptSegment, CorruptIndex, KafkaError):
+                return  # `look_at` meets it, too
 
     def _is_paused(self, log: PartitionLog) -> bool:
         if not self._pauses:
@@ -129,7 +148,7 @@ class LogCleaner:
         """Compact what was found."""
         log = found.log
         try:
-            compaction = self._begin(found, map_bytes_max)
+            compaction = await self._begin(found, map_bytes_max)
             await self._run_in_thread(compaction.build_map)
             for group in compaction.groups():
                 cleaned = await self._run_in_thread(compaction.clean, group)
@@ -144,7 +163,7 @@ class LogCleaner:
             logger.info("%s is compacted again", log.directory)
         log.first_dirty_offset = min(compaction.end_offset, log.log_end_offset)
 
-    def _begin(self, found: Cleanable, map_bytes_max: int) -> Compaction:
+    async def _begin(self, found: Cleanable, map_bytes_max: int) -> Compaction:
         log = found.log
         segments = log.segments
         sources = [
@@ -152,6 +171,12 @@ class LogCleaner:
             for segment, following in pairwise(segments)
             if segment.base_offset < found.uncleanable_offset
         ]
+        last_batches = {}
+        slices = Slices()
+        for entry in list(log.producers.values()):
+            offset = entry.batches[-1].last_offset if entry.batches else -1
+            last_batches[entry.producer_id] = LastBatch(offset, entry.epoch)
+            await slices.give_way()
         return Compaction(
             log.log_directory.storage,
             log.directory,
@@ -160,10 +185,7 @@ class LogCleaner:
             first_dirty_offset=found.first_dirty_offset,
             uncleanable_offset=found.uncleanable_offset,
             aborted=log.aborted_transactions(0, found.uncleanable_offset),
-            last_batches={
-                entry.producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
-                for entry in log.producers.values()
-            },
+            last_batches=last_batches,
             now_ms=self._clock_ms(),
             map_bytes_max=map_bytes_max,
             give_way=self._give_way,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from operator import attrgetter
+from contextlib import suppress
 from typing import Any
 
 from ottla.replication.cluster_state import topic_name_problem
 from ottla.replication.log.producers import ProducerEntry
+from ottla.replication.slices import Slices
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
-from ottla.server.turns import answer_partitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -21,7 +21,9 @@ from ottla.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-PARTITIONS_AT_ONCE = 10  # each may remember very many producers
+PARTITIONS_AT_ONCE = 10
+PRODUCERS_AT_ONCE = 1000
+PRODUCERS_PER_TURN = 200
 
 
 @handles(DescribeProducersRequest, answers_at_length=True)
@@ -29,22 +31,46 @@ def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
     """A partition that a long request names again is described once."""
-    if sum([len(topic.partition_indexes) for topic in request.topics]) > PARTITIONS_AT_ONCE:
+    if _partition_count(request) > PARTITIONS_AT_ONCE:
         request.topics = _each_once(request.topics)
+    if _partition_count(request) > PARTITIONS_AT_ONCE or _producer_count(request, context) > PRODUCERS_AT_ONCE:
+        return _describe_at_length(request, context)
+    answers = [[_describe(topic.name, index, context) for index in topic.partition_indexes] for topic in request.topics]
+    return _respond(request, answers)
 
-    def respond(answers: list[list[PartitionResponse]]) -> DescribeProducersResponse:
-        topics = zip(request.topics, answers, strict=True)
-        return DescribeProducersResponse(
-            topics=[TopicResponse(name=topic.name, partitions=each) for topic, each in topics]
-        )
 
-    return answer_partitions(
-        request.topics,
-        attrgetter("partition_indexes"),
-        lambda topic, index: _describe(topic.name, index, context),
-        respond,
-        at_once=PARTITIONS_AT_ONCE,
-    )
+def _partition_count(request: DescribeProducersRequest) -> int:
+    return sum([len(topic.partition_indexes) for topic in request.topics])
+
+
+def _respond(request: DescribeProducersRequest, answers: list[list[PartitionResponse]]) -> DescribeProducersResponse:
+    topics = zip(request.topics, answers, strict=True)
+    return DescribeProducersResponse(topics=[TopicResponse(name=topic.name, partitions=each) for topic, each in topics])
+
+
+def _producer_count(request: DescribeProducersRequest, context: RequestContext) -> int:
+    count = 0
+    for topic in request.topics:
+        for index in topic.partition_indexes:
+            with suppress(KafkaError):
+                count += len(context.broker.partition(topic.name, index).log.producers)
+    return count
+
+
+async def _describe_at_length(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    """Many partitions or producers are described with others served in between."""
+    slices = Slices()
+    answers: list[list[PartitionResponse]] = []
+    for topic in request.topics:
+        answers.append([])
+        for index in topic.partition_indexes:
+            answer, entries = _begin(topic.name, index, context)
+            answers[-1].append(answer)
+            for start in range(0, len(entries), PRODUCERS_PER_TURN):
+                answer.active_producers += map(_state, entries[start : start + PRODUCERS_PER_TURN])
+                await slices.give_way()
+            await slices.give_way()
+    return _respond(request, answers)
 
 
 def _each_once(topics: list[TopicRequest]) -> list[TopicRequest]:
@@ -55,16 +81,21 @@ def _each_once(topics: list[TopicRequest]) -> list[TopicRequest]:
 
 
 def _describe(topic: str, index: int, context: RequestContext) -> PartitionResponse:
+    answer, entries = _begin(topic, index, context)
+    answer.active_producers += map(_state, entries)
+    return answer
+
+
+def _begin(topic: str, index: int, context: RequestContext) -> tuple[PartitionResponse, list[ProducerEntry]]:
+    """An answer, and the producers that are missing in it."""
+    answer = PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=[])
     try:
         if context.broker.cluster.topic(topic) is None:
             raise _missing(topic)
-        partition = context.broker.partition(topic, index)
+        return answer, list(context.broker.partition(topic, index).log.producers.values())
     except KafkaError as error:
-        return PartitionResponse(
-            partition_index=index, error_code=error.code, error_message=error.message, active_producers=[]
-        )
-    producers = [_state(entry) for entry in partition.log.producers.values()]
-    return PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=producers)
+        answer.error_code, answer.error_message = error.code, error.message
+        return answer, []
 
 
 def _missing(topic: str) -> KafkaError:

@@ -3,7 +3,12 @@
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.server.handlers.describe_producers import describe_producers
+import pytest
+import trio
+
+from ottla.replication.log.producers import ProducerEntry
+from ottla.replication.slices import Slices
+from ottla.server.handlers.describe_producers import PRODUCERS_PER_TURN, describe_producers
 from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
 
@@ -19,3 +24,23 @@ async def test_a_partition_that_is_named_very_often_is_described_once() -> None:
     often = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 1] * 100)] * 100)
     answer = describe_producers(often, context)
     assert [(each.name, [one.partition_index for one in each.partitions]) for each in answer.topics] == [("t", [0, 1])]
+
+
+async def test_very_many_producers_are_described_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = SimpleNamespace(producers={number: ProducerEntry(number) for number in range(5000)})
+    broker = SimpleNamespace(
+        cluster=SimpleNamespace(topic=lambda name: name), partition=lambda name, index: SimpleNamespace(log=log)
+    )
+    context: Any = SimpleNamespace(broker=broker)
+    turns = []
+
+    async def give_way(self: Slices) -> None:
+        turns.append(None)
+        await trio.lowlevel.checkpoint()
+        log.producers.pop(4999, None)  # others change it meanwhile
+
+    monkeypatch.setattr(Slices, "give_way", give_way)
+    request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+    answer: Any = await describe_producers(request, context)
+    assert [each.producer_id for each in answer.topics[0].partitions[0].active_producers] == list(range(5000))
+    assert len(turns) >= 5000 // PRODUCERS_PER_TURN

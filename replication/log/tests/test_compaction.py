@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -20,6 +21,7 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import (
     NOW_MS,
     append,
+    batch,
     contents,
     load,
     marker,
@@ -495,3 +497,27 @@ def test_a_crash_at_any_moment_of_a_pass_loses_nothing(seed: int, stop: int) -> 
     assert latest(again) == expected
     again.close()
     assert latest(load(again)) == expected
+
+
+async def test_the_segments_of_a_log_that_nobody_has_looked_at_are_opened_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = new_log(cleanup_policy=("compact",), min_compaction_lag_ms=1)
+    for _ in range(20):
+        append(log, batch(NOW_MS))
+        log.roll(NOW_MS)
+    log.flush()
+    log.close()
+    log = load(log)
+    in_thread: list[object] = []
+
+    async def run_in_thread(work: Callable[[], object]) -> None:
+        await trio.lowlevel.checkpoint()
+        in_thread.append(work)
+        work()
+
+    cleaner = LogCleaner(run_in_thread, lambda: NOW_MS + DAY_MS, lambda: None)
+    await cleaner.learn_times(log)
+    await cleaner.learn_times(log)
+    assert len(in_thread) == 1
+    assert all(segment.knows_its_times for segment in log.segments)
+    monkeypatch.setattr(MemoryStorage, "open", None)  # nothing is opened any more
+    assert cleaner.look_at(log, log.log_end_offset) is not None
