@@ -19,6 +19,7 @@ It may lead again a moment later; `replication/refused_sequences.py` keeps the o
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ SETTINGS_RETRY_S = 5.0
 NAMES_IN_LOG_MAX = 10
 CONTROLLED_SHUTDOWN_VERSION = 3
 FIRST_WORD_S = 10.0  # how long a starting broker waits to be told of itself
+TOPICS_WORD_S = 5.0  # how long it keeps clients waiting until it is told of the topics
 PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last life's node to go
 
 
@@ -369,9 +371,25 @@ class ClusterMember:
             await self.until_told()
 
     async def until_told(self) -> None:
-        """Return when a controller has told this broker of the cluster, and of this broker as a part of it."""
-        while self._broker.node_id not in self._broker.cluster.brokers:
+        """Return when a controller has told this broker of the cluster: of this broker as a part of it, and of the topics.
+
+        A controller that was just elected tells of brokers first, and of partitions when it has looked at them. Clients that
+        hear in between that their topics are unknown may give up what they have to send.
+        """
+        cluster = self._broker.cluster
+        while self._broker.node_id not in cluster.brokers:
             await trio.sleep(0.005)
+        with trio.move_on_after(TOPICS_WORD_S):  # there is nothing to tell of a topic that is half created
+            wanted = await self._topics_in_tree()
+            while not wanted <= cluster.topics.keys():
+                await trio.sleep(0.02)
+
+    async def _topics_in_tree(self) -> set[str]:
+        while True:
+            with suppress(CoordinationError):
+                deleted = await self.session.children(znodes.DELETED_TOPICS)
+                return {*await self.session.children(znodes.TOPICS)}.difference(deleted)
+            await trio.sleep(0.1)
 
     async def leave(self) -> None:
         """Hand over what this broker leads (controlled shutdown), as far as that is possible in the time it may take."""

@@ -1,0 +1,74 @@
+"""A member of a cluster keeps clients waiting until a controller has told it of the topics."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from ottla.replication import znodes
+from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
+from ottla.replication.coordination import CoordinationUnavailable
+from ottla.server.cluster.member import TOPICS_WORD_S, ClusterMember
+
+BROKER = 1
+
+
+class Member(ClusterMember):
+    """As much of a member as waits to be told."""
+
+    def __init__(self, cluster: ClusterState, tree: dict[str, list[str]]) -> None:
+        self._broker: Any = SimpleNamespace(node_id=BROKER, cluster=cluster)
+        self.session: Any = self
+        self.failures = 0
+        self._tree = tree
+
+    async def children(self, path: str) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        if self.failures:
+            self.failures -= 1
+            raise CoordinationUnavailable("ZooKeeper is away")
+        return self._tree[path]
+
+
+def tell_of_brokers(cluster: ClusterState) -> None:
+    endpoint = BrokerEndpoint(BROKER, "host", 9092, None)
+    cluster.put_broker(BrokerRegistration(BROKER, {"PLAINTEXT": endpoint}, None))
+
+
+def tell_of_topic(cluster: ClusterState, name: str) -> None:
+    state = PartitionState(replicas=(1,), isr=(1,), leader=1, leader_epoch=0)
+    cluster.put_topic(TopicState(name, name.encode().ljust(16), (state,)))
+
+
+@pytest.mark.parametrize("failures", [0, 3])
+async def test_it_waits_for_the_topics_and_not_for_those_that_are_being_deleted(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery, failures: int
+) -> None:
+    cluster = ClusterState()
+    member = Member(cluster, {znodes.TOPICS: ["a", "b", "gone"], znodes.DELETED_TOPICS: ["gone"]})
+    member.failures = failures
+    is_told = trio.Event()
+
+    async def wait() -> None:
+        await member.until_told()
+        is_told.set()
+
+    nursery.start_soon(wait)
+    for tell in (lambda: None, lambda: tell_of_brokers(cluster), lambda: tell_of_topic(cluster, "a")):
+        tell()
+        await trio.sleep(0.5)
+        assert not is_told.is_set()
+    tell_of_topic(cluster, "b")
+    await trio.sleep(0.5)
+    assert is_told.is_set()
+
+
+async def test_it_does_not_wait_for_ever(autojump_clock: trio.testing.MockClock) -> None:
+    cluster = ClusterState()
+    tell_of_brokers(cluster)
+    await Member(cluster, {znodes.TOPICS: ["half created"], znodes.DELETED_TOPICS: []}).until_told()
+    assert trio.current_time() == pytest.approx(TOPICS_WORD_S)
