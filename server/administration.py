@@ -462,9 +462,10 @@ class TopicAdministration(Administration):
     def _added(self, plan: TopicPlan) -> list[HostedPartition]:
         """The partitions that a plan adds, with the settings that they begin with."""
         assert plan.after is not None
-        config = self.configs.log_config(plan.name)
-        if plan.configs:
-            config = self.configs.current.log.with_overrides(plan.configs)
+        if plan.before is None:
+            config = self.configs.log_config_with(plan.name, plan.configs or {})
+        else:
+            config = self.configs.log_config(plan.name)
         return [
             HostedPartition(plan.name, index, plan.after.topic_id, config, state)
             for index, state in enumerate(plan.after.partitions)

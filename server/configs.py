@@ -92,6 +92,10 @@ class ConfigRepository:
             config = self._log_configs[topic] = self._with_overrides(topic, overrides.texts)
         return config
 
+    def log_config_with(self, topic: str, texts: Texts) -> LogConfig:
+        """The settings that a topic would have with these of its own."""
+        return self._with_overrides(topic, texts) if texts else self.current.log
+
     def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
         """A topic's settings without those that Ottla does not know or take, which other brokers may have written."""
         config = self.current.log
