@@ -338,6 +338,9 @@ class _Loader:
                 self._recover_from(self._segments[-1].base_offset)
                 log_end_offset = self._segments[-1].read_next_offset()
             if log_end_offset >= start:
+                last = self._segments[-1]
+                if not last.time_index.entries:  # without a time in it the whole segment has to be read, and not later
+                    _ = last.max_timestamp
                 return log_end_offset
             logger.warning("The log in %s ends at %d, below its start %d", self._directory, log_end_offset, start)
             self._give_up(self._segments)

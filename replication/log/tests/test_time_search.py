@@ -256,3 +256,13 @@ def test_a_disk_that_fails_the_thread_takes_the_directory_offline() -> None:
         find(log, 500, in_thread=fail)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert not log.log_directory.is_online
+
+
+def test_a_segment_without_times_is_read_when_its_log_is_loaded() -> None:
+    log = new_log()
+    append(log, batch(-1, -1), batch(-1))
+    log.flush()
+    log.close()
+    log = load(log)
+    assert log.segments[-1].knows_its_times
+    assert find(log, 0) is None
