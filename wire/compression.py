@@ -15,6 +15,7 @@ UNKNOWN_SERVER_ERROR for garbage, which is what Kafka answers (it lets the codec
 MESSAGE_TOO_LARGE beyond the limit, on which a Java producer splits its batch and tries again.
 """
 
+import mmap
 import struct
 import sys
 import zlib
@@ -60,6 +61,8 @@ _GZIP_RATIO_MAX = 1032
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 16 * 1024  # at a time: what follows a member is copied at its end, and members may be tiny
+_MAPPED_FROM_BYTES = 4 * 1024 * 1024
+_PRIVATE_PAGES = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
 
 
@@ -87,10 +90,10 @@ def compress(codec: Compression, data: Buffer, level: int | None = None, *, brok
     return ZstdCompressor(level=level).compress(data)
 
 
-def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> bytes | bytearray:
+def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> Buffer:
     """The data decompressed, at most limit bytes of it: what would become more raises before it is allocated.
 
-    A large result is a bytearray: it grows in place, where joining pieces would take twice the memory.
+    A large result is a bytearray, or pages of its own: it grows in place, where joining pieces would take twice the memory.
     """
     if codec == Compression.NONE:
         return bytes(data)
@@ -127,7 +130,7 @@ def _garbage(codec: str, reason: object) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to decompress {codec} records: {reason}")
 
 
-def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> bytes | bytearray:
+def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> Buffer:
     """Everything a decompressing reader gives, chunk by chunk, so that no more is ever allocated than has come."""
     first = read(_CHUNK_BYTES)
     if len(first) > limit:
@@ -140,14 +143,28 @@ def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> bytes | bytearr
         if len(result) + len(chunk) > limit:
             raise TooLargeDecompressed(limit)
         result += chunk
+        if len(result) >= _MAPPED_FROM_BYTES:
+            return _read_mapped(result, read, limit)
         chunk = read(_CHUNK_BYTES)
     return result
+
+
+def _read_mapped(begun: bytearray, read: "Callable[[int], bytes]", limit: int) -> memoryview:
+    """The same in pages of its own, which take memory as they are written and go back to the system as a whole."""
+    pages = mmap.mmap(-1, limit, flags=_PRIVATE_PAGES)
+    pages.write(begun)
+    begun.clear()
+    while chunk := read(_CHUNK_BYTES):
+        if pages.tell() + len(chunk) > limit:
+            raise TooLargeDecompressed(limit)
+        pages.write(chunk)
+    return memoryview(pages)[: pages.tell()]
 
 
 # --- gzip -------------------------------------------------------------------------------------------------------------
 
 
-def _decompress_gzip(data: memoryview, limit: int) -> bytes | bytearray:
+def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
     first, position = _gunzip_member(data, 0, limit)
     if not _is_gzip_member(data, position):
         return first
@@ -167,7 +184,7 @@ def _is_gzip_member(data: memoryview, position: int) -> bool:
     return bytes(data[position : position + 2]) == b"\x1f\x8b"
 
 
-def _gunzip_member(data: memoryview, position: int, limit: int) -> tuple[bytes | bytearray, int]:
+def _gunzip_member(data: memoryview, position: int, limit: int) -> tuple[Buffer, int]:
     """What the member at a position decompresses to, and where it ends."""
     member = zlib.decompressobj(31)
     pending: Buffer = b""
@@ -290,7 +307,7 @@ def _lz4_descriptor_end(data: memoryview) -> int:
     return end
 
 
-def _decompress_lz4(data: memoryview, limit: int, overlook_header_checksum: bool) -> bytes | bytearray:
+def _decompress_lz4(data: memoryview, limit: int, overlook_header_checksum: bool) -> Buffer:
     from lz4.frame import LZ4FrameDecompressor
 
     descriptor_end = _lz4_descriptor_end(data)
@@ -362,7 +379,7 @@ def _lz4_bound(data: memoryview) -> int:
 # --- zstd -------------------------------------------------------------------------------------------------------------
 
 
-def _decompress_zstd(data: memoryview, limit: int) -> bytes | bytearray:
+def _decompress_zstd(data: memoryview, limit: int) -> Buffer:
     from zstandard import ZstdDecompressor, ZstdError
 
     if not _scan_zstd(data)[1]:  # the reader below takes the end of the input for the end of the frame

@@ -11,6 +11,7 @@ from ottla.replication.log.producers import ProducerEntry
 from ottla.replication.slices import Slices
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -32,8 +33,8 @@ def describe_producers(
 ) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
     """A partition that a long request names again is described once."""
     if _partition_count(request) > PARTITIONS_AT_ONCE:
-        request.topics = _each_once(request.topics)
-    if _partition_count(request) > PARTITIONS_AT_ONCE or _producer_count(request, context) > PRODUCERS_AT_ONCE:
+        return _describe_each_once(request, context)
+    if _producer_count(request, context) > PRODUCERS_AT_ONCE:
         return _describe_at_length(request, context)
     answers = [[_describe(topic.name, index, context) for index in topic.partition_indexes] for topic in request.topics]
     return _respond(request, answers)
@@ -73,11 +74,16 @@ async def _describe_at_length(request: DescribeProducersRequest, context: Reques
     return _respond(request, answers)
 
 
-def _each_once(topics: list[TopicRequest]) -> list[TopicRequest]:
+async def _describe_each_once(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
     named: dict[str, dict[int, None]] = {}
-    for topic in topics:
+    slices = Slices()
+    for topic in request.topics:
         named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return [TopicRequest(name=name, partition_indexes=list(indexes)) for name, indexes in named.items()]
+        await slices.give_way()
+    request.topics = await each_in_turns(
+        named.items(), lambda each: TopicRequest(name=each[0], partition_indexes=list(each[1]))
+    )
+    return await _describe_at_length(request, context)
 
 
 def _describe(topic: str, index: int, context: RequestContext) -> PartitionResponse:

@@ -22,7 +22,8 @@ async def test_a_partition_that_is_named_very_often_is_described_once() -> None:
     answer: Any = describe_producers(twice, context)
     assert [each.partition_index for each in answer.topics[0].partitions] == [0, 0]
     often = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 1] * 100)] * 100)
-    answer = describe_producers(often, context)
+    pending: Any = describe_producers(often, context)
+    answer = await pending
     assert [(each.name, [one.partition_index for one in each.partitions]) for each in answer.topics] == [("t", [0, 1])]
 
 
