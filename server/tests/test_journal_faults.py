@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
+import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
@@ -32,6 +34,7 @@ from ottla.replication.coordination import (
 )
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.server.broker import _stopped
 from ottla.server.coordination import embedded
 from ottla.server.coordination.embedded import EmbeddedCoordination
 
@@ -247,6 +250,45 @@ async def test_a_broker_starts_on_a_full_disk() -> None:
     await coordination.multi([Create("/b")])
     coordination.close()
     assert await opened(storage).children("/") == ["a", "b"]
+
+
+async def test_real_files_that_may_not_grow_serve_again_when_they_may(tmp_path: Path) -> None:
+    coordination = EmbeddedCoordination(tmp_path)
+    coordination.open()
+    await coordination.multi([Create("/a", b"1")])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (Path(coordination.path).stat().st_size + 20, limits[1]))
+    try:
+        for _ in range(2):
+            with pytest.raises(CoordinationUnavailable):
+                await coordination.multi([Create("/b", b"2" * 100)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert await coordination.multi([Create("/c")]) == ["/c"]
+    coordination.close()
+    again = EmbeddedCoordination(tmp_path)
+    again.open()
+    assert await again.children("/") == ["a", "c"]
+    again.close()
+
+
+async def test_a_broker_whose_journal_is_broken_stops_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    storage = disk()
+    coordination = opened(storage)
+    stop = SimpleNamespace(asked=trio.Event())
+
+    async def until_broken() -> str:
+        return f"{coordination.path} cannot be written: {await coordination.until_broken()}"
+
+    broker = SimpleNamespace(
+        replicas=SimpleNamespace(all_directories_failed=trio.Event()), place=SimpleNamespace(until_broken=until_broken)
+    )
+    storage.fail = lambda operation, path: OSError(errno.EIO, "Input/output error") if operation == "sync" else None
+    with pytest.raises(CoordinationUnavailable):
+        await coordination.multi([Create("/a")])
+    failure = await _stopped(cast(Any, broker), cast(Any, stop))
+    assert failure.startswith("/data/coordination.journal cannot be written: ")
+    assert f"stopping: {failure}" in caplog.text
 
 
 async def test_whoever_waits_for_room_does_not_spin(autojump_clock: MockClock) -> None:
