@@ -57,20 +57,22 @@ class Flusher:
 
     async def run(self) -> None:
         """Flush what is asked for; until cancelled."""
-        while True:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
-            requests, self._requests = self._requests, {}
-            await self.flush(list(requests))
-            if self._postponed:
-                await self._try_again_later()
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._wanted.wait()
+                self._wanted = trio.Event()
+                requests, self._requests = self._requests, {}
+                await self.flush(list(requests))
+                if self._postponed:
+                    postponed, self._postponed = self._postponed, {}
+                    nursery.start_soon(self._try_again_later, postponed)
 
-    async def _try_again_later(self) -> None:
+    async def _try_again_later(self, postponed: dict[Partition, KafkaError]) -> None:
+        """Meanwhile other logs, on other disks perhaps, are flushed as ever."""
         if self._reminder.is_due():
-            error = next(iter(self._postponed.values()))
-            logger.warning("%d logs cannot be flushed for now, and are tried again: %s", len(self._postponed), error)
+            error = next(iter(postponed.values()))
+            logger.warning("%d logs cannot be flushed for now, and are tried again: %s", len(postponed), error)
         await trio.sleep(RETRY_S)
-        postponed, self._postponed = self._postponed, {}
         for partition in postponed:
             self.request(partition)
 

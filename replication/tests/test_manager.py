@@ -539,6 +539,26 @@ async def test_a_flush_that_meets_a_shortage_is_tried_again_while_its_producer_w
         assert await manager.wait_committed(partition, end_offset, timeout_s=5) == ErrorCode.NONE
 
 
+async def test_a_shortage_of_one_disk_keeps_no_log_of_another_waiting(disk: Disk, autojump_clock: MockClock) -> None:
+    hosted = [Hosted(index=index, config=LogConfig(flush_messages=1)) for index in range(2)]
+    async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
+        full, sound = (manager.partitions_in(directory)[0] for directory in manager.log_directories)
+        for partition in (full, sound):
+            partition.log.assign_epoch(5, 0)
+        disk.storage.fail = lambda operation, path: (
+            OSError(errno.ENOSPC, "full") if operation == "write" and path.startswith("/a/") else None
+        )
+        produce(full)
+        await trio.sleep(0.01)
+        started = trio.current_time()
+        for _ in range(5):
+            assert await manager.wait_committed(sound, produce(sound)) == ErrorCode.NONE
+        assert trio.current_time() == started
+        assert full.high_watermark == 0
+        disk.storage.fail = None
+        assert await manager.wait_committed(full, full.log_end_offset, timeout_s=1) == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("shortage", SHORTAGES, ids=errno.errorcode.get)
 async def test_a_stop_during_a_shortage_leaves_no_mark_of_an_orderly_one(
     disk: Disk, autojump_clock: MockClock, shortage: int
