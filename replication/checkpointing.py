@@ -26,6 +26,8 @@ from ottla.replication.slices import Slices
 
 logger = logging.getLogger("ottla.replication")
 
+RETRY_S = 1.0
+
 _shortage = Reminder()
 
 RunInThread = Callable[..., Awaitable[Any]]
@@ -46,6 +48,25 @@ class CheckpointWriter:
         self._run_in_thread = run_in_thread
         self._logs_in = logs_in
         self._turn = trio.Lock()
+        self._cut: set[HeldDirectory] = set()
+        self._was_cut = trio.Event()
+
+    def note_cut(self, held: HeldDirectory) -> None:
+        """A log was cut below its recovery point: a recovery that believed the old one would trust what comes there now."""
+        self._cut.add(held)
+        self._was_cut.set()
+
+    async def run(self) -> None:
+        """Write the recovery points of directories in which logs were cut, at once; until cancelled."""
+        while True:
+            await self._was_cut.wait()
+            self._was_cut = trio.Event()
+            cut, self._cut = self._cut, set()
+            for held in cut:
+                if not await self.write(held, RECOVERY_POINT_CHECKPOINT) and held.log_directory.is_online:
+                    self.note_cut(held)
+            if self._cut:
+                await trio.sleep(RETRY_S)
 
     async def write_all(self, held: HeldDirectory) -> bool:
         """Every checkpoint of one directory; whether all are on the disk."""

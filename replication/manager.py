@@ -28,6 +28,7 @@ import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -150,6 +151,7 @@ class ReplicaManager:
         self._held = await self._run_in_thread(self._hold)
         for held in self._held:
             held.log_directory.on_failure = self._on_directory_failure
+            held.log_directory.on_cut = partial(self._checkpoint_writer.note_cut, held)
             if held.meta is not None and held.meta.cluster_id is not None:
                 self.cluster_id = held.meta.cluster_id
 
@@ -481,6 +483,7 @@ class ReplicaManager:
         """Flush, apply retention, write checkpoints, remove files, forget producers; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher.run)
+            nursery.start_soon(self._checkpoint_writer.run)
             nursery.start_soon(self._repairer.run)
             nursery.start_soon(self._removals.run)
             nursery.start_soon(self.moves.run)
@@ -531,21 +534,20 @@ class ReplicaManager:
     async def _compact(self) -> None:
         """Compact the log that needs it most, then the next, as long as there is one."""
         while self.config.log_cleaner_enable:
-            slices = Slices()
-            found: list[Cleanable] = []
+            slices, found = Slices(), list[Cleanable]()
             for partition in self.partitions():
                 await self._cleaner.learn_times(partition.log)
                 is_at_rest = not partition.is_deleted and self.moves.move_of(partition) is None
-                each = None if not is_at_rest else self._cleaner.look_at(partition.log, partition.last_stable_offset)
-                if each is not None:
+                if is_at_rest and (each := self._cleaner.look_at(partition.log, partition.last_stable_offset)):
                     found.append(each)
                 await slices.give_way()
             if not found:
                 return
             dirtiest = max(found, key=lambda each: each.dirty_ratio)
             (held,) = (held for held in self._held if held.log_directory is dirtiest.log.log_directory)
-            # Compaction leaves gaps, which recovery takes for damage above the recovery point.
-            await self._checkpoint_writer.write(held, RECOVERY_POINT_CHECKPOINT)
+            # Compaction leaves gaps between segments, which recovery takes for damage above the recovery point.
+            if not await self._checkpoint_writer.write(held, RECOVERY_POINT_CHECKPOINT):
+                return
             await self._cleaner.clean(dirtiest, map_bytes_max=self.config.log_cleaner_dedupe_buffer_size)
             await self._checkpoint_writer.write(held, CLEANER_OFFSET_CHECKPOINT)
 

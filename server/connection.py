@@ -36,7 +36,7 @@ from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import Inbox, NoRoom
 from ottla.server.long_answers import EncodedAnswer
-from ottla.server.outbox import Outbox, Progress
+from ottla.server.outbox import Outbox, Progress, unreadable
 from ottla.server.pending import PendingAnswer
 from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.wire.errors import KafkaError, ProtocolViolation
@@ -545,5 +545,8 @@ class Connection:
             if progress is Progress.BLOCKED:
                 await trio.lowlevel.wait_writable(self._socket)
             else:
-                await trio.to_thread.run_sync(outbox.warm)
+                try:
+                    await trio.to_thread.run_sync(outbox.warm)
+                except OSError as error:
+                    raise unreadable(outbox.parts[0], error) from error
             self.last_active = time.monotonic()

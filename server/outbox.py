@@ -97,6 +97,8 @@ class Outbox:
                 sent = send_file(sock.fileno(), descriptor, position, chunk)
             except BlockingIOError:
                 return Progress.BLOCKED
+            except OSError as error:
+                raise _blame(region, position, error) from error
             if sent == 0:
                 raise ConnectionError(f"the log file ends {rest} bytes before the region that was promised")
             self._region_sent += sent
@@ -105,10 +107,28 @@ class Outbox:
         return Progress.DONE
 
     def warm(self) -> None:
-        """Bring the next piece of the first region into the page cache; blocks, so it belongs in a thread."""
+        """Bring the next piece of the first region into the page cache; blocks, so it belongs in a thread.
+
+        OSError: the disk fails, which `unreadable` is to be told.
+        """
         region = self.parts[0]
         position = region.position + self._region_sent
         os.pread(region.file.fileno(), min(region.length - self._region_sent, SENDFILE_CHUNK_BYTES), position)
+
+
+def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
+    """What to raise after sendfile failed, which does not say whether the socket or the file is to blame."""
+    try:
+        os.pread(region.file.fileno(), 1, position)
+    except OSError as failure:
+        return unreadable(region, failure)
+    return error
+
+
+def unreadable(region: FileRegion, failure: OSError) -> ConnectionError:
+    """What to raise after a region could not be read: its log directory hears of it, and the connection ends."""
+    region.fail(failure)
+    return ConnectionError(f"the log cannot be read: {failure}")
 
 
 def _read_if_cached(region: FileRegion) -> bytearray | None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from copy import copy
 from struct import Struct
@@ -44,7 +45,7 @@ class IndexCut(NamedTuple):
     last_entry: tuple[int, int] | None
 
 
-class SparseIndex:
+class SparseIndex(ABC):
     """A sorted array of fixed-size entries, mostly in a file.
 
     `_is_stale`: the file holds something else than the first `_saved` entries, which the next `save` puts right.
@@ -194,9 +195,9 @@ class SparseIndex:
         del self._tail[(cut.entries - self._saved) * self.ENTRY.size :]
         self._take_last(cut.last_entry)
 
+    @abstractmethod
     def _take_last(self, entry: tuple[int, int] | None) -> None:
         """Remember what the last entry says."""
-        raise NotImplementedError
 
 
 class OffsetIndex(SparseIndex):

@@ -452,7 +452,10 @@ class PartitionLog(DurableLog):
         self._cuts += 1
         self.layout += 1
         self.log_end_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self.log_directory.on_cut is not None:
+                self.log_directory.on_cut()
 
     @guarded
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:

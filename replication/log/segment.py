@@ -8,9 +8,8 @@ Finding a place in the file takes one of three ways, cheapest first: a *cursor* 
 offset index and then the headers of the few batches between two index entries, read in one piece.
 
 Plan, then write: what an append or a cut needs to read is read, and the files it needs are opened, before the first byte
-changes. Then comes the one system call that decides, and after it nothing but memory: index entries that cannot be written
-now are written later. A write that fails is cut off again through the file that is open already; if even that fails, the
-error is `Irreparable`.
+changes. Then comes the one system call that decides, and after it nothing but memory: indexes are written later. A write
+that fails is cut off again through the file that is open already; if even that fails, the error is `Irreparable`.
 """
 
 from __future__ import annotations
@@ -393,7 +392,7 @@ class Segment:
             return None, next_offset
         log = self._log
         log.used = True
-        return FileRegion(log.file or log.open(), position, end - position), next_offset
+        return FileRegion(log.file or log.open(), position, end - position, self._files), next_offset
 
     def _border(self, start: int, limit: int, at_least_one_batch: bool) -> tuple[int, int | None]:
         # The last batch border in [start, limit], or the end of the first batch. The batch beyond it is where a reader
@@ -579,12 +578,9 @@ class Segment:
 
     def _set_paths(self) -> None:
         self._log.path = self.path(LOG_SUFFIX)
-        if self._offset_index is not None:
-            self._offset_index.path = self.path(INDEX_SUFFIX)
-        if self._time_index is not None:
-            self._time_index.path = self.path(TIME_INDEX_SUFFIX)
-        if self.txn_index is not None:
-            self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
+        for index, kind in zip((self._offset_index, self._time_index, self.txn_index), KINDS[1:], strict=True):
+            if index is not None:
+                index.path = self.path(kind)
 
     def paths(self, suffix: str | None = None) -> list[str]:
         """Paths of all files, existing or not; with another suffix if that is given."""

@@ -308,6 +308,7 @@ class FileCache:
         self, storage: Storage, open_files_max: int = CACHED_FILES_MAX, descriptors: Descriptors | None = None
     ) -> None:
         self.storage = storage
+        self.on_read_failure: Callable[[OSError], object] | None = None  # of what is read past the log
         self._open_files_max = max(1, open_files_max)
         self._descriptors = descriptors
         if descriptors is not None:
@@ -382,9 +383,10 @@ class LazyFile:
 class FileRegion:
     """A slice of a file on its way to a socket. Its length is its `len`."""
 
-    __slots__ = ("_counted_in", "file", "length", "position")
+    __slots__ = ("_counted_in", "_files", "file", "length", "position")
 
-    def __init__(self, file: StorageFile, position: int, length: int) -> None:
+    def __init__(self, file: StorageFile, position: int, length: int, files: FileCache | None = None) -> None:
+        self._files = files
         self.file = file
         self.position = position
         self.length = length
@@ -405,6 +407,11 @@ class FileRegion:
     def __repr__(self) -> str:
         return f"FileRegion(position={self.position}, length={self.length})"
 
+    def fail(self, error: OSError) -> None:
+        """Tell the log directory that the file cannot be read. On the event loop."""
+        if self._files is not None and self._files.on_read_failure is not None:
+            self._files.on_read_failure(error)
+
     def read(self) -> bytes:
         """The bytes themselves, where sendfile cannot be used."""
         return self.file.read_at(self.position, self.length)
@@ -424,8 +431,10 @@ class LogDirectory:
         self.path = path
         self.storage = storage
         self.files = FileCache(storage, open_files_max, descriptors)
+        self.files.on_read_failure = lambda error: self.judge(error, path)
         self.failure: OSError | None = None
         self.on_failure: Callable[[LogDirectory, OSError], None] | None = None
+        self.on_cut: Callable[[], None] | None = None  # a recovery point has gone down
         self._removals: list[tuple[int, str]] = []
 
     @property

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from ottla.replication.cluster_state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import LogDirectoryProblem
+from ottla.replication.log.checkpoints import decode_offsets
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
 from ottla.replication.manager import SEGMENTS_PER_TURN, ReplicaManager
@@ -617,3 +618,19 @@ async def test_compacted_topics_are_compacted_and_the_place_noted(disk: Disk, au
             produce(partition, value=b"x" * 100)
         await trio.sleep(40)
         assert len(read_batches(partition.log)) == 7
+
+
+async def test_a_cut_below_the_recovery_point_is_in_the_checkpoint_at_once(disk: Disk, autojump_clock: MockClock) -> None:
+    def noted() -> int:
+        return decode_offsets(disk.storage.read("/logs/recovery-point-offset-checkpoint"))["topic", 0]
+
+    async with disk.broker(Hosted()) as manager:
+        partition = partition_of(manager)
+        for _ in range(4):
+            produce(partition)
+        partition.log.flush()
+        await manager._note_offsets(manager.log_directories)
+        assert noted() == 4
+        partition.truncate_to(2, now_ms=disk.now_ms())
+        await trio.sleep(0.1)
+        assert noted() == 2

@@ -4,6 +4,8 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+
 from ottla.server.outbox import Outbox, Progress
 
 
@@ -95,3 +97,28 @@ def test_a_file_shorter_than_promised_ends_the_connection(tmp_path: Path):
             assert "promised" in str(error)
         else:
             raise AssertionError("a missing tail went unnoticed")
+
+
+def test_a_file_that_cannot_be_read_is_told_apart_from_a_socket_that_is_gone(tmp_path: Path):
+    path = tmp_path / "segment.log"
+    path.write_bytes(bytes(100_000))
+    failures = []
+
+    class Watched(Region):
+        def fail(self, error):
+            failures.append(error)
+
+    ours, peer = socket.socketpair()
+    with ours, peer, path.open("ab") as unreadable, path.open("rb") as readable:
+        ours.setblocking(False)
+        outbox = Outbox()
+        outbox.parts.append(Watched(unreadable, 0, 100_000))
+        with pytest.raises(ConnectionError):
+            outbox.send(ours)
+        assert len(failures) == 1
+        outbox = Outbox()
+        outbox.parts.append(Watched(readable, 0, 100_000))
+        peer.close()
+        with pytest.raises(ConnectionError):
+            outbox.send(ours)
+        assert len(failures) == 1

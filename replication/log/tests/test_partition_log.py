@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ottla.replication.config import LogConfig
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.tests.logs import (
     NAME,
     NOW_MS,
@@ -555,6 +556,16 @@ def test_a_read_error_takes_the_directory_offline() -> None:
         log.read(0, 100, upper_bound=1, at_least_one_batch=True)
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert not log.log_directory.is_online
+
+
+@pytest.mark.parametrize(("number", "is_online"), [(errno.EIO, False), (errno.EMFILE, True)])
+def test_a_read_error_on_the_way_to_the_socket_takes_the_directory_offline(number: int, is_online: bool) -> None:
+    log = new_log()
+    append(log, batch(1))
+    region = log.read(0, 100, upper_bound=1, at_least_one_batch=True).region
+    assert isinstance(region, FileRegion)
+    region.fail(OSError(number, "read past the log"))
+    assert log.log_directory.is_online is is_online
 
 
 def test_closing_writes_what_a_clean_start_needs() -> None:
