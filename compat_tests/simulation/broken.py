@@ -21,7 +21,6 @@ from ottla.groupcoord.runtime import PartitionRuntime, Runtime
 from ottla.replication import election
 from ottla.replication.followers import Followers
 from ottla.replication.isr_changes import IsrChanges
-from ottla.replication.log import recovery
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.partition import Partition
 from ottla.replication.refused_sequences import RefusedSequences
@@ -149,11 +148,6 @@ def _forget_refusals(_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, place, batch, entry: None
 
 
-def _snapshot_alone(_: Callable[..., Any]) -> Callable[..., Any]:
-    """One batch of each producer is known after a restart, as in Kafka."""
-    return lambda producers, segments, now_ms: None
-
-
 def _load_though_fenced(_: Callable[..., Any]) -> Callable[..., Any]:
     async def instead(self: Runtime) -> None:
         while True:
@@ -185,7 +179,6 @@ class Flaw(Enum):
     ACKNOWLEDGES_AT_ONCE = Partition, "acknowledgement", _acknowledge_at_once
     SHOWS_WHAT_IS_NOT_REPLICATED = Partition, "read", _show_what_is_not_replicated
     FORGETS_WHAT_IT_REFUSED = RefusedSequences, "missing", _forget_refusals
-    KNOWS_WHAT_A_SNAPSHOT_HOLDS = recovery, "_fill_windows", _snapshot_alone
     APPENDS_RETRIES = ProducerStateManager, "duplicate", _append_retries
     LOADS_OFFSETS_ONCE_THOUGH_FENCED = (
         Runtime, "_load_elected", _load_though_fenced, PartitionRuntime, "_load_later", _load_never_again
