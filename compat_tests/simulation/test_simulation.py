@@ -35,7 +35,15 @@ def test_a_seed_repeats_itself_in_another_process() -> None:
     assert traces != {""}
 
 
-@pytest.mark.parametrize("flaw", [Flaw.HIGH_WATERMARK_OF_THE_LEADER_ALONE, Flaw.DOES_NOT_TRUNCATE])
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        Flaw.HIGH_WATERMARK_OF_THE_LEADER_ALONE,
+        Flaw.DOES_NOT_TRUNCATE,
+        Flaw.FORGETS_WHAT_IT_REFUSED,
+        Flaw.LOADS_OFFSETS_ONCE_THOUGH_FENCED,
+    ],
+)
 def test_a_flaw_is_found(flaw: Flaw) -> None:
     """`python -m compat_tests.simulation.broken` tries all of them."""
-    assert hunt(flaw, seeds_max=10) is not None
+    assert hunt(flaw, seeds_max=40) is not None
