@@ -390,6 +390,7 @@ class PartitionLog(DurableLog):
         assert base_offset > active.base_offset, f"roll at {base_offset} below {active.base_offset}"
         self._snapshots.take(base_offset, self._producers, may_wait=True)
         fresh = Segment.create(self.log_directory.files, self.directory, base_offset, created_ms=now_ms)
+        fresh.defers_repair = active.defers_repair
         with contextlib.suppress(OSError):  # all is in memory; the flush of the segment saves it again
             active.seal()
         self._segments.append(fresh)
@@ -475,6 +476,7 @@ class PartitionLog(DurableLog):
             fresh.change_suffix("")
         except OSError as error:
             raise Irreparable(f"{self.name} cannot begin anew at {offset}", error) from error
+        fresh.defers_repair = self._segments[-1].defers_repair
         self._segments = [fresh]
         self._note_cut(offset)
         self.log_start_offset = offset if log_start_offset is None else log_start_offset

@@ -266,3 +266,15 @@ def test_a_segment_without_times_is_read_when_its_log_is_loaded() -> None:
     log = load(log)
     assert log.segments[-1].knows_its_times
     assert find(log, 0) is None
+
+
+def test_segments_that_are_made_in_service_are_in_service() -> None:
+    log = new_log()
+    log.enter_service(lambda log, segment: None)
+    append(log, batch(1))
+    log.roll(NOW_MS)
+    append(log, batch(2))
+    log.truncate_to(1, now_ms=NOW_MS)
+    assert [segment.defers_repair for segment in log.segments] == [True, True]
+    log.truncate_fully_and_start_at(7, now_ms=NOW_MS)
+    assert [segment.defers_repair for segment in log.segments] == [True]
