@@ -57,9 +57,14 @@ class ConfigChange(NamedTuple):
 def check_changes(changes: Iterable[ConfigChange]) -> None:
     """What a request must keep to whatever it changes: no name twice, no missing value."""
     named = [change.name for change in changes]
-    if len(set(named)) != len(named):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     empty = [each.name for each in changes if each.value is None and each.operation != ConfigOperation.DELETE]
+    check_names(len(named), len(set(named)), empty)
+
+
+def check_names(count: int, different: int, empty: Sequence[str]) -> None:
+    """The same of how many names and different names there are, and which of them lack a value."""
+    if different != count:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if empty:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(empty)}")
 

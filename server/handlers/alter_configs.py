@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import trio
+
 from ottla.replication.slices import Slices
-from ottla.server.config_changes import ConfigChange, ConfigOperation, check_changes
+from ottla.server.config_changes import check_names
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
-from ottla.server.handlers.incremental_alter_configs import alter_resource
+from ottla.server.handlers.incremental_alter_configs import SETTINGS_PER_TURN, alter_resource
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -47,8 +49,15 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
 
 
 async def _replace(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    check_changes([ConfigChange(each.name, ConfigOperation.SET, each.value) for each in resource.configs])
-    texts = {each.name: each.value or "" for each in resource.configs}
+    texts: dict[str, str] = {}
+    empty: list[str] = []
+    for start in range(0, len(resource.configs), SETTINGS_PER_TURN):
+        piece = resource.configs[start : start + SETTINGS_PER_TURN]
+        texts.update({each.name: each.value or "" for each in piece})
+        empty += [each.name for each in piece if each.value is None]
+        if len(piece) == SETTINGS_PER_TURN:
+            await trio.lowlevel.checkpoint()
+    check_names(len(resource.configs), len(texts), empty)
     await alter_resource(
         broker,
         resource.resource_type,

@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import trio
+
 from ottla.replication.cluster_state import topic_name_problem
 from ottla.replication.slices import Slices
 from ottla.server.config_changes import ConfigChange, changed_broker, changed_topic, check_changes
@@ -34,6 +36,8 @@ from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
+
+SETTINGS_PER_TURN = 5_000
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -60,7 +64,12 @@ async def incremental_alter_configs(
 
 
 async def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    changes = [ConfigChange(each.name, each.config_operation, each.value) for each in resource.configs]
+    changes: list[ConfigChange] = []
+    for start in range(0, len(resource.configs), SETTINGS_PER_TURN):
+        piece = resource.configs[start : start + SETTINGS_PER_TURN]
+        changes += [ConfigChange(each.name, each.config_operation, each.value) for each in piece]
+        if len(piece) == SETTINGS_PER_TURN:
+            await trio.lowlevel.checkpoint()
     check_changes(changes)
     await alter_resource(
         broker,

@@ -268,3 +268,16 @@ async def test_topics_without_settings_of_their_own_share_what_is_told_of_them(t
     assert plain is other
     assert (own[0].value, own[0].config_source) == ("7", 1)
     assert plain[0].config_source == 5
+
+
+async def test_very_many_settings_of_one_resource_are_read_in_pieces_and_refused_as_few(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    changes = [(f"x{number}", SET, "5") for number in range(12_000)]
+    assert await change(broker, (TOPIC, "t", changes)) == [(40, "Unknown topic config name: x0")]
+    repeated = await change(broker, (TOPIC, "t", [*changes, ("x0", SET, None)]))
+    assert repeated == [(42, "Error due to duplicate config keys")]
+    configs = [alter.AlterableConfig(name=name, value=value) for name, _, value in changes]
+    for extra, message in (([], "Unknown topic config name: x0"), (configs[:1], "Error due to duplicate config keys")):
+        resource = alter.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs + extra)
+        response = await alter_configs(alter.AlterConfigsRequest(resources=[resource], validate_only=True), broker.context(2))
+        assert [each.error_message for each in response.responses] == [message]
