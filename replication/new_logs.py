@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ottla.replication.cluster_state import NO_TOPIC_ID
 from ottla.replication.loading import HostedPartition, has_records
+from ottla.replication.log.faults import Irreparable
 from ottla.replication.log.names import (
     DELETE_MARK,
     STRAY_MARK,
@@ -84,7 +85,7 @@ class NewLogs:
                 failure = failures.get(hosted.topic)
                 if isinstance(failure, OSError) and hosted.topic not in judged:
                     judged.add(hosted.topic)
-                    directory.judge(failure, hosted.topic)
+                    directory.judge(_reason(failure), hosted.topic)
         return failures
 
     def _place(self, hosted: HostedPartition, counts: dict[str, int]) -> LogDirectory:
@@ -148,3 +149,9 @@ class NewLogs:
                     log.log_directory.storage.remove_tree(log.directory)
                 except OSError as error:
                     logger.warning("%s is not wanted but cannot be removed: %s", log.directory, error)
+
+
+def _reason(failure: OSError) -> OSError:
+    """What made the making of a log fail. What could not be removed afterwards is in nobody's way (`_clear_name`)."""
+    cause = failure.__cause__ or failure.__context__
+    return cause if isinstance(failure, Irreparable) and isinstance(cause, OSError) else failure
