@@ -219,15 +219,8 @@ class PartitionLog(DurableLog):
         epochs = self._epochs
         if leader_epoch != epochs.latest_epoch:
             epochs.assign(leader_epoch, validated.first_offset)
-        return AppendInfo(
-            validated.first_offset,
-            validated.last_offset,
-            validated.log_append_time_ms,
-            self.log_start_offset,
-            False,
-            self.is_flush_required,
-            rolled,
-        )
+        first, last, append_time_ms = validated.first_offset, validated.last_offset, validated.log_append_time_ms
+        return AppendInfo(first, last, append_time_ms, self.log_start_offset, False, self.is_flush_required, rolled)
 
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
         """What batches are checked against."""
