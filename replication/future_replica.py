@@ -173,6 +173,7 @@ class FutureReplica:
         read = self._read_next()
         if read.region:
             self._append(read, old.log_start_offset, self._clock_ms())
+        log.note_producers_of(old)
         old.rename_directory(name_of_deleted)
         partition.durability_limit = min(partition.durability_limit, old.recovery_point)
         self.is_over = True

@@ -194,7 +194,7 @@ class LogDirMoves:
             target.storage.rename(directory, path)
         except OSError as error:
             target.judge(error, log.name)
-            return
+            path = directory  # which is nobody else's name: it can go as it is
         target.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
 
     def on_directory_failure(self, directory: LogDirectory) -> None:

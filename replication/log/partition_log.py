@@ -138,13 +138,7 @@ class PartitionLog(DurableLog):
         """Make the directory of a new, empty log, called `name` if given. OSError if the disk will not have it."""
         name = name or partition_directory_name(topic, partition)
         segment = create_log_directory(
-            log_directory,
-            name,
-            topic,
-            partition,
-            topic_id=topic_id,
-            log_start_offset=log_start_offset,
-            now_ms=now_ms,
+            log_directory, name, topic, partition, topic_id=topic_id, log_start_offset=log_start_offset, now_ms=now_ms
         )
         directory = partition_path(log_directory.path, name)
         start = log_start_offset
@@ -581,9 +575,12 @@ class PartitionLog(DurableLog):
         self.increase_log_start_offset(log.log_start_offset)
         self._epochs, self._producers = log._epochs, log._producers
         self._epochs.mark_dirty()
-        if self._producers is not None:  # the records of some may be gone
-            with contextlib.suppress(OSError):
-                self._snapshots.take(self.log_end_offset, self._producers, may_wait=True)
+
+    @guarded
+    def note_producers_of(self, log: PartitionLog) -> None:
+        """Write down what `log` knows of producers, before going on as that log: the records of some may be gone."""
+        if log._producers is not None:
+            self._snapshots.take(log.log_end_offset, log._producers, may_wait=True)
 
     @guarded
     def assign_topic_id(self, topic_id: bytes) -> None:

@@ -214,3 +214,16 @@ def test_any_call_of_retention_may_fail() -> None:
         check_goes_on(log, kept=[6, 7])
 
     assert run_every_case(case) > 20
+
+
+def test_a_log_that_takes_over_knows_the_producers_before_or_does_not_take_over() -> None:
+    old = new_log()
+    append(old, idempotent(0), idempotent(1))
+    log = load(old, clean=False)
+    fail(log, errno.ENOSPC, lambda operation, path: path.endswith(".snapshot") and operation != "remove")
+    with pytest.raises(KafkaError):
+        log.note_producers_of(old)
+    heal(log)
+    assert log.log_directory.is_online and not log._snapshots.offsets
+    log.note_producers_of(old)
+    assert log._snapshots.offsets == [2]
