@@ -295,11 +295,9 @@ def make_case(chosen: Scene) -> Case:
 
 # Works that do not hold yet, and why.
 PENDING = {
-    "flush": "indexes are opened after a batch was written",
     "move": "indexes are opened after a batch was written",
     "retention": "a roll that fails leaves an empty segment",
     "compact": "segments are given up one rename after the other",
-    "create": "what a failed disk has of a new log stands in the way of its successor on another one",
     "delete and create": "what a failed disk has of an old log stands in the way of its successor on another one",
 }
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO)
