@@ -77,10 +77,6 @@ SEGMENTS_PER_TURN = 16  # that retention looks at, or gives up
 INITIAL_DELAY_S = 30
 
 
-def _let_others_run() -> None:
-    time.sleep(0)  # lets go of the interpreter lock, which a busy thread would keep for milliseconds at a time
-
-
 class ReplicaManager:
     """See the module's docstring."""
 
@@ -118,7 +114,7 @@ class ReplicaManager:
         self._flusher = Flusher(run_in_thread, self._descriptors.flushed_together_max)
         self._repairer = Repairer(run_in_thread)
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
-        self._cleaner = LogCleaner(run_in_thread, clock_ms, _let_others_run)
+        self._cleaner = LogCleaner(run_in_thread, clock_ms)
         self.on_directory_failure: Callable[[LogDirectory], None] | None = None
         self.moves = LogDirMoves(
             directories=lambda: self.log_directories,
@@ -156,9 +152,7 @@ class ReplicaManager:
                 self.cluster_id = held.meta.cluster_id
 
     def _hold(self) -> list[HeldDirectory]:
-        return hold_directories(
-            self._paths, self._storage, node_id=self.node_id, descriptors=self._descriptors
-        )
+        return hold_directories(self._paths, self._storage, node_id=self.node_id, descriptors=self._descriptors)
 
     def seen_directories(self) -> list[SeenDirectory]:
         """The log directories as they were found."""
@@ -313,12 +307,8 @@ class ReplicaManager:
                 now_ms=self._clock_ms(),
             )
         else:
-            partition.make_follower(
-                leader_id=state.leader,
-                leader_epoch=state.leader_epoch,
-                partition_epoch=state.partition_epoch,
-                replicas=state.replicas,
-            )
+            epochs = {"leader_epoch": state.leader_epoch, "partition_epoch": state.partition_epoch}
+            partition.make_follower(leader_id=state.leader, replicas=state.replicas, **epochs)
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -554,8 +544,7 @@ class ReplicaManager:
     async def _expire_producers(self) -> None:
         slices = Slices()
         for partition in self.partitions():
-            expired = partition.log.remove_expired_producers(self._clock_ms(), self.config.producer_id_expiration_ms)
-            for _ in expired:
+            for _ in partition.log.remove_expired_producers(self._clock_ms(), self.config.producer_id_expiration_ms):
                 await slices.give_way()
             await slices.give_way()
 

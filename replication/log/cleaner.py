@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -88,10 +89,20 @@ class _Pause(NamedTuple):
     length_ms: int
 
 
+def let_others_run() -> None:
+    """Let go of the interpreter lock, which a busy thread would keep for milliseconds at a time."""
+    time.sleep(0)
+
+
 class LogCleaner:
     """Compacts one log at a time."""
 
-    def __init__(self, run_in_thread: RunInThread, clock_ms: Callable[[], int], give_way: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        run_in_thread: RunInThread,
+        clock_ms: Callable[[], int],
+        give_way: Callable[[], None] = let_others_run,
+    ) -> None:
         self._run_in_thread = run_in_thread
         self._clock_ms = clock_ms
         self._give_way = give_way
