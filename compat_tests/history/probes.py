@@ -116,16 +116,14 @@ class Probe(Client):
 
     def leader(self, somebody: Address) -> Address:
         def found(response: object) -> Address:
-            told = response.topics[0].partitions[self._partition]  # type: ignore[attr-defined]
-            if told.partition_index != self._partition or told.leader_id < 0:
-                raise Unserved("no leader")
-            return self._brokers[told.leader_id]
+            for told in response.topics[0].partitions:  # type: ignore[attr-defined]
+                if told.partition_index == self._partition and told.leader_id >= 0:
+                    return self._brokers[told.leader_id]
+            raise Unserved("no leader")
 
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
-        try:
-            return ask(somebody, request, found)
-        except IndexError:
-            raise Unserved("no such partition") from None
+        leader: Address = ask(somebody, request, found)
+        return leader
 
 
 class ProducerProbe(Probe):
