@@ -23,6 +23,7 @@ from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.log.faults import Fault as Kind
 from ottla.replication.log.faults import classify
 from ottla.replication.log.tests.failing_calls import Case, FailingCalls, run_every_case
+from ottla.replication.log.tests.faulty_world import IRREPARABLE
 from ottla.replication.log.tests.logs import batch, read_records
 from ottla.replication.partition import Partition
 from ottla.replication.tests.disks import Disk, Hosted
@@ -112,7 +113,8 @@ class Broker:
         if code == ErrorCode.NONE:
             self.acknowledged[key][append.first_offset] = value
         else:
-            assert code == ErrorCode.KAFKA_STORAGE_ERROR, code
+            is_held_up = code == ErrorCode.REQUEST_TIMED_OUT and self.calls.failed  # it may be there or not
+            assert is_held_up or code == ErrorCode.KAFKA_STORAGE_ERROR, code
 
     def check(self) -> None:
         """What was acknowledged is there, once, in its place."""
@@ -277,7 +279,7 @@ async def perform(broker: Broker, work: Work) -> None:
     finally:
         broker.disk.storage.fail = None
     is_passing = all(classify(OSError(fault.errno, "")) is not Kind.BROKEN for fault in calls.faults)
-    if calls.failed and is_passing and work is not start and calls.failed[0].operation != "sync":
+    if calls.failed and is_passing and work is not start and not IRREPARABLE.intersection(call.operation for call in calls.failed):
         assert broker.is_whole, [str(each.failure) for each in broker.manager.log_directories]
 
 
@@ -293,24 +295,16 @@ def make_case(chosen: Scene) -> Case:
     return case
 
 
-# Works that do not hold yet, and why.
-PENDING = {
-    "move": "indexes are opened after a batch was written",
-    "retention": "a roll that fails leaves an empty segment",
-    "compact": "segments are given up one rename after the other",
-    "delete and create": "what a failed disk has of an old log stands in the way of its successor on another one",
-}
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO)
-EVERY = 2  # of these cases, as each starts a broker twice
+EVERY = 3  # of these cases, as each starts a broker twice
 
 
 def cases() -> Iterator[tuple[str, Case]]:
     for name, chosen in SCENES.items():
-        if name not in PENDING:
-            yield name, make_case(chosen)
+        yield name, make_case(chosen)
 
 
 @pytest.mark.parametrize(("name", "case"), [pytest.param(*each, id=each[0]) for each in cases()])
 def test_every_call_fails_once(name: str, case: Case, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
-    assert run_every_case(case, ERRNOS, lasting=True, every=EVERY) > 50
+    assert run_every_case(case, ERRNOS, lasting=True, every=EVERY) > 20
