@@ -161,6 +161,7 @@ class HeldDirectory:
         """Write one of the checkpoints, if it would say anything new."""
         data = encode_offsets(offsets)
         if self._written.get(name) != data:
+            self._written.pop(name, None)  # if this fails, the file may say either
             self._storage.replace(self._in(name), data)
             self._written[name] = data
 

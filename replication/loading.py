@@ -91,6 +91,7 @@ def plan_loads(
             log_start_offset=checkpoints.log_start_offsets.get(key, 0),
             recovery_point=checkpoints.recovery_points.get(key, 0),
             is_recovery_point_known=checkpoints.are_recovery_points_known,
+            first_dirty_offset=checkpoints.first_dirty_offsets.get(key, -1),
             had_clean_shutdown=had_clean_shutdown,
             now_ms=now_ms,
             producer_id_expiration_ms=producer_id_expiration_ms,

@@ -25,7 +25,8 @@ Theory
 
 Limits
     A run holds `RUN_MAX` batches, more than an idempotent producer may have on their way. There are at most `RUNS_MAX`
-    runs; the producers that were noted first are forgotten first, and get what Kafka answers.
+    runs; the producers that were noted first are forgotten first, and get what Kafka answers. Topics that are not known
+    count, too, because this broker may hear of them in a moment; names that are too long for a topic do not.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from ottla.replication.cluster_state import TOPIC_NAME_LENGTH_MAX
 from ottla.replication.log.producers import SEQUENCE_MAX
 from ottla.wire.errors import ErrorCode
 
@@ -126,7 +128,9 @@ class RefusedSequences:
         return None
 
     def _run(self, place: Place, batch: BatchHeader) -> _Run | None:
-        """The run of a batch's epoch, None if a later epoch has one."""
+        """The run of a batch's epoch; None if a later epoch has one, or if there can be no topic of this name."""
+        if len(place[0]) > TOPIC_NAME_LENGTH_MAX:
+            return None
         places = self.by_producer.setdefault(batch.producer_id, {})
         run = places.get(place)
         if run is None:

@@ -20,6 +20,7 @@ Gaps
     and replicas copy them. A gap between two files is where the first lost its end, if
     * it is above the recovery point, and that is known: compaction works below it, and appends begin a new segment where
       the last one ends. Without a recovery point everything is read, and no gap proves anything.
+    * it is above what was compacted: Kafka notes that at once, but its recovery point only once a minute.
     * there is no gap within any file above the recovery point: other brokers let a segment begin with its first batch, so in
       a log that was compacted once a gap may lie between two files as anywhere else.
     Apache Kafka has no such check; it serves the log with the hole.
@@ -100,7 +101,10 @@ class LoadedLog(NamedTuple):
 
 
 class LoadOptions(NamedTuple):
-    """What the checkpoints and the shutdown mark say about a log, and the time."""
+    """What the checkpoints and the shutdown mark say about a log, and the time.
+
+    The log is compacted below `first_dirty_offset`; -1: it was never compacted, or nobody knows.
+    """
 
     log_start_offset: int = 0
     recovery_point: int = 0
@@ -108,6 +112,7 @@ class LoadOptions(NamedTuple):
     now_ms: int = 0
     producer_id_expiration_ms: int = 86_400_000
     is_recovery_point_known: bool = True
+    first_dirty_offset: int = -1
 
 
 def load_log(log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions) -> LoadedLog:
@@ -269,6 +274,8 @@ class _Loader:
         base_offset = self._segments[index].base_offset
         if end_offset >= base_offset:
             return end_offset > base_offset
+        if base_offset <= self._options.first_dirty_offset:
+            return False
         return self._options.is_recovery_point_known and not (
             self._has_gaps or any(_has_gaps(segment) for segment in self._segments[index:])
         )

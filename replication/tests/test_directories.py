@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from ottla.replication.directories import HeldDirectory, LogDirectoryProblem, hold_directories
@@ -95,7 +97,20 @@ def test_checkpoints_are_written_when_they_say_something_new() -> None:
         held.write_checkpoint("recovery-point-offset-checkpoint", {("t", 0): offset})
     assert len(writes) == 2
     storage.fail = None
-    assert held.read_checkpoints() == ({("t", 0): 2}, {}, {}, {})
+    assert held.read_checkpoints() == (True, {("t", 0): 2}, {}, {}, {})
+
+
+def test_a_checkpoint_that_may_have_been_written_is_written_again() -> None:
+    storage = MemoryStorage()
+    (held,) = hold(storage)
+    name = "recovery-point-offset-checkpoint"
+    held.write_checkpoint(name, {("t", 0): 90})
+    storage.fail = lambda operation, path: OSError(errno.EMFILE, "full") if operation == "sync_directory" else None
+    with pytest.raises(OSError):
+        held.write_checkpoint(name, {("t", 0): 100})  # it has its name already
+    storage.fail = None
+    held.write_checkpoint(name, {("t", 0): 90})  # the log was cut
+    assert held.read_checkpoints().recovery_points == {("t", 0): 90}
 
 
 def test_a_damaged_checkpoint_counts_as_empty() -> None:
@@ -103,7 +118,7 @@ def test_a_damaged_checkpoint_counts_as_empty() -> None:
     (held,) = hold(storage)
     storage.write("/var/logs/replication-offset-checkpoint", b"0\n7\nt 0 1\n")
     storage.write("/var/logs/log-start-offset-checkpoint", b"0\n1\nt 0 5\n")
-    assert held.read_checkpoints() == ({}, {("t", 0): 5}, {}, {})
+    assert held.read_checkpoints() == (False, {}, {("t", 0): 5}, {}, {})
 
 
 def test_partitions_are_found_and_other_things_left_alone() -> None:

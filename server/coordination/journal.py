@@ -1,9 +1,12 @@
 """The file behind the embedded coordination tree: entries one after another, each of which is there whole or not at all.
 
 An entry is `length, CRC-32C, JSON list of changes`. What is appended together is one entry, so an append that is cut short by
-a full disk, a kill or a power cut leaves nothing of it. A change is `[0, path, data]` (create), `[1, path, data]` (set),
-`[2, path]` (delete), `[3, path, data, version, creation id, next sequence number]` (a whole node, in a journal that was
-rewritten), or `[4]`: what follows belongs to the next multi. Data is kept as Latin-1 text.
+a full disk, a kill or a power cut leaves nothing of it. An entry that cannot be read although others follow it was damaged
+later: the file is left as it is, and the broker does not start on it.
+
+A change is `[0, path, data]` (create), `[1, path, data]` (set), `[2, path]` (delete), `[3, path, data, version, creation id,
+next sequence number]` (a whole node, in a journal that was rewritten), or `[4]`: what follows belongs to the next multi. Data
+is kept as Latin-1 text.
 
 | what fails                       | afterwards                                                                               |
 |----------------------------------|------------------------------------------------------------------------------------------|
@@ -27,6 +30,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import path_in
 from ottla.replication.log.storage import Storage, StorageFile
@@ -40,8 +44,19 @@ CHANGES_PER_ENTRY = 500
 NEXT_MULTI = 4
 
 _entry_header = struct.Struct(">II")
+_ENTRY_BEGINS = b"[["
 
 JournalChange = list[Any]
+
+
+class DamagedJournal(LogDirectoryProblem):
+    """Entries that were acknowledged cannot be read any more."""
+
+    def __init__(self, path: str, position: int, size: int) -> None:
+        super().__init__(
+            f"{path} is damaged at byte {position} of {size}, and there are whole entries after that. Put a copy of it in its "
+            f"place if there is one. To go on without everything from there on, cut the file to {position} bytes"
+        )
 
 
 class Journal:
@@ -62,7 +77,10 @@ class Journal:
     # ------------------------------------------------------------------ reading
 
     def read(self) -> Iterator[list[JournalChange]]:
-        """The changes of every whole entry, in order. What follows the first bad one counts as never written."""
+        """The changes of every whole entry, in order. A bad one at the end counts as never written.
+
+        DamagedJournal: whole ones follow a bad one. Nothing is appended behind an entry that is not on the disk.
+        """
         content = self._storage.read(self.path) if self._storage.exists(self.path) else b""
         self._size = 0
         while (start := self._size + _entry_header.size) <= len(content):
@@ -75,6 +93,8 @@ class Journal:
             self._size = start + length
         self._is_torn = self._size < len(content)
         if self._is_torn:
+            if _holds_entry(content, self._size + 1):
+                raise DamagedJournal(self.path, self._size, len(content))
             logger.warning("%s: the last %d bytes are no whole entry", self.path, len(content) - self._size)
 
     def resume(self) -> None:
@@ -178,6 +198,17 @@ class Journal:
 def _entry(changes: Sequence[JournalChange]) -> bytes:
     payload = json.dumps(changes, separators=(",", ":")).encode()
     return _entry_header.pack(len(payload), crc32c(payload)) + payload
+
+
+def _holds_entry(content: bytes, start: int) -> bool:
+    """Whether there is a whole entry anywhere from `start` on."""
+    position = content.find(_ENTRY_BEGINS, start + _entry_header.size)
+    while position >= 0:
+        length, checksum = _entry_header.unpack_from(content, position - _entry_header.size)
+        if position + length <= len(content) and crc32c(content[position : position + length]) == checksum:
+            return True
+        position = content.find(_ENTRY_BEGINS, position + 1)
+    return False
 
 
 def _in_parts(changes: Iterable[JournalChange]) -> Iterator[list[JournalChange]]:

@@ -37,6 +37,7 @@ from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.broker import _stopped
 from ottla.server.coordination import embedded
 from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.coordination.journal import DamagedJournal
 
 DIRECTORY = Path("/data")
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR)
@@ -236,6 +237,22 @@ async def test_a_failed_sync_breaks_the_journal_and_says_so(caplog: pytest.LogCa
     assert isinstance(await coordination.until_broken(), OSError)
     assert await coordination.children("/") == ["a"]  # what is known to be on the disk can be read
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]
+
+
+@pytest.mark.parametrize("at", [2, 5, 12])  # in the length, the checksum, the contents
+async def test_a_journal_that_is_damaged_before_its_end_is_left_alone(at: int) -> None:
+    storage = disk()
+    coordination = opened(storage)
+    await coordination.multi([Create("/first", b"1")])
+    at += storage.size(coordination.path)
+    for name in ("/second", "/third", "/fourth"):
+        await coordination.multi([Create(name, b"1")])
+    coordination.close()
+    storage.damage(coordination.path, at, bytes([storage.read(coordination.path)[at] ^ 1]))
+    before = storage.read(coordination.path)
+    with pytest.raises(DamagedJournal, match="coordination.journal"):
+        opened(storage)
+    assert storage.read(coordination.path) == before
 
 
 async def test_a_broker_starts_on_a_full_disk() -> None:

@@ -91,11 +91,11 @@ class Producer:
         topic = TopicProduceData(name="t", partition_data=[data])
         return self._frame(ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic]), VERSION, b"\0")
 
-    def number(self, index: int, sequence: int, **options: Any) -> bytes:
+    def number(self, index: int, sequence: int, *, topic: str = "t", **options: Any) -> bytes:
         """One record of an idempotent producer."""
         data = PartitionProduceData(index=index, records=idempotent(sequence, **options))
-        topic = TopicProduceData(name="t", partition_data=[data])
-        return self._frame(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), VERSION, b"\0")
+        topics = [TopicProduceData(name=topic, partition_data=[data])]
+        return self._frame(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics), VERSION, b"\0")
 
     def produce_all(self, *wishes: tuple[int, int]) -> bytes:
         """Acks from all for a number of records in each of several partitions."""
@@ -397,6 +397,16 @@ async def test_what_was_refused_once_and_given_up_is_a_gap(producer: Producer, l
     await appended(leader, 1)  # of a producer that the log does not know any sequence is taken
     leader.commit(0, 1)
     assert await producer.acknowledged() == (3, 0, 0)
+
+
+async def test_nothing_is_remembered_of_names_that_are_too_long_for_a_topic(producer: Producer, leader: Leader) -> None:
+    for number, name in enumerate(("x" * 250, "x" * 30_000), 1):
+        await producer.send(producer.number(0, 0, topic=name))
+        assert await producer.acknowledged() == (number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert leader.replicas.refused_sequences.by_producer == {}
+    await producer.send(producer.number(0, 0, topic="soon"))  # this broker may hear of it in a moment
+    assert await producer.acknowledged() == (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert leader.replicas.refused_sequences.count == 1
 
 
 async def test_what_was_appended_lost_and_refused_late_comes_again_first(producer: Producer, leader: Leader) -> None:

@@ -81,6 +81,7 @@ def load(
     log_start_offset: int | None = None,
     now_ms: int = NOW_MS,
     is_recovery_point_known: bool = True,
+    first_dirty_offset: int = -1,
 ) -> PartitionLog:
     """The same log after a restart, through new objects; checkpoints as they would have been."""
     directory = LogDirectory(log.log_directory.path, log.log_directory.storage)
@@ -88,6 +89,7 @@ def load(
         log_start_offset=log.log_start_offset if log_start_offset is None else log_start_offset,
         recovery_point=log.recovery_point if recovery_point is None else recovery_point,
         is_recovery_point_known=is_recovery_point_known,
+        first_dirty_offset=first_dirty_offset,
         had_clean_shutdown=clean,
         now_ms=now_ms,
     )

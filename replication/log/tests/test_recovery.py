@@ -243,6 +243,24 @@ def test_gaps_between_files_are_no_damage_where_there_are_others_within(policy: 
     assert offsets(read_batches(again)) == copied
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_gaps_in_what_was_compacted_are_no_damage_though_the_recovery_point_is_below_them(policy: str) -> None:
+    # Kafka compacts up to a recovery point that it writes down once a minute.
+    log = log_with_gaps(*(copied := [0, 1, 2, 7, 8, 9, 10, 11]), cleanup_policy=(policy,))
+    assert segment_bases(log) == [0, 3, 10]
+    storage_of(log).rename(path(log, f"{3:020d}.log"), path(log, f"{7:020d}.log"))
+    again = load(log, clean=False, recovery_point=0, first_dirty_offset=10)
+    assert offsets(read_batches(again)) == copied
+
+
+def test_gaps_beyond_what_was_compacted_are_damage() -> None:
+    log = filled_log()
+    bases = segment_bases(log)
+    log.segments[1].log_file.open().truncate(181)
+    again = load(log, clean=False, recovery_point=0, first_dirty_offset=bases[1])
+    assert segment_bases(again) == bases[:2]
+
+
 def test_without_a_recovery_point_no_gap_is_damage() -> None:
     log = filled_log()
     log.segments[1].log_file.open().truncate(181)
