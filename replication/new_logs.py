@@ -69,7 +69,7 @@ class NewLogs:
         Once one of a topic's logs cannot be made, none of its others is tried.
         """
         failures: dict[str, OSError | KafkaError] = {}
-        judged: set[str] = set()
+        blamed: dict[str, LogDirectory] = {}
         counts = self._count_logs()
         for start in range(0, len(wanted), LOGS_PER_THREAD_CALL):
             try:
@@ -78,14 +78,14 @@ class NewLogs:
                 return {each.topic: error for each in wanted} | failures
             made: list[MadeLog] = []
             try:
-                await self._run_in_thread(self._make_some, places, made, failures)
+                await self._run_in_thread(self._make_some, places, made, failures, blamed)
             finally:
                 on_made(made)
-            for hosted, directory in places:
-                failure = failures.get(hosted.topic)
-                if isinstance(failure, OSError) and hosted.topic not in judged:
-                    judged.add(hosted.topic)
-                    directory.judge(_reason(failure), hosted.topic)
+            for topic, directory in blamed.items():
+                failure = failures[topic]
+                if isinstance(failure, OSError):
+                    directory.judge(_reason(failure), topic)
+            blamed.clear()
         return failures
 
     def _place(self, hosted: HostedPartition, counts: dict[str, int]) -> LogDirectory:
@@ -99,20 +99,26 @@ class NewLogs:
         return directory
 
     def _make_some(
-        self, places: Sequence[Place], made: list[MadeLog], failures: dict[str, OSError | KafkaError]
+        self,
+        places: Sequence[Place],
+        made: list[MadeLog],
+        failures: dict[str, OSError | KafkaError],
+        blamed: dict[str, LogDirectory],
     ) -> None:
+        """Make logs, in a thread. `blamed` gets the directory in which a topic's failure was met."""
         for hosted, directory in places:
             if hosted.topic in failures:
                 continue
+            at = directory
             try:
+                for at in [each for each in self._directories() if each.is_online]:
+                    self._clear_name(at, hosted.topic, hosted.index)
+                at = directory
                 made.append(MadeLog(self._make_one(hosted, directory), hosted))
             except (OSError, KafkaError) as error:
-                failures[hosted.topic] = error
+                failures[hosted.topic], blamed[hosted.topic] = error, at
 
     def _make_one(self, hosted: HostedPartition, directory: LogDirectory) -> PartitionLog:
-        for each in self._directories():
-            if each.is_online:
-                self._clear_name(each, hosted.topic, hosted.index)
         return PartitionLog.create(
             directory,
             hosted.topic,

@@ -1,13 +1,14 @@
 """Making the directory of a new log.
 
 It gets its name when it is complete, so nobody ever finds half of one under a name that counts. Until then it is called as
-if it were to be deleted: what is left there is removed by the next attempt, or at the next start.
+if it were to be deleted, by a name that no other attempt has: threads make several logs at a time, and long names of topics
+are cut. What a failed attempt leaves is removed like everything else that was given up, and at the next start.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
+from uuid import uuid4
 
 from ottla.replication.log.checkpoints import encode_partition_metadata
 from ottla.replication.log.names import (
@@ -37,8 +38,7 @@ def create_log_directory(
     directory = partition_path(log_directory.path, name)
     if storage.exists(directory):
         raise FileExistsError(errno.EEXIST, "The log exists", directory)
-    unfinished = partition_path(log_directory.path, marked_directory_name(topic, partition, "new", DELETE_MARK))
-    storage.remove_tree(unfinished)
+    unfinished = partition_path(log_directory.path, marked_directory_name(topic, partition, uuid4().hex, DELETE_MARK))
     storage.make_directory(unfinished)
     try:
         segment = Segment.create(log_directory.files, unfinished, log_start_offset, created_ms=now_ms)
@@ -47,8 +47,10 @@ def create_log_directory(
             storage.write(path_in(unfinished, PARTITION_METADATA), encode_partition_metadata(topic_id))
         storage.rename(unfinished, directory)
     except OSError:
-        with contextlib.suppress(OSError):
+        try:
             storage.remove_tree(unfinished)
+        except OSError:
+            log_directory.remove_later(unfinished, now_ms)
         raise
     segment.move_to(directory)
     return segment

@@ -633,3 +633,21 @@ async def test_a_cut_below_the_recovery_point_is_in_the_checkpoint_at_once(disk:
         partition.truncate_to(2, now_ms=disk.now_ms())
         await trio.sleep(0.1)
         assert noted() == 2
+
+
+async def test_only_the_directory_that_fails_goes_offline_when_a_log_is_made_in_another(autojump_clock: MockClock) -> None:
+    disk = Disk(("/a", "/b"))
+    for path in ("/a", "/b"):
+        disk.storage.make_directory(path)
+    async with disk.broker(log_dirs=("/a", "/b")) as manager:
+        first, second = manager.log_directories
+
+        def fail(operation: str, path: str) -> OSError | None:
+            return OSError(errno.EIO, "broken") if operation == "exists" and path.startswith("/b/") else None
+
+        disk.storage.fail = fail
+        with pytest.raises(OSError, match="broken"):
+            await manager.create_partitions([Hosted()])
+        assert (first.is_online, second.is_online) == (True, False)
+        await manager.create_partitions([Hosted()])
+        assert partition_of(manager).log.log_directory is first
