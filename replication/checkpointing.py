@@ -6,8 +6,9 @@ time, or an older picture could replace a newer one.
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 import trio
@@ -71,6 +72,15 @@ class CheckpointWriter:
     async def write_all(self, held: HeldDirectory) -> bool:
         """Every checkpoint of one directory; whether all are on the disk."""
         return all([await self.write(held, name) for name in CHECKPOINTS])
+
+    async def forget(self, logs: Collection[tuple[str, int]], directories: Iterable[HeldDirectory]) -> None:
+        """Let no checkpoint tell of logs that are not there, before new ones get their names. OSError: some do.
+
+        After a kill the new log would begin where the old one began, and what it holds below that would be lost.
+        """
+        for held in directories:
+            if held.log_directory.is_online and held.tells_of(logs) and not await self.write_all(held):
+                raise OSError(errno.EAGAIN, "The checkpoints still tell of deleted partitions, and cannot be written", held.path)
 
     async def write(self, held: HeldDirectory, name: str) -> bool:
         """One checkpoint of one directory. What passes keeps it from being written this time; a broken disk goes offline."""

@@ -11,7 +11,7 @@ Everything in this module waits for the disk and is called in a thread, or befor
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -88,6 +88,7 @@ class HeldDirectory:
         self._lock = lock
         self._storage = log_directory.storage
         self._written: dict[str, bytes] = {}
+        self._told_of: dict[str, set[tuple[str, int]]] = {}  # by the checkpoints on the disk, as far as is known
 
     @property
     def path(self) -> str:
@@ -145,6 +146,7 @@ class HeldDirectory:
     def read_checkpoints(self) -> OffsetCheckpoints:
         """The checkpoints; an unreadable one counts as empty, which costs time but no records."""
         checkpoints = [self._read_checkpoint(name) for name in CHECKPOINTS]
+        self._told_of = {name: set(each or ()) for name, each in zip(CHECKPOINTS, checkpoints, strict=True)}
         return OffsetCheckpoints(checkpoints[0] is not None, *(each or {} for each in checkpoints))
 
     def _read_checkpoint(self, name: str) -> Mapping[tuple[str, int], int] | None:
@@ -162,8 +164,14 @@ class HeldDirectory:
         data = encode_offsets(offsets)
         if self._written.get(name) != data:
             self._written.pop(name, None)  # if this fails, the file may say either
+            self._told_of[name] = self._told_of.get(name, set()) | offsets.keys()
             self._storage.replace(self._in(name), data)
             self._written[name] = data
+            self._told_of[name] = set(offsets)
+
+    def tells_of(self, logs: Collection[tuple[str, int]]) -> bool:
+        """Whether a checkpoint may say anything of one of these logs."""
+        return any(not told_of.isdisjoint(logs) for told_of in self._told_of.values())
 
     def release(self) -> None:
         """Let others have the directory."""

@@ -135,6 +135,7 @@ class ReplicaManager:
             directories=lambda: self.log_directories,
             count_logs=self._count_logs,
             take_preferred=self.moves.take_preferred,
+            forget_former=lambda names: self._checkpoint_writer.forget(names, self._held),
             clock_ms=clock_ms,
             run_in_thread=run_in_thread,
             new_uuid=new_uuid,

@@ -2,14 +2,15 @@
 
 A creation that failed, or was cut short by a kill, can leave a directory behind that nobody claims, and so can a deletion
 whose rename failed. It must not stand in the way of a new partition of that name, nor be taken for it: whoever makes a
-log clears its name first, in all log directories. A leftover with records in it is kept aside (`-stray`), as at start.
+log clears its name first, in all log directories and in their checkpoints (`forget_former`). A leftover with records in it is
+kept aside (`-stray`), as at start.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.replication.cluster_state import NO_TOPIC_ID
@@ -50,6 +51,7 @@ class NewLogs:
         directories: Callable[[], Sequence[LogDirectory]],
         count_logs: Callable[[], dict[str, int]],
         take_preferred: Callable[[str, int], LogDirectory | None],
+        forget_former: Callable[[Collection[tuple[str, int]]], Awaitable[None]],
         clock_ms: Callable[[], int],
         run_in_thread: RunInThread,
         new_uuid: Callable[[], bytes],
@@ -57,6 +59,7 @@ class NewLogs:
         self._directories = directories
         self._count_logs = count_logs
         self._take_preferred = take_preferred
+        self._forget_former = forget_former
         self._clock_ms = clock_ms
         self._run_in_thread = run_in_thread
         self._new_uuid = new_uuid
@@ -68,6 +71,10 @@ class NewLogs:
 
         Once one of a topic's logs cannot be made, none of its others is tried.
         """
+        try:
+            await self._forget_former({(each.topic, each.index) for each in wanted})
+        except OSError as error:
+            return {each.topic: error for each in wanted}
         failures: dict[str, OSError | KafkaError] = {}
         blamed: dict[str, LogDirectory] = {}
         counts = self._count_logs()

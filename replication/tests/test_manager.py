@@ -651,3 +651,50 @@ async def test_only_the_directory_that_fails_goes_offline_when_a_log_is_made_in_
         assert (first.is_online, second.is_online) == (True, False)
         await manager.create_partitions([Hosted()])
         assert partition_of(manager).log.log_directory is first
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_what_the_checkpoints_say_of_a_deleted_topic_is_not_believed_of_a_new_one(
+    is_killed: bool, autojump_clock: MockClock
+) -> None:
+    disk, earlier, later = Disk(), Hosted(config=LogConfig(segment_bytes=400)), Hosted(topic_id=bytes(range(16, 32)))
+    async with disk.broker(earlier, clean=False) as manager:
+        partition = partition_of(manager)
+        for _ in range(6):
+            produce(partition, value=b"x" * 100)
+        partition.delete_records(3)
+        await trio.sleep(70)
+        assert b"topic 0 3" in disk.storage.read("/logs/log-start-offset-checkpoint")
+        if not is_killed:  # else it is before the topic's directory has another name
+            disk.storage.fail = lambda operation, path: (
+                OSError(errno.EMFILE, "too many") if operation == "write" and path.endswith(".tmp") else None
+            )
+            await manager.delete_partitions([("topic", 0)])
+            disk.storage.fail = None
+            await manager.create_partitions([later])
+            produce(partition_of(manager))
+    if is_killed:
+        async with disk.broker(later, clean=False) as manager:
+            produce(partition_of(manager))
+    async with disk.broker(later, clean=False) as manager:
+        log = partition_of(manager).log
+        assert (log.log_start_offset, offsets(read_batches(log))) == (0, [0])
+
+
+async def test_a_log_is_not_made_while_the_checkpoints_tell_of_an_earlier_one(autojump_clock: MockClock) -> None:
+    disk = Disk()
+    async with disk.broker(Hosted()) as manager:
+        await trio.sleep(70)
+        disk.storage.fail = lambda operation, path: (
+            OSError(errno.EMFILE, "too many") if operation == "write" and path.endswith(".tmp") else None
+        )
+        await manager.delete_partitions([("topic", 0)])
+        with pytest.raises(OSError, match="deleted partitions"):
+            await manager.create_partitions([Hosted()])
+        made: list[MadeLog] = []
+        failures = await manager.make_logs([Hosted()], made)
+        assert (list(failures), made) == (["topic"], [])
+        assert manager.log_directories[0].is_online
+        disk.storage.fail = None
+        await manager.create_partitions([Hosted()])
+        assert partition_of(manager).is_leader
