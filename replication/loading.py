@@ -5,6 +5,7 @@ Called in threads, while nobody else uses the directory.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -131,7 +132,10 @@ def _is_to_be_loaded(
 
 def has_records(storage: Storage, path: str) -> bool:
     """Whether there is anything in a partition's directory that somebody may want back."""
-    files = ((name, parse_segment_file(name)) for name in storage.names(path))
-    return any(
-        storage.size(path_in(path, name)) > 0 for name, file in files if file is not None and file.kind == LOG_SUFFIX
-    )
+    for name in storage.names(path):
+        file = parse_segment_file(name)
+        if file is not None and file.kind == LOG_SUFFIX:
+            with contextlib.suppress(FileNotFoundError):  # it was given up, and a thread has removed it just now
+                if storage.size(path_in(path, name)) > 0:
+                    return True
+    return False

@@ -635,6 +635,23 @@ async def test_a_cut_below_the_recovery_point_is_in_the_checkpoint_at_once(disk:
         assert noted() == 2
 
 
+async def test_a_log_is_made_while_what_an_earlier_one_gave_up_is_removed(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker() as manager:
+        disk.storage.make_directory("/logs/topic-0")
+        given_up = f"/logs/topic-0/{0:020d}.log.deleted"
+        disk.storage.write(given_up, b"records")
+
+        def remove_first(operation: str, path: str) -> None:
+            if operation == "size" and path == given_up:
+                disk.storage.fail = None
+                disk.storage.remove(path)
+
+        disk.storage.fail = remove_first
+        await manager.create_partitions([Hosted()])
+        assert disk.storage.fail is None
+        assert partition_of(manager).is_leader and manager.log_directories[0].is_online
+
+
 async def test_only_the_directory_that_fails_goes_offline_when_a_log_is_made_in_another(autojump_clock: MockClock) -> None:
     disk = Disk(("/a", "/b"))
     for path in ("/a", "/b"):
