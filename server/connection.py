@@ -36,6 +36,7 @@ from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import Inbox, NoRoom
 from ottla.server.long_answers import EncodedAnswer
+from ottla.server.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.outbox import Outbox, Progress, unreadable
 from ottla.server.pending import PendingAnswer
 from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
@@ -204,6 +205,7 @@ class Connection:
         "_calls",
         "_client_id_raw",
         "_context",
+        "_held_bytes",
         "_inbox",
         "_is_parked",
         "_outbox",
@@ -231,6 +233,7 @@ class Connection:
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
         self.is_held_up = False
+        self._held_bytes = 0
         self._is_parked = False
         self._note_time()
 
@@ -249,12 +252,13 @@ class Connection:
             logger.exception("bug: closing the connection of %s (client id %r)", self._peer, self._context.client_id)
         finally:
             self._inbox.close()
+            self._let_go()
             self._socket.close()
 
     @property
     def is_parked(self) -> bool:
         """Whether what it waits for is of no use when the peer has left, and may take long."""
-        return self._is_parked or (bool(self._pending) and self._pending[0].is_abandonable)
+        return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
 
     def peer_has_left(self) -> bool:
         """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
@@ -327,10 +331,24 @@ class Connection:
         while (frame := inbox.next_frame()) is not None:
             waiting = self._begin(inbox.buffer, frame[0], frame[1])
             if waiting is not None:
+                self._hold(waiting, frame[1] - frame[0])
                 return waiting
             if time.monotonic() > self._turn_end:
                 return END_OF_TURN
         return DRAIN if self._pending and not self._readiness.is_inside_the_wait else None
+
+    def _hold(self, waiting: Waiting, size: int) -> None:
+        """Count what a large request keeps in memory while it waits, before its frame gives room to others."""
+        if waiting.is_large or (waiting.call is not None and waiting.call.takes_records):
+            self._held_bytes = size * DECODED_BYTES_PER_BYTE if waiting.is_large else size
+            self._inbox.memory.take(self._held_bytes)
+            self._inbox.memory.pass_on(self._inbox, self)
+
+    def _let_go(self) -> None:
+        """What was held is no longer needed."""
+        memory, held, self._held_bytes = self._inbox.memory, self._held_bytes, 0
+        memory.give_back(held)
+        memory.release(self)
 
     # ------------------------------------------------------------------ one request
 
@@ -352,6 +370,9 @@ class Connection:
             position = skip_tagged_fields(buffer, position, end) if has_tags else position + 1
         if end - start > LARGE_FRAME_BYTES and not call.takes_records:
             self._check_large(call, end - start)
+            if self._outbox.parts or not self._inbox.memory.may_take(self._inbox):
+                self._inbox.put_back(start)
+                return FLUSH if self._outbox.parts else MEMORY
             return Waiting(call, correlation_id, self._handle_large(call, buffer[position:end]), is_large=True)
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
 
@@ -380,20 +401,12 @@ class Connection:
 
     async def _handle_large(self, call: Call, body: bytearray) -> Any:
         """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
-        memory, size = self._inbox.memory, len(body) * DECODED_BYTES_PER_BYTE
-        while not memory.may_take(self):
-            await memory.wait(self)
-        memory.take(size)
-        try:
-            request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body), limiter=_large_codecs)
-            self._context.api_version = call.version
-            call.route.request_count += 1
-            result = call.handler(request, self._context)
-            if hasattr(result, "__await__") and not call.route.abandonable:
-                result = await result
-        finally:
-            memory.give_back(size)
-            memory.release(self)
+        request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body), limiter=_large_codecs)
+        self._context.api_version = call.version
+        call.route.request_count += 1
+        result = call.handler(request, self._context)
+        if call.route.abandonable:
+            self._let_go()
         return await result if hasattr(result, "__await__") else result
 
     def _read_client_id(self, buffer: bytearray, position: int, length: int, end: int) -> int:
@@ -445,15 +458,23 @@ class Connection:
         elif waiting is MEMORY:
             await self._until_room()
         elif waiting is not FLUSH:
-            await self._finish_request(waiting)
+            try:
+                await self._finish_request(waiting)
+            finally:
+                self._let_go()
         self._note_time()
 
     async def _until_room(self) -> None:
+        inbox, began = self._inbox, time.monotonic()
         self.is_held_up = True
         try:
-            await self._inbox.memory.wait(self._inbox)
+            await inbox.memory.wait(inbox)
         finally:
             self.is_held_up = False
+        now = time.monotonic()
+        inbox.large_since += now - began  # its peer could not send meanwhile
+        if inbox.memory.is_beyond(inbox):
+            inbox.large_since = now - STALLED_S + BEYOND_S
 
     @property
     def large_since(self) -> float:

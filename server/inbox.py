@@ -19,6 +19,7 @@ from ottla.wire.errors import ProtocolViolation
 SHARED_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES_MIN = 16 * 1024
 FREE_BUFFER_BYTES = 64 * 1024  # a frame grows so far whether there is room or not
+RECEIVED_AT_ONCE_BYTES = 2 * 1024 * 1024  # of one frame, before others have their turn
 POOLED_BUFFERS_MAX = 8
 POOLED_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
@@ -42,7 +43,8 @@ class ReceiveBuffers:
     def _from_pool(self, wanted: int) -> bytearray | None:
         for index, buffer in enumerate(self._pool):
             if len(buffer) >= wanted:
-                return self._pool.pop(index)
+                # A few bytes of a small frame must not keep a large buffer.
+                return self._pool.pop(index) if len(buffer) <= max(2 * wanted, FREE_BUFFER_BYTES) else None
         return None
 
     def give_back(self, buffer: bytearray) -> None:
@@ -68,23 +70,23 @@ class Inbox:
         self._frame_bytes_max = frame_bytes_max
         self._own: bytearray | None = None
         self.memory = buffers.memory
-        self.large_since = math.inf  # since when it holds the beginning of a large frame
+        self.large_since = math.inf  # since when it has a large buffer, or wants one, and no frame became complete
         self.buffer = buffers.shared
         self.start = 0
         self.end = 0
 
     def receive(self, sock: socket.socket) -> int:
-        """Read what the socket holds, at least once; 0 at the end of the stream.
+        """Read what the socket holds, as far as a frame needs it, at least once; 0 at the end of the stream.
 
         BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now.
         """
         if self._own is None:
             self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
-            self.end = sock.recv_into(self.buffer)
+            self.end = sock.recv_into(self.buffer, FREE_BUFFER_BYTES if self.memory.is_short else 0)
             return self.end
         received = self._receive_own(sock)
         total = received
-        while received and not self._holds_frame():
+        while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():
             try:
                 received = self._receive_own(sock)
             except BlockingIOError:
@@ -118,6 +120,8 @@ class Inbox:
                 self.close()
         elif self._own is None:
             self._move_to(self._buffers.take(self._wanted(rest), max(rest, OWN_BUFFER_BYTES_MIN)))
+        elif self.start and self.large_since < math.inf:
+            self._begin_anew()
 
     def close(self) -> None:
         """Return the own buffer to the pool and forget its bytes."""
@@ -144,8 +148,7 @@ class Inbox:
             with memoryview(self.buffer) as view:
                 view[:rest] = view[self.start : self.end]
             self.start, self.end = 0, rest
-            self.memory.release(self)  # the frame before this one is answered
-            self.large_since = math.inf
+            self._begin_anew()
             return
         previous = self._own
         if rest >= FREE_BUFFER_BYTES:
@@ -156,7 +159,14 @@ class Inbox:
         if previous is not None:
             self._buffers.give_back(previous)
 
+    def _begin_anew(self) -> None:
+        """The frame before this one was cut. The buffer stays, and counts against the next frame if that does not come."""
+        self.memory.release(self)
+        self.large_since = time.monotonic() if len(self.buffer) > FREE_BUFFER_BYTES else math.inf
+
     def _move_to(self, target: bytearray) -> None:
+        if len(target) > FREE_BUFFER_BYTES:
+            self.large_since = min(self.large_since, time.monotonic())
         rest = self.end - self.start
         with memoryview(self.buffer) as view:
             target[:rest] = view[self.start : self.end]

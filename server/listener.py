@@ -5,7 +5,8 @@ A connection ends
         Kafka counts so, too. Bytes that lie unread in the socket are none that came. A healthy client whose join may wait for
         longer needs a broker with a larger connections.max.idle.ms; its own limit, 9 minutes, is lower in any case.
     within a second or two after its peer has closed its side, if what waits is of use to nobody then (`abandonable`): a long
-        poll or a join. What the peer sent before and nobody has read is dropped. A produce request is carried out and answered.
+        poll or a join, or room for the rest of a large frame. What the peer sent before and nobody has read is dropped. A
+        produce request is carried out and answered.
     when others need its place (`connection_limits.py`).
 """
 
@@ -35,6 +36,7 @@ logger = logging.getLogger("ottla.listener")
 ACCEPTS_PER_TURN = 64
 HOUSEKEEPING_SECONDS = 1.0
 CONNECTIONS_PER_SLICE = 1000
+CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so many
 
 # socket.send.buffer.bytes and socket.receive.buffer.bytes: who leaves Kafka's defaults gets what suits this broker. More
 # in flight than this falls out of the processor's caches, less needs too many wake-ups (0.32 s of CPU per GB sent, where
@@ -92,7 +94,7 @@ class Listener:
         self._send_buffer_bytes = SEND_BUFFER_BYTES if given == UNCHANGED else given
         idle_ms = config.connections_max_idle_ms
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
-        self._shortage = Reminder()
+        self._shortage, self._stalled = Reminder(), Reminder()
 
     @property
     def port(self) -> int:
@@ -165,25 +167,31 @@ class Listener:
             await trio.sleep(HOUSEKEEPING_SECONDS)
             await self.limits.look_up_overrides()
             await self._end_idle_connections()
-            self._end_stalled_frames()
+            await self._end_stalled_frames()
             self._make_room()
 
     async def _end_idle_connections(self) -> None:
         silent_since = time.monotonic() - self._idle_seconds
-        for index, connection in enumerate(list(self.connections)):
+        looked_at = 0
+        for connection in list(self.connections):
             is_idle = connection.last_active < silent_since
+            looked_at += 1
             if is_idle or (connection.is_parked and connection.peer_has_left()):
                 connection.cancel_scope.cancel()
-            if index % CONNECTIONS_PER_SLICE == CONNECTIONS_PER_SLICE - 1:
+                looked_at += CONNECTIONS_PER_END
+            if looked_at >= CONNECTIONS_PER_SLICE:
+                looked_at = 0
                 await trio.lowlevel.checkpoint()
 
-    def _end_stalled_frames(self) -> None:
+    async def _end_stalled_frames(self) -> None:
         """Close who keeps the memory that others wait for, and does not send the rest of a frame."""
         if self.buffers.memory.is_short:
             too_long = time.monotonic() - STALLED_S
             for connection in [each for each in self.connections if each.large_since < too_long]:
-                logger.warning("closing a connection: it held memory that others wait for with an unfinished request")
+                if self._stalled.is_due():
+                    logger.warning("closing connections that hold memory others wait for, and do not finish their requests")
                 connection.cancel_scope.cancel()
+                await trio.lowlevel.checkpoint()
 
     def _make_room(self) -> None:
         """Close the connections that have been silent longest, one for each that is too many."""

@@ -6,7 +6,7 @@ for a while, and stand in line. Small frames need no leave, so a peer with small
 
 Somebody always gets on: while there is no room, the first in line may go on beyond the limit until its frame is complete
 and answered; then it is the next one's turn. A peer that lets the others wait too long for the rest of its frame is
-closed by its listener (`STALLED_S`).
+closed by its listener (`STALLED_S`, `BEYOND_S`); the time that it waited in line itself does not count.
 
 Kafka's `queued.max.request.bytes` is this limit.
 """
@@ -21,6 +21,8 @@ import trio
 DEFAULT_BYTES = 128 * 1024 * 1024
 STALLED_S = 30.0
 """While others wait for room, the rest of a large frame has to come within this time."""
+BEYOND_S = 3.0
+"""The same for the one frame that goes on beyond the limit: nobody behind it gets on before it is complete."""
 
 
 class _Place(NamedTuple):
@@ -61,6 +63,15 @@ class MemoryBudget:
         self.used -= count
         if self._line:
             self._admit()
+
+    def is_beyond(self, holder: object) -> bool:
+        """Whether it is this one that may go on beyond the limit."""
+        return self._over is holder
+
+    def pass_on(self, holder: object, successor: object) -> None:
+        """The right to go beyond the limit, if `holder` has it, is another's until it is released."""
+        if self._over is holder:
+            self._over = successor
 
     def release(self, holder: object) -> None:
         """Whoever went beyond the limit is done."""

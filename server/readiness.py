@@ -47,6 +47,7 @@ WAIT_READABLE, WAIT_WRITABLE = Wait
 TURN_SECONDS = 0.010
 SHORT_TURN_SECONDS = 0.0002
 TURNS_SECONDS = 0.020  # all turns between two looks at the sockets, before they are short
+SOCKETS_PER_LOOK = 64  # the kernel tells of the others next time, in turn
 Step = Callable[[], Any]
 
 
@@ -148,7 +149,7 @@ class Readiness:
                 if self._poked or runnable:
                     timeout = 0
             others = []
-            events = poll(timeout)
+            events = poll(timeout, SOCKETS_PER_LOOK)
             self._turns_end = time.monotonic() + TURNS_SECONDS
             for event in events:
                 if event[0] in served:

@@ -5,11 +5,13 @@ answer, refuse or close the connection. What it does to everybody else is measur
 """
 
 import contextlib
+import itertools
 import random
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from compat_tests.siege.bombs import bombs
@@ -18,15 +20,18 @@ from compat_tests.siege.subjects import SUBJECTS, TOPIC, Subject
 from compat_tests.support import raw
 
 from ottla.server.dispatch import Route
+from ottla.wire.compression import Compression, compress
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 from ottla.wire.messages.produce import ProduceRequest
 
 Address = tuple[str, int]
 
 ANSWER_WITHIN_S = 20.0
 MIB = 1 << 20
+LARGE_AT_ONCE = 600
 SIZES = (MIB - 4096, 64 << 10)
 # Requests that a peer may send in any number and that change the world for all: too slow to undo a hundred times.
 ONE_PEER_EACH = ("JoinGroup",)
@@ -190,6 +195,13 @@ def of_many_peers(hold_s: float = 2.0, peers: int = 300) -> Iterator[Attack]:
     yield Attack("many peers", "each asks for everything and never reads", lambda address: _unread(address, 50, hold_s))
     yield Attack("many peers", "each has a session of ten thousand partitions", lambda address: _sessions(address, 20))
     yield Attack("many peers", "each pipelines without a pause", lambda address: _pipelines(address, 30))
+    for name, frame in _large_frames():
+
+        def push(address: Address, frame: bytes = frame) -> None:
+            _all_at_once(address, LARGE_AT_ONCE, frame)
+
+        yield Attack("many peers", f"each sends {name}", push)
+    yield Attack("many peers", "each sends a large frame byte by byte", lambda address: _drip(address, 200, hold_s))
 
 
 def _long_poll() -> bytes:
@@ -249,6 +261,55 @@ def _pipelines(address: Address, count: int) -> None:
                 with contextlib.suppress(BlockingIOError, ConnectionError):
                     peer.recv(MIB)
             time.sleep(0.001)
+
+
+def _large_frames() -> Iterator[tuple[str, bytes]]:
+    """A MiB that takes the broker longer to look at than to receive."""
+    noise = random.Random(1).randbytes(1000 * 1000)
+    batch = raw.batch(raw.record(noise), compress=partial(compress, Compression.GZIP), codec=int(Compression.GZIP))
+    yield "a compressed batch of a MiB", raw.produce(TOPIC, batch)
+    request = OffsetFetchRequest
+    body = filled(request, request.versions.last, SUBJECTS[-1], "wide", SIZES[0])
+    yield "a large OffsetFetch", framed(request, request.versions.last, body)
+
+
+def _all_at_once(address: Address, count: int, frame: bytes) -> None:
+    """Send as fast as it is taken; the answers are not waited for long."""
+    rest: dict[socket.socket, memoryview] = {}
+    with contextlib.ExitStack() as peers:
+        for _ in range(count):
+            peer = peers.enter_context(connected(address))
+            peer.setblocking(False)
+            rest[peer] = memoryview(frame)
+        deadline = time.monotonic() + ANSWER_WITHIN_S
+        while rest and time.monotonic() < deadline:
+            for peer in list(rest):
+                try:
+                    rest[peer] = rest[peer][peer.send(rest[peer]) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    rest[peer] = memoryview(b"")
+                if not rest[peer]:
+                    del rest[peer]
+            time.sleep(0.001)
+
+
+def _drip(address: Address, count: int, hold_s: float) -> None:
+    """The beginnings of very large frames, all together more than there is room for, and then a byte now and then."""
+    with contextlib.ExitStack() as peers:
+        opened = [peers.enter_context(connected(address)) for _ in range(count)]
+        for peer in opened:
+            peer.setblocking(False)
+            peer.send(struct.pack(">ihh", 90 * MIB, 0, 8))
+        deadline = time.monotonic() + hold_s
+        for turn in itertools.count():
+            for peer in opened:
+                with contextlib.suppress(OSError):
+                    peer.send(bytes(MIB // 4 if turn < 6 else 1))
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------

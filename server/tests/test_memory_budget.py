@@ -12,9 +12,10 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.replication.reminders import Reminder
 from ottla.server.connection import Calls, Connection
 from ottla.server.dispatch import Route
-from ottla.server.inbox import FREE_BUFFER_BYTES, ReceiveBuffers
+from ottla.server.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
 from ottla.server.listener import Listener
 from ottla.server.memory_budget import STALLED_S, MemoryBudget
 from ottla.server.readiness import Readiness
@@ -23,6 +24,7 @@ from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 
 LARGE = 400_000
+LATER = 2
 
 
 async def test_there_is_room_up_to_the_limit() -> None:
@@ -101,9 +103,10 @@ class Broker:
     def __init__(self, nursery: trio.Nursery, total: int) -> None:
         self.memory = MemoryBudget(total)
         routes = {
-            0: Route(ProduceRequest, ProduceRequest.versions, lambda *_: ProduceResponse(responses=[]), pipelined=True),
-            12: Route(HeartbeatRequest, HeartbeatRequest.versions, lambda *_: HeartbeatResponse(error_code=0)),
+            0: Route(ProduceRequest, ProduceRequest.versions, self._answer_produce, pipelined=True),
+            12: Route(HeartbeatRequest, HeartbeatRequest.versions, self._answer_heartbeat),
         }
+        self.gate = trio.Event()
         self._listener: Any = SimpleNamespace(
             name="PLAINTEXT",
             broker=None,
@@ -115,6 +118,25 @@ class Broker:
         self._nursery = nursery
         self.connections: list[Connection] = []
 
+    def _answer_produce(self, request: ProduceRequest, _: object) -> Any:
+        return self._append_later() if request.timeout_ms == LATER else ProduceResponse(responses=[])
+
+    async def _append_later(self) -> ProduceResponse:
+        await self.gate.wait()
+        return ProduceResponse(responses=[])
+
+    def _answer_heartbeat(self, request: HeartbeatRequest, _: object) -> Any:
+        return self._answer_later() if request.generation_id else HeartbeatResponse(error_code=0)
+
+    async def _answer_later(self) -> HeartbeatResponse:
+        await self.gate.wait()
+        return HeartbeatResponse(error_code=0)
+
+    def keep_a_buffer_of(self, size: int) -> None:
+        """A buffer that is larger than a frame takes what follows the frame, too."""
+        buffers = self._listener.buffers
+        buffers.give_back(buffers.take(size, size))
+
     def connect(self) -> Peer:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -124,9 +146,14 @@ class Broker:
         return Peer(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
 
 
-def large(correlation_id: int) -> bytes:
-    body = ProduceRequest(acks=1, timeout_ms=1, topic_data=[]).encode(8)
+def large(correlation_id: int, timeout_ms: int = 1) -> bytes:
+    body = ProduceRequest(acks=1, timeout_ms=timeout_ms, topic_data=[]).encode(8)
     return request(0, 8, correlation_id, body + bytes(LARGE))
+
+
+def large_without_records(correlation_id: int, generation_id: int) -> bytes:
+    body = HeartbeatRequest(group_id="g", generation_id=generation_id, member_id="m").encode(1)
+    return request(12, 1, correlation_id, body + bytes(LARGE))
 
 
 @pytest.fixture
@@ -163,6 +190,20 @@ async def test_an_unfinished_large_request_holds_up_no_small_one(broker: Broker,
         await peer.stream.aclose()
 
 
+async def test_whether_those_in_line_are_still_there_is_looked_at(broker: Broker, nursery: trio.Nursery) -> None:
+    peers = [broker.connect() for _ in range(3)]
+    for peer in peers:
+        nursery.start_soon(peer.send, large(1)[:200_000])
+    await _settled()
+    for peer in peers:
+        nursery.start_soon(peer.send, large(1)[200_000:-1])
+    await _settled()
+    in_line = [each for each in broker.connections if each.is_held_up]
+    assert in_line and all(each.is_parked for each in in_line)  # the listener looks whether their peers are there
+    for peer in peers:
+        await peer.stream.aclose()
+
+
 @pytest.mark.parametrize("is_short", [False, True])
 async def test_who_keeps_memory_that_others_wait_for_is_closed_in_time(nursery: trio.Nursery, is_short: bool) -> None:
     memory = MemoryBudget(10)
@@ -175,7 +216,99 @@ async def test_who_keeps_memory_that_others_wait_for_is_closed_in_time(nursery: 
     connections = [
         SimpleNamespace(large_since=time.monotonic() - age, cancel_scope=trio.CancelScope()) for age in ages
     ]
-    listener: Any = SimpleNamespace(buffers=ReceiveBuffers(memory), connections=connections)
-    Listener._end_stalled_frames(listener)
+    listener: Any = SimpleNamespace(buffers=ReceiveBuffers(memory), connections=connections, _stalled=Reminder())
+    await Listener._end_stalled_frames(listener)
     assert [each.cancel_scope.cancel_called for each in connections] == [is_short, False, False]
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("frame", [large(1, LATER), large_without_records(1, 1)], ids=["records", "no records"])
+async def test_large_requests_that_wait_for_something_are_counted(
+    broker: Broker, nursery: trio.Nursery, frame: bytes
+) -> None:
+    peers = [broker.connect() for _ in range(8)]
+    for peer in peers:
+        nursery.start_soon(peer.send, frame)
+    await _settled()
+    assert sum(each.is_held_up for each in broker.connections) >= 6  # one found room, and one goes beyond the limit
+    assert broker.memory.used >= LARGE
+    broker.gate.set()
+    for peer in peers:
+        assert (await peer.frame() or b"")[:4] == b"\0\0\0\1"
+        await peer.stream.aclose()
+    await _settled()
+    assert broker.memory.used == 0 and not broker.memory.is_short
+
+
+async def test_a_large_request_comes_through_although_the_next_one_has_begun(
+    broker: Broker, nursery: trio.Nursery
+) -> None:
+    broker.keep_a_buffer_of(2 * LARGE)
+    broker.memory.take(FREE_BUFFER_BYTES)
+    first, second = broker.connect(), broker.connect()
+    await first.send(large_without_records(1, 0) + heartbeat(2, 0)[:3])
+    assert (await first.frame() or b"")[:4] == b"\0\0\0\1"
+    await second.send(large(1))
+    assert (await second.frame() or b"")[:4] == b"\0\0\0\1"
+    for peer in (first, second):
+        await peer.stream.aclose()
+
+
+async def test_the_time_in_line_does_not_count_as_the_peers(
+    broker: Broker, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stalled, waiting, third = broker.connect(), broker.connect(), broker.connect()
+    await stalled.send(large(1)[:-1])
+    for peer in (waiting, third):
+        nursery.start_soon(peer.send, large(1)[:-1])
+    await _settled()
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + 2 * STALLED_S)
+    broker.connections[0].cancel_scope.cancel()
+    await _settled()
+    left = [each for each in broker.connections[1:] if not each.is_held_up]
+    (admitted,) = left
+    assert time.monotonic() - admitted.large_since < STALLED_S
+    for peer in (stalled, waiting, third):
+        await peer.stream.aclose()
+
+
+@pytest.mark.parametrize("claimed", [100, 3_000_000])
+def test_a_few_bytes_that_keep_a_large_buffer_are_noticed(claimed: int) -> None:
+    buffers = ReceiveBuffers()
+    buffers.give_back(buffers.take(4 << 20, 4 << 20))
+    inbox = Inbox(buffers, 100 << 20)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(claimed.to_bytes(4, "big") + b"few")
+        inbox.receive(ours)
+        assert inbox.next_frame() is None
+        inbox.detach()
+    assert (len(inbox.buffer) <= FREE_BUFFER_BYTES) or inbox.large_since < math.inf
+    inbox.close()
+    assert buffers.memory.used == 0 and inbox.large_since == math.inf
+
+
+def test_a_large_buffer_of_which_little_is_left_is_noticed_anew() -> None:
+    buffers = ReceiveBuffers()
+    buffers.give_back(buffers.take(200_000, 200_000))
+    inbox = Inbox(buffers, 100 << 20)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send((1 << 17).to_bytes(4, "big") + bytes(1000))
+        inbox.receive(ours)
+        assert inbox.next_frame() is None
+        inbox.detach()
+        theirs.send(bytes((1 << 17) - 1000) + bytes([0, 0, 1]))
+        inbox.receive(ours)
+        began = time.monotonic()
+        assert inbox.next_frame() is not None
+        inbox.detach()
+    assert (inbox.end - inbox.start, len(inbox.buffer)) == (3, 200_000)
+    assert began <= inbox.large_since < math.inf
+
+
+async def _settled() -> None:
+    """Until nothing more happens, threads and sockets included."""
+    for _ in range(3):
+        await trio.testing.wait_all_tasks_blocked(0.05)
