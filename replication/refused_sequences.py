@@ -23,16 +23,26 @@ Theory
     A batch that was appended and then not acknowledged is in the log as a rule. It is noted all the same: the log may
     lose it when another broker leads for a while, and then the producer sends it again.
 
+A leader that is new
+    A producer whose leader moves may have several batches on their way to the old leader, which refuses them, and send a later
+    one to the new leader first: librdkafka serves each broker in a thread of its own. The new leader refused nothing, and
+    sees a gap all the same. So a gap is *unproven* as long as the producer has written nothing in this leader epoch (which
+    began anew if the broker was restarted), for `PATIENCE_S` after the first batch behind it. Then the answer is
+    NOT_LEADER_OR_FOLLOWER, which is what the missing batch got: clients try again after it as often as they need to, and do
+    not count it. A gap that is still there after that time is OUT_OF_ORDER_SEQUENCE_NUMBER. On a leader to which the producer
+    has written there is no such time.
+
 Limits
     A run holds `RUN_MAX` batches, more than an idempotent producer may have on their way. There are at most `RUNS_MAX`
-    runs; the producers that were noted first are forgotten first, and get what Kafka answers. Topics that are not known
-    count, too, because this broker may hear of them in a moment; names that are too long for a topic do not.
+    runs; the producers that were noted first are forgotten first, and get what Kafka answers. As many unproven gaps are known.
+    Topics that are not known count, too, because this broker may hear of them in a moment; names that are too long for a
+    topic do not.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.cluster_state import TOPIC_NAME_LENGTH_MAX
 from ottla.replication.log.producers import SEQUENCE_MAX
@@ -44,10 +54,21 @@ if TYPE_CHECKING:
 
 RUN_MAX = 8
 RUNS_MAX = 10_000
+PATIENCE_S = 1.0
+"""Longer than a client that is short of processors takes to send again, and short for who waits for OUT_OF_ORDER."""
+
 _HALF = (SEQUENCE_MAX + 1) // 2
 
 Place = tuple[str, bytes, int]
 """A partition as requests name it: topic name, topic id, index."""
+
+
+class _Gap(NamedTuple):
+    """A gap of a producer that has written nothing in a leader epoch."""
+
+    producer_epoch: int
+    leader_epoch: int
+    unproven_until: float
 
 
 class _Run:
@@ -87,13 +108,14 @@ class _Run:
 class RefusedSequences:
     """The runs of all producers and partitions; see the module's docstring."""
 
-    __slots__ = ("by_producer", "count")
+    __slots__ = ("_gaps", "by_producer", "count")
 
     def __init__(self) -> None:
         self.by_producer: dict[int, dict[Place, _Run]] = {}
         """Empty nearly always, which is all that ordinary requests look at."""
 
         self.count = 0
+        self._gaps: dict[tuple[int, Place], _Gap] = {}
 
     def note(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
         """A batch was refused before anything of it was written."""
@@ -126,6 +148,26 @@ class RefusedSequences:
         if not run.sequences:
             self._forget(place, batch.producer_id)
         return None
+
+    def may_come_yet(
+        self, place: Place, batch: BatchHeader, entry: ProducerEntry | None, leader_epoch: int, start: int, now_s: float
+    ) -> bool:
+        """Whether what is missing before a batch may be on its way from the leader before this one.
+
+        `start`: where this leader's epoch begins in the log.
+        """
+        if entry is None or not entry.batches or entry.batches[-1].last_offset >= start:
+            return False
+        if batch.producer_epoch == entry.epoch and _distance(entry.last_sequence, batch.base_sequence) <= 1:
+            return False  # it was written before, or too long ago to be known
+        key = batch.producer_id, place
+        gap = self._gaps.get(key)
+        if gap is None or (gap.producer_epoch, gap.leader_epoch) != (batch.producer_epoch, leader_epoch):
+            self._gaps.pop(key, None)
+            gap = self._gaps[key] = _Gap(batch.producer_epoch, leader_epoch, now_s + PATIENCE_S)
+            while len(self._gaps) > RUNS_MAX:
+                del self._gaps[next(iter(self._gaps))]
+        return now_s < gap.unproven_until
 
     def _run(self, place: Place, batch: BatchHeader) -> _Run | None:
         """The run of a batch's epoch; None if a later epoch has one, or if there can be no topic of this name."""

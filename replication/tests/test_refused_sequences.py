@@ -7,7 +7,7 @@ import pytest
 from ottla.replication import refused_sequences
 from ottla.replication.log.producers import SEQUENCE_MAX
 from ottla.replication.log.tests.logs import NOW_MS, idempotent, new_log
-from ottla.replication.refused_sequences import RUN_MAX, RefusedSequences
+from ottla.replication.refused_sequences import PATIENCE_S, RUN_MAX, RefusedSequences
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import BatchHeader, unpack_header
 
@@ -15,6 +15,7 @@ PLACE = ("t", bytes(16), 0)
 OTHER_PLACE = ("t", bytes(16), 1)
 TOO_FEW = ErrorCode.NOT_ENOUGH_REPLICAS
 DISK = ErrorCode.KAFKA_STORAGE_ERROR
+MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 GAP = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 FINE = ErrorCode.NONE
 
@@ -26,6 +27,15 @@ class Leader:
         self.log = new_log()
         self.refused = RefusedSequences()
         self.trouble = FINE
+        self.leader_epoch = 0
+        self.epoch_start = 0
+        self.now_s = 100.0
+
+    def begins_epoch(self) -> None:
+        """Another broker leads from here on, or this one once more; it has what was written before."""
+        self.leader_epoch += 1
+        self.epoch_start = self.log.log_end_offset
+        self.refused = RefusedSequences()
 
     def hears(self, sequence: int, *, epoch: int = 0, producer_id: int = 7, count: int = 1) -> ErrorCode:
         records = idempotent(sequence, count, epoch=epoch, producer_id=producer_id)
@@ -33,12 +43,18 @@ class Leader:
         code = self.refused.missing(PLACE, header, self.log.producers.get(producer_id)) or self.trouble
         if code is FINE:
             try:
-                self.log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS)
+                self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=NOW_MS)
             except KafkaError as error:
                 code = error.code
+                if code is GAP and self.waits_for_what_is_missing(header):
+                    code = MOVED
         if code.retriable:
             self.refused.note(PLACE, header, code)
         return code
+
+    def waits_for_what_is_missing(self, header: BatchHeader) -> bool:
+        entry = self.log.producers.get(header.producer_id)
+        return self.refused.may_come_yet(PLACE, header, entry, self.leader_epoch, self.epoch_start, self.now_s)
 
     def refuses(self, code: ErrorCode, *sequences: int) -> None:
         self.trouble = code
@@ -184,3 +200,74 @@ def test_the_memory_is_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) 
         assert leader.hears(0, producer_id=producer_id) is TOO_FEW
     assert list(leader.refused.by_producer) == [17, 18, 19]
     assert leader.remembers
+
+
+def test_what_comes_to_a_new_leader_before_what_the_old_one_refused_comes_again(leader: Leader) -> None:
+    assert [leader.hears(sequence) for sequence in (0, 1)] == [FINE, FINE]
+    leader.begins_epoch()  # the old leader refused 2; 3 and 4 have overtaken it
+    assert [leader.hears(sequence) for sequence in (3, 4)] == [MOVED, MOVED]
+    assert [leader.hears(sequence) for sequence in (2, 3, 4, 5)] == [FINE] * 4
+    assert not leader.remembers
+
+
+def test_a_new_leader_waits_for_what_is_missing_more_than_once(leader: Leader) -> None:
+    assert leader.hears(0) is FINE
+    leader.begins_epoch()
+    for _ in range(3):
+        assert [leader.hears(sequence) for sequence in (2, 3)] == [MOVED, MOVED]
+        leader.now_s += PATIENCE_S / 4
+    assert [leader.hears(sequence) for sequence in (1, 2, 3)] == [FINE] * 3
+
+
+def test_a_gap_that_stays_is_a_gap_on_a_new_leader_too(leader: Leader) -> None:
+    assert leader.hears(0) is FINE
+    leader.begins_epoch()
+    assert [leader.hears(sequence) for sequence in (2, 3)] == [MOVED, MOVED]
+    leader.now_s += PATIENCE_S
+    assert [leader.hears(sequence) for sequence in (2, 3, 2, 5)] == [GAP] * 4
+    assert leader.hears(1) is FINE, "what is missing may still come"
+    leader.begins_epoch()
+    assert leader.hears(3) is MOVED, "the next leader knows nothing of that"
+
+
+def test_a_producer_that_has_written_to_a_new_leader_leaves_gaps_again(leader: Leader) -> None:
+    assert leader.hears(0) is FINE
+    leader.begins_epoch()
+    assert [leader.hears(sequence) for sequence in (1, 3)] == [FINE, GAP]
+
+
+def test_what_was_written_long_before_is_no_gap_for_a_new_leader(leader: Leader) -> None:
+    assert [leader.hears(sequence) for sequence in range(10)] == [FINE] * 10
+    leader.begins_epoch()
+    assert leader.hears(1) is GAP
+    assert leader.hears(9, count=2) is GAP, "it overlaps with what is there"
+    assert leader.hears(9) is FINE, "a duplicate"
+    assert leader.hears(11) is MOVED
+
+
+def test_an_epoch_that_begins_with_the_old_leader_is_waited_for(leader: Leader) -> None:
+    assert leader.hears(0) is FINE
+    leader.begins_epoch()
+    assert leader.hears(4, epoch=1) is MOVED
+    leader.now_s += PATIENCE_S
+    assert leader.hears(4, epoch=1) is GAP
+    assert leader.hears(4, epoch=2) is MOVED
+    assert [leader.hears(sequence, epoch=2) for sequence in (0, 1)] == [FINE, FINE]
+    assert leader.hears(4, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_gap_across_the_highest_sequence_is_waited_for(leader: Leader) -> None:
+    assert leader.hears(SEQUENCE_MAX - 1) is FINE
+    leader.begins_epoch()
+    assert leader.hears(0) is MOVED
+    assert [leader.hears(sequence) for sequence in (SEQUENCE_MAX, 0)] == [FINE, FINE]
+
+
+def test_the_memory_of_gaps_is_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused_sequences, "RUNS_MAX", 3)
+    for producer_id in range(10, 20):
+        assert leader.hears(0, producer_id=producer_id) is FINE
+    leader.begins_epoch()
+    for producer_id in range(10, 20):
+        assert leader.hears(2, producer_id=producer_id) is MOVED
+    assert [producer_id for producer_id, _ in leader.refused._gaps] == [17, 18, 19]

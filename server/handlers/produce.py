@@ -11,6 +11,8 @@ Behaviour
 * Once a batch of an idempotent producer was refused with an error after which clients try again, those behind it get the
   same error until it has come again (`replication/refused_sequences.py`). Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER if
   the reason of the refusal is gone by then, and librdkafka then sends everything that has no answer under a new epoch.
+  For the same reason a gap that a new leader meets is NOT_LEADER_OR_FOLLOWER at first: the leader before may have refused
+  what is missing.
 * acks=0 gets no answer; an error then closes the connection, which is how its client learns that something is wrong.
 * acks=1 is answered when the leader holds the records as safely as the topic asks, acks=-1 when all in-sync replicas do.
   Without flush settings and followers both are true at once. After `timeout_ms` the answer is REQUEST_TIMED_OUT; the
@@ -252,10 +254,8 @@ class Appending(PendingAnswer):
             self._deferred.append((partition, answer, bytearray(records)))
             return answer
         except KafkaError as error:
-            self._fail(answer, error, partition)
-            batch = header or _numbered_batch(records) if error.code.retriable else None
-            if batch is not None and batch.producer_id >= 0:
-                self._refused.note((topic.name, topic.topic_id, data.index), batch, error.code)
+            batch = header or _numbered_batch(records)
+            self._refuse_batch((topic.name, topic.topic_id, data.index), answer, error, partition, batch)
             return answer
         self._accept(answer, partition, info, header or _numbered_batch(records))
         return answer
@@ -269,6 +269,27 @@ class Appending(PendingAnswer):
             code = self._refused.missing(place, batch, partition.log.producers.get(batch.producer_id))
             if code is not None:
                 raise KafkaError(code, f"A batch before sequence {batch.base_sequence} was refused and has not come again")
+
+    def _refuse_batch(
+        self,
+        place: Place,
+        answer: PartitionProduceResponse,
+        error: KafkaError,
+        partition: Partition | None,
+        batch: BatchHeader | None,
+    ) -> None:
+        """Nothing was appended; what follows the batch has to wait for it if it will come again."""
+        if batch is None or batch.producer_id < 0:
+            self._fail(answer, error, partition)
+            return
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition is not None:
+            entry = partition.log.producers.get(batch.producer_id)
+            epoch, start = partition.leader_epoch, partition.leader_epoch_start_offset
+            if self._refused.may_come_yet(place, batch, entry, epoch, start, trio.current_time()):
+                error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "What is missing may come from the leader before this one")
+        self._fail(answer, error, partition)
+        if error.code.retriable:
+            self._refused.note(place, batch, error.code)
 
     def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_ordinary: bool) -> Partition:
         """The partition to append to, after all checks that come before its own."""
@@ -342,10 +363,7 @@ class Appending(PendingAnswer):
                 view, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked
             )
         except KafkaError as error:
-            self._fail(answer, error, partition)
-            batch = _numbered_batch(view) if error.code.retriable else None
-            if batch is not None:
-                self._refused.note(self._place_of(answer), batch, error.code)
+            self._refuse_batch(self._place_of(answer), answer, error, partition, _numbered_batch(view))
         else:
             self._accept(answer, partition, info, _numbered_batch(view))
 

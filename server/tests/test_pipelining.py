@@ -19,7 +19,7 @@ from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, 
 from ottla.replication.commit_waits import CommitWaits
 from ottla.replication.log.tests.logs import TOPIC_ID, batch, idempotent, new_log
 from ottla.replication.partition import Partition
-from ottla.replication.refused_sequences import RefusedSequences
+from ottla.replication.refused_sequences import PATIENCE_S, RefusedSequences
 from ottla.server.connection import PENDING_MAX, Calls, Connection
 from ottla.server.deadlines import Deadlines
 from ottla.server.dispatch import Route
@@ -387,6 +387,36 @@ async def test_a_gap_that_nobody_refused_is_a_gap(producer: Producer, leader: Le
     assert await producer.acknowledged() == (1, 0, 0)
     assert await producer.acknowledged() == (2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert await producer.acknowledged() == (3, 0, 1)
+
+
+@pytest.mark.parametrize("is_checked_in_thread", [False, True])
+async def test_a_new_leader_waits_for_what_the_old_one_refused(
+    producer: Producer,
+    leader: Leader,
+    mock_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    is_checked_in_thread: bool,
+) -> None:
+    if is_checked_in_thread:
+        monkeypatch.setattr(produce_handler, "ordinary_header", lambda _: None)
+        monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+    partition = leader.partitions[0]
+    await producer.send(producer.number(0, 0))
+    await appended(leader, 1)
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (1, 0, 0)
+    partition.make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2))
+    partition.make_leader(leader_epoch=5, partition_epoch=2, replicas=(1, FOLLOWER), isr=(1, FOLLOWER))
+    await producer.send(producer.number(0, 2), producer.number(0, 3))
+    assert await producer.acknowledged() == (2, REFUSED, -1)
+    assert await producer.acknowledged() == (3, REFUSED, -1)
+    mock_clock.jump(PATIENCE_S)
+    await producer.send(producer.number(0, 2), producer.number(0, 1), producer.number(0, 2))
+    await appended(leader, 3)
+    leader.commit(0, 3)
+    assert await producer.acknowledged() == (4, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert await producer.acknowledged() == (5, 0, 1)
+    assert await producer.acknowledged() == (6, 0, 2)
 
 
 async def test_what_was_refused_once_and_given_up_is_a_gap(producer: Producer, leader: Leader) -> None:
