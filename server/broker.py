@@ -26,6 +26,7 @@ from ottla.groupcoord.producer_ids import ProducerIdManager
 from ottla.groupcoord.service import GroupCoordinator
 from ottla.replication.cluster_state import NO_BROKER_EPOCH, BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.controller import Controller
+from ottla.replication.coordination import CoordinationUnavailable
 from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, raise_limit
@@ -235,6 +236,8 @@ def _startup_problem(group: BaseExceptionGroup[BaseException]) -> BaseException:
         problem = problem.exceptions[0]
     if isinstance(problem, (LogDirectoryProblem, InvalidSetting, JoinProblem)):
         return StartupError(str(problem))
+    if isinstance(problem, CoordinationUnavailable):
+        return StartupError(f"{problem.path or 'the coordination tree'} cannot be written; is there room on its disk?")
     if isinstance(problem, OSError):
         return StartupError(f"cannot use the data directory: {problem}")
     return problem if isinstance(problem, (StartupError, KeyboardInterrupt)) else group

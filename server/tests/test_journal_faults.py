@@ -34,7 +34,7 @@ from ottla.replication.coordination import (
 )
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.memory_storage import MemoryStorage
-from ottla.server.broker import _stopped
+from ottla.server.broker import StartupError, _startup_problem, _stopped
 from ottla.server.coordination import embedded
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.journal import DamagedJournal
@@ -267,6 +267,21 @@ async def test_a_broker_starts_on_a_full_disk() -> None:
     await coordination.multi([Create("/b")])
     coordination.close()
     assert await opened(storage).children("/") == ["a", "b"]
+
+
+async def test_a_start_whose_journal_has_no_room_ends_with_one_line() -> None:
+    storage = disk()
+    opened(storage).close()
+    storage.space_left = 0
+    coordination = EmbeddedCoordination(DIRECTORY, run_in_thread=at_once, storage=storage)
+    coordination._is_open = True
+    coordination._journal.resume()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(coordination.multi, [Create("/controller_epoch", b"2")])
+    problem = _startup_problem(caught.value)
+    assert isinstance(problem, StartupError)
+    assert str(problem) == "/data/coordination.journal cannot be written; is there room on its disk?"
 
 
 async def test_real_files_that_may_not_grow_serve_again_when_they_may(tmp_path: Path) -> None:
