@@ -1,6 +1,7 @@
 """kafka-python: producer, consumer, groups and admin, as its users write them."""
 
 import contextlib
+import logging
 import threading
 import time
 
@@ -192,7 +193,8 @@ def test_a_group_goes_on_where_it_committed(producer, topic, new_consumer, uniqu
 
 
 @pytest.mark.parametrize("assignor", [RangePartitionAssignor, RoundRobinPartitionAssignor, CooperativeStickyAssignor])
-def test_a_group_shares_its_partitions_and_passes_them_on(producer, make_topic, new_consumer, unique, assignor):
+def test_a_group_shares_its_partitions_and_passes_them_on(make_topic, new_consumer, unique, caplog, assignor):
+    caplog.set_level(logging.INFO, "kafka.coordinator")  # a failure shows what the members did
     topic, group = make_topic(partitions=4), unique("group")
     options = {
         "group_id": group,
@@ -218,12 +220,16 @@ class Member:
         assert self.consumer.partitions_for_topic(topic)
         self.consumer.subscribe([topic])
         self.stopping = threading.Event()
+        self.failure = None
         self.thread = threading.Thread(target=self.poll)
 
     def poll(self):
-        while not self.stopping.is_set():
-            self.consumer.poll(timeout_ms=50)
-        self.consumer.close()
+        try:
+            while not self.stopping.is_set():
+                self.consumer.poll(timeout_ms=50)
+            self.consumer.close()
+        except BaseException as failure:  # noqa: BLE001 - wait_for() raises it
+            self.failure = failure
 
     def partitions(self):
         return self.consumer.assignment()
@@ -231,6 +237,8 @@ class Member:
     def wait_for(self, count):
         deadline = time.monotonic() + 20
         while len(self.partitions()) != count:
+            if self.failure is not None:
+                raise self.failure
             assert time.monotonic() < deadline, f"{self.partitions()} instead of {count} partitions"
             time.sleep(0.02)
 
@@ -238,9 +246,11 @@ class Member:
         self.thread.start()
         return self
 
-    def __exit__(self, *failure):
+    def __exit__(self, kind, *_):
         self.stopping.set()
         self.thread.join()
+        if kind is None and self.failure is not None:
+            raise self.failure
 
 
 def test_admin_creates_describes_grows_and_deletes_topics(admin, unique):
