@@ -30,7 +30,7 @@ A leader that is new
     began anew if the broker was restarted), for `PATIENCE_S` after the first batch behind it. Then the answer is
     NOT_LEADER_OR_FOLLOWER, which is what the missing batch got: clients try again after it as often as they need to, and do
     not count it. A gap that is still there after that time is OUT_OF_ORDER_SEQUENCE_NUMBER. On a leader to which the producer
-    has written there is no such time.
+    has written there is no such time, nor on a broker that is alone.
 
 Limits
     A run holds `RUN_MAX` batches, more than an idempotent producer may have on their way. There are at most `RUNS_MAX`

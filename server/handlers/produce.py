@@ -282,14 +282,19 @@ class Appending(PendingAnswer):
         if batch is None or batch.producer_id < 0:
             self._fail(answer, error, partition)
             return
-        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition is not None:
-            entry = partition.log.producers.get(batch.producer_id)
-            epoch, start = partition.leader_epoch, partition.leader_epoch_start_offset
-            if self._refused.may_come_yet(place, batch, entry, epoch, start, trio.current_time()):
-                error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "What is missing may come from the leader before this one")
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_come_yet(place, partition, batch):
+            error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "What is missing may come from the leader before this one")
         self._fail(answer, error, partition)
         if error.code.retriable:
             self._refused.note(place, batch, error.code)
+
+    def _may_come_yet(self, place: Place, partition: Partition | None, batch: BatchHeader) -> bool:
+        """Whether a gap may be one of `RefusedSequences.may_come_yet`; a broker that is alone had no leader before it."""
+        if partition is None or (len(partition.replicas) < 2 and len(self._broker.cluster.brokers) < 2):
+            return False
+        entry = partition.log.producers.get(batch.producer_id)
+        epoch, start = partition.leader_epoch, partition.leader_epoch_start_offset
+        return self._refused.may_come_yet(place, batch, entry, epoch, start, trio.current_time())
 
     def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_ordinary: bool) -> Partition:
         """The partition to append to, after all checks that come before its own."""

@@ -419,6 +419,19 @@ async def test_a_new_leader_waits_for_what_the_old_one_refused(
     assert await producer.acknowledged() == (6, 0, 2)
 
 
+async def test_a_broker_that_is_alone_had_no_leader_before_it(producer: Producer, leader: Leader) -> None:
+    del leader.cluster.brokers[FOLLOWER]
+    alone = Partition("t", 0, new_log(), local_id=1)
+    leader.partitions[0] = alone
+    alone.make_leader(leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
+    await producer.send(producer.number(0, 0))
+    assert await producer.acknowledged() == (1, 0, 0)
+    alone.make_leader(leader_epoch=1, partition_epoch=1, replicas=(1,), isr=(1,))
+    await producer.send(producer.number(0, 2), producer.number(0, 1))
+    assert await producer.acknowledged() == (2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert await producer.acknowledged() == (3, 0, 1)
+
+
 async def test_what_was_refused_once_and_given_up_is_a_gap(producer: Producer, leader: Leader) -> None:
     leader.fences = 1
     await producer.send(producer.number(0, 0, epoch=1), producer.number(0, 1, epoch=1), producer.number(0, 1, epoch=1))
