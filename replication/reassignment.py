@@ -32,6 +32,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]
 
+REPLICAS_MAX = 1000
+
 
 def plan_reassignments(
     states: PartitionStates, targets: Targets, *, allow_replication_factor_change: bool = True
@@ -90,7 +92,11 @@ def _state(
 
 
 def _check_target(states: PartitionStates, state: PartitionState | None, target: Sequence[int]) -> None:
-    """Kafka 3.9's checks and words."""
+    """Kafka 3.9's checks and words, but for lists that are too long to be looked through and quoted."""
+    if len(target) > REPLICAS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"A replica list of {len(target)} brokers is longer than {REPLICAS_MAX}."
+        )
     origin = () if state is None else state.origin_replicas
     live = sorted(states.brokers.keys() - states.shutting_down)
     adding = [broker for broker in target if broker not in origin]

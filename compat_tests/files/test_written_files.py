@@ -119,5 +119,5 @@ def test_the_small_files_beside_the_logs(written):
         assert "\nsegments 1 500\n" in (written.data / checkpoint).read_text()
     assert "\nheadless 0 70\n" in (written.data / "log-start-offset-checkpoint").read_text()
     properties = (written.data / "meta.properties").read_text()
-    assert re.fullmatch(r"#.*\ncluster\.id=[\w-]{22}\nbroker\.id=0\nversion=0\n", properties)
+    assert re.fullmatch(r"#.*\ncluster\.id=[\w-]{22}\ndirectory\.id=[\w-]{22}\nbroker\.id=0\nversion=0\n", properties)
     assert (written.data / ".kafka_cleanshutdown").exists()

@@ -35,6 +35,7 @@ FIXED: dict[str, Any] = {
     "num_partitions": 1,
     "replication_factor": 1,
     "broker_ids": 0,
+    "broker_id": 4711,  # a broker that shuts down in order is led away from, whoever says so: as with Kafka
 }
 DEFAULTS: dict[str, Any] = {
     "resource_type": 2,

@@ -22,6 +22,8 @@ from compat_tests.support.raw import Peer, message_class
 from compat_tests.support.zookeepers import Ensemble
 
 SMALL_HEAP = ("-Xmx256m", "-Xms128m")
+# The cleaner's map is one array; half of a small heap is not always free in one piece.
+SMALL_MAP = {"log.cleaner.dedupe.buffer.size": str(16 << 20)}
 SHOWN_OF_A_LOG = 4000
 
 
@@ -69,8 +71,10 @@ class Cluster:
     def _broker(self, kind: type[BrokerProcess], number: int, more: dict[str, str]) -> BrokerProcess:
         directory = self.directory / f"broker-{number}"
         directory.mkdir(exist_ok=True)
-        options: dict[str, Any] = {"heap": SMALL_HEAP} if issubclass(kind, ApacheKafka3) else {}
-        broker = kind(directory, self.settings | {"node.id": str(number)} | more, **options)
+        is_kafka = issubclass(kind, ApacheKafka3)
+        options: dict[str, Any] = {"heap": SMALL_HEAP} if is_kafka else {}
+        settings = (SMALL_MAP if is_kafka else {}) | self.settings | {"node.id": str(number)} | more
+        broker = kind(directory, settings, **options)
         broker.port = free_port()
         if isinstance(self._network, Network):
             broker.host, broker.inside = self._network.add(directory.name)

@@ -104,6 +104,9 @@ def test_cancelling_restores_the_replicas() -> None:
     assert replicas(cluster) == ([1, 2], [], [])
     assert holders(cluster) == {1, 2}
     assert cluster.last.stop_replica == {broker: {FIRST: (2, True)} for broker in (3, 4)}
+    too_long = plan_reassignments(cluster.states, {FIRST: range(100_000)}).answers[FIRST]
+    assert isinstance(too_long, KafkaError)
+    assert too_long.message == "A replica list of 100000 brokers is longer than 1000."
     assert refusal(cluster, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 

@@ -1,0 +1,48 @@
+"""The short form of `make siege`: every request is attacked in its newest version, and no limit is broken.
+
+Time is only asserted as the processor time of the event loop's thread within one turn, which no other process on the
+machine can lengthen, and with a factor to spare: `make siege` measures.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from compat_tests.siege.attacks import Attack, of_many_peers, of_records, of_route
+from compat_tests.siege.siege import Damage, Siege, laid
+
+from ottla.server.dispatch import Route, served_routes
+
+SIZE_BYTES = 400 << 10
+BUSY_MS_MAX = 250.0
+MEMORY_MIB_MAX = 300.0
+
+ROUTES = [route for _, route in sorted(served_routes(is_in_cluster=False).items())]
+
+
+@pytest.fixture(scope="module")
+def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
+    with laid(tmp_path_factory.mktemp("siege")) as siege:
+        yield siege
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=[route.name for route in ROUTES])
+def test_no_request_holds_up_the_others(siege: Siege, route: Route):
+    for attack in of_route(route, [route.versions.last], [SIZE_BYTES]):
+        check(attack, siege.carry_out(attack))
+
+
+def test_no_crowd_of_peers_holds_up_the_others(siege: Siege):
+    for attack in of_many_peers(hold_s=0.2, peers=100):
+        check(attack, siege.carry_out(attack))
+
+
+def test_no_records_hold_up_the_others(siege: Siege):
+    for attack in of_records():
+        check(attack, siege.carry_out(attack))
+
+
+def check(attack: Attack, damage: Damage) -> None:
+    """A broken limit fails; that the broker and the bystander live was asserted by the siege."""
+    assert damage.busy_ms <= BUSY_MS_MAX, f"{attack} kept the event loop's thread busy: {damage}"
+    assert damage.memory_mib <= MEMORY_MIB_MAX, f"{attack} took too much memory: {damage}"
+    assert damage.sockets_left == 0, f"{attack} left sockets: {damage}"
