@@ -348,12 +348,13 @@ def settle_interpreter() -> None:
     """Keep the interpreter from holding up the event loop.
 
     What was made at start stays, and a full collection becomes rare: young garbage is collected as ever, and what grows
-    old here is what a broker keeps, topics, partitions and groups. A thread that computes gives way sooner.
+    old here is what a broker keeps, topics, partitions and groups. A collection looks at 60,000 objects at most: large
+    requests in work may hold millions, which would stop everything for half a second. A thread that computes gives way sooner.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 50, 1_000)
+    gc.set_threshold(10_000, 5, 10_000)
 
 
 def _limit_of_descriptors() -> int:

@@ -40,6 +40,7 @@ from ottla.server.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.outbox import Outbox, Progress, unreadable
 from ottla.server.pending import PendingAnswer
 from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
+from ottla.server.turns import in_turn
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
@@ -373,7 +374,8 @@ class Connection:
             if self._outbox.parts or not self._inbox.memory.may_take(self._inbox):
                 self._inbox.put_back(start)
                 return FLUSH if self._outbox.parts else MEMORY
-            return Waiting(call, correlation_id, self._handle_large(call, buffer[position:end]), is_large=True)
+            work = self._handle_large(call, buffer[position:end])
+            return Waiting(call, correlation_id, in_turn(work, self._readiness.is_spent), is_large=True)
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:

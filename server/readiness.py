@@ -71,6 +71,7 @@ class Readiness:
         self._epoll: Any = None
         self._runnable: Any = ()
         self._turns_end = math.inf
+        self._has_late_turn = False
         self._take_over_wait()
 
     @property
@@ -106,6 +107,13 @@ class Readiness:
         """When the turn of a connection that begins `now` is over, in seconds of the monotonic clock."""
         end = now + TURN_SECONDS
         return end if end < self._turns_end else min(end, max(self._turns_end, now + SHORT_TURN_SECONDS))
+
+    def is_spent(self) -> bool:
+        """Whether what all may take between two looks at the sockets is used up; one that asks then may go on, too."""
+        if time.monotonic() <= self._turns_end:
+            return False
+        is_spent, self._has_late_turn = not self._has_late_turn, False
+        return is_spent
 
     # --- the task's side
 
@@ -151,6 +159,7 @@ class Readiness:
             others = []
             events = poll(timeout, SOCKETS_PER_LOOK)
             self._turns_end = time.monotonic() + TURNS_SECONDS
+            self._has_late_turn = True
             for event in events:
                 if event[0] in served:
                     self._serve_once(event[0])

@@ -1,9 +1,10 @@
-"""Answering the many elements of one request without holding the event loop."""
+"""Answering the many elements of one request, and many such requests at once, without holding the event loop."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from types import coroutine
 from typing import Any, TypeVar
 
 import trio
@@ -89,3 +90,27 @@ async def sorted_in_turns(names: Iterable[str]) -> list[str]:
         runs.append(sorted(different[start : start + SORTED_AT_ONCE]))
         await trio.lowlevel.checkpoint()
     return await each_in_turns(heapq.merge(*runs), lambda name: name)
+
+
+async def _checkpoint() -> None:
+    await trio.lowlevel.cancel_shielded_checkpoint()
+
+
+@coroutine
+def in_turn(work: Coroutine[Any, Any, Answer], is_spent: Callable[[], bool]) -> Generator[Any, Any, Answer]:
+    """Await `work`, which gives way now and then, and go on with it only while there is time left.
+
+    Pieces of work are small, but sixty requests that are worked on at once do sixty pieces between two looks at the
+    sockets. `is_spent` says whether the time for one look is used up.
+    """
+    resumed_with: Any = None
+    try:
+        while True:
+            resumed_with = yield work.send(resumed_with)
+            while is_spent():
+                yield from _checkpoint().__await__()
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer
+    finally:
+        work.close()

@@ -179,7 +179,7 @@ def _pipelined(route: Route, version: int) -> Attack:
 # --- many peers -------------------------------------------------------------------------------------------------------
 
 
-def of_many_peers(hold_s: float = 2.0, peers: int = 300) -> Iterator[Attack]:
+def of_many_peers(hold_s: float = 2.0, peers: int = 300, large_peers: int = LARGE_AT_ONCE) -> Iterator[Attack]:
     """What peers do that are not in a hurry: wait, leave half-way, never read."""
     poll = _long_poll()
     join = _join()
@@ -198,10 +198,10 @@ def of_many_peers(hold_s: float = 2.0, peers: int = 300) -> Iterator[Attack]:
     for name, frame in _large_frames():
 
         def push(address: Address, frame: bytes = frame) -> None:
-            _all_at_once(address, LARGE_AT_ONCE, frame)
+            _all_at_once(address, large_peers, frame)
 
         yield Attack("many peers", f"each sends {name}", push)
-    yield Attack("many peers", "each sends a large frame byte by byte", lambda address: _drip(address, 200, hold_s))
+    yield Attack("many peers", "each sends a large frame byte by byte", lambda address: _drip(address, large_peers // 3, hold_s))
 
 
 def _long_poll() -> bytes:

@@ -272,6 +272,9 @@ class SimReadiness:
     def turn_end(self, now: float) -> float:
         return now + TURN_SECONDS
 
+    def is_spent(self) -> bool:
+        return False
+
 
 class SimPeers(TcpPeers):
     """Makes ways from one host to brokers, whose ports say which hosts they are."""

@@ -114,7 +114,10 @@ async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Pe
     ours.setblocking(False)
     readiness = Readiness()
     if request.param == "waiting in the task":
-        readiness = SimpleNamespace(serve=serve_in_task, is_inside_the_wait=False, turn_end=readiness.turn_end)
+        inside = readiness
+        readiness = SimpleNamespace(
+            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, is_spent=inside.is_spent
+        )
     else:
         assert readiness.is_inside_the_wait
     listener = SimpleNamespace(

@@ -162,7 +162,10 @@ async def producer(request: pytest.FixtureRequest, leader: Leader, nursery: trio
     ours.setblocking(False)
     readiness: Any = Readiness()
     if request.param == "waiting in the task":
-        readiness = SimpleNamespace(serve=serve_in_task, is_inside_the_wait=False, turn_end=readiness.turn_end)
+        inside = readiness
+        readiness = SimpleNamespace(
+            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, is_spent=inside.is_spent
+        )
     listener: Any = SimpleNamespace(
         name="PLAINTEXT",
         broker=leader,

@@ -172,3 +172,5 @@ async def test_turns_are_short_when_those_before_have_used_up_what_all_may_take(
     assert readiness.turn_end(nearly_over) == now + TURNS_SECONDS
     over = now + TURNS_SECONDS + 1
     assert readiness.turn_end(over) == over + SHORT_TURN_SECONDS
+    now = over
+    assert [readiness.is_spent() for _ in range(3)] == [False, True, True], "one goes on late, the others wait"
