@@ -142,11 +142,11 @@ class SimSocket:
     def fileno(self) -> int:
         return self.number
 
-    def recv_into(self, buffer: Any) -> int:
+    def recv_into(self, buffer: Any, size_max: int = 0) -> int:
         if not self._incoming:
             return len(self._without_input())
         chunk = self._incoming[0]
-        size = min(len(chunk), len(buffer))
+        size = min(len(chunk), size_max or len(buffer))
         buffer[:size] = chunk[:size]
         self._taken += size
         if size == len(chunk):
