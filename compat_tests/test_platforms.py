@@ -23,6 +23,7 @@ TAKEN_AWAY = {
     "fdatasync": "del os.fdatasync",
     "O_DIRECTORY": "del os.O_DIRECTORY",
     "CLOCK_BOOTTIME": "del time.CLOCK_BOOTTIME",
+    "mallopt": "ctypes.CDLL = refuse",
     "trio's epoll": "import trio._core._io_epoll as io; io.EpollIOManager = type('Other', (), {})",
     "a limit of descriptors that is granted": "resource.getrlimit = lambda what: (1024, 1 << 62)",
 }
@@ -30,7 +31,7 @@ TAKEN_AWAY["all of that"] = "; ".join(
     TAKEN_AWAY[each] for each in TAKEN_AWAY if each not in ("RWF_NOWAIT", "RWF_NOWAIT on this file system", "sendfile from this file system")
 )  # fmt: skip
 TAKE_AWAY = """
-    import errno, os, resource, socket, sys, time
+    import ctypes, errno, os, resource, socket, sys, time
 
     def refuse(*arguments):
         raise OSError(errno.EINVAL, "Invalid argument")

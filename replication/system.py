@@ -9,12 +9,14 @@
     fdatasync           waits for contents only. Without it fsync; macOS means the disk itself only by F_FULLFSYNC.
     CLOCK_BOOTTIME      goes on while the machine is suspended. macOS's monotonic clock does so as well.
     epoll               lets sockets be served inside the event loop's wait (`server/readiness.py`). Without it tasks are woken.
+    mallopt             gives memory back to the system that was needed once (glibc). Without it, as the C library likes.
     prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -35,6 +37,13 @@ _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 _CLOSE_WAIT_AND_LATER = frozenset((7, 8, 9, 11))  # Linux's TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING
 _SENDFILE_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK))
 _PR_SET_PDEATHSIG = 1
+# glibc's numbers, and what they are set to. Left alone, glibc makes up to eight arenas for each processor, and after the
+# first large block that is freed it keeps all smaller ones: a request of many MiB would be remembered for ever.
+_MALLOPT = {
+    -8: 1,  # M_ARENA_MAX: threads of Python take turns anyway
+    -3: 2 << 20,  # M_MMAP_THRESHOLD, bytes: larger blocks are pages of their own
+    -1: 8 << 20,  # M_TRIM_THRESHOLD, bytes: so much is kept for the next ones
+}
 
 
 def _sendfile(out: int, descriptor: int, position: int, count: int) -> int:
@@ -84,10 +93,16 @@ def has_closed_its_side(sock: socket.socket) -> bool:
         return False  # no TCP connection
 
 
+def give_memory_back() -> None:
+    """Have the C library return to the system what is no longer needed, if it can be told to."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in _MALLOPT.items():
+            mallopt(parameter, value)
+
+
 def dying_with_this_process() -> Callable[[], None]:
     """What a child process calls first, to end when this one does, if the system can do that."""
-    import ctypes  # here, because no broker needs it
-
     parent = os.getpid()
     prctl = None
     with contextlib.suppress(OSError, AttributeError):

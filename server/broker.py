@@ -24,6 +24,7 @@ import trio
 
 from ottla.groupcoord.producer_ids import ProducerIdManager
 from ottla.groupcoord.service import GroupCoordinator
+from ottla.replication import system
 from ottla.replication.cluster_state import NO_BROKER_EPOCH, BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.controller import Controller
 from ottla.replication.coordination import CoordinationUnavailable
@@ -349,8 +350,9 @@ def settle_interpreter() -> None:
 
     What was made at start stays, and a full collection becomes rare: young garbage is collected as ever, and what grows
     old here is what a broker keeps, topics, partitions and groups. A collection looks at 60,000 objects at most: large
-    requests in work may hold millions, which would stop everything for half a second. A thread that computes gives way sooner.
+    requests in work may hold millions, which would stop everything for half a second. A thread that computes gives way sooner. Memory that was needed once goes back.
     """
+    system.give_memory_back()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.connection")
 
 LARGE_FRAME_BYTES = 64 * 1024
-DECODED_BYTES_PER_BYTE = 16  # what a large request takes when it is read, as a rule
+DECODED_BYTES_PER_BYTE = 24  # what a large request takes when it is read, as a rule
 API_VERSIONS_KEY = 18
 PENDING_MAX = 100
 
@@ -492,7 +492,7 @@ class Connection:
 
     async def _finish_request(self, waiting: Waiting) -> None:
         call = waiting.call
-        self._is_parked = call.route.abandonable
+        self._is_parked = call.route.abandonable or call.route.reads_only
         try:
             response = await waiting.result
         except KafkaError as error:

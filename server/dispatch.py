@@ -46,6 +46,7 @@ class Route:
         "handler",
         "in_cluster_only",
         "pipelined",
+        "reads_only",
         "request_class",
         "request_count",
         "response_class",
@@ -64,6 +65,7 @@ class Route:
         between_brokers: bool = False,
         in_cluster_only: bool = False,
         pipelined: bool = False,
+        reads_only: bool = False,
     ) -> None:
         self.api_key = request_class.api_key
         self.request_class = request_class
@@ -76,6 +78,7 @@ class Route:
         self.between_brokers = between_brokers
         self.in_cluster_only = in_cluster_only or between_brokers
         self.pipelined = pipelined
+        self.reads_only = reads_only
         self.request_count = 0
         self.error_count = 0
 
@@ -105,12 +108,13 @@ def handles(
     between_brokers: bool = False,
     in_cluster_only: bool = False,
     pipelined: bool = False,
+    reads_only: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`.
 
     `versions` narrows what is advertised and served. An `abandonable` handler may be cancelled while it waits when its
-    peer has closed the connection; give this to handlers that wait long and change nothing on the way. The answer of one
-    that `answers_at_length` is encoded in a thread when it had to be awaited. What is `in_cluster_only` is neither served nor
+    peer has closed the connection; give this to handlers that wait long and change nothing on the way. So may one that
+    `reads_only`: it works for long if it is asked for much. The answer of one that `answers_at_length` is encoded in a thread when it had to be awaited. What is `in_cluster_only` is neither served nor
     advertised by a broker that is alone, and what is `alone_only` not by a member of a cluster. What is `between_brokers` is
     served by members, on their inter-broker listener. A `pipelined` one is called while the answers to requests before it are
     pending.
@@ -129,6 +133,7 @@ def handles(
             between_brokers=between_brokers,
             in_cluster_only=in_cluster_only,
             pipelined=pipelined,
+            reads_only=reads_only,
         )
         return handler
 

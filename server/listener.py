@@ -4,8 +4,9 @@ A connection ends
     when not a byte has come or gone for connections.max.idle.ms, whatever waits on it: a long poll, a join, a produce request.
         Kafka counts so, too. Bytes that lie unread in the socket are none that came. A healthy client whose join may wait for
         longer needs a broker with a larger connections.max.idle.ms; its own limit, 9 minutes, is lower in any case.
-    within a second or two after its peer has closed its side, if what waits is of use to nobody then (`abandonable`): a long
-        poll or a join, or room for the rest of a large frame. What the peer sent before and nobody has read is dropped. A
+    within a second or two after its peer has closed its side, if what waits is of use to nobody then: a long poll or a join
+        (`abandonable`), a large request that is being read or worked on and changes nothing (`reads_only`), or room for the
+        rest of a large frame. What the peer sent before and nobody has read is dropped. A
         produce request is carried out and answered.
     when others need its place (`connection_limits.py`).
 """

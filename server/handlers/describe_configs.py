@@ -68,7 +68,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-@handles(DescribeConfigsRequest, answers_at_length=True)
+@handles(DescribeConfigsRequest, answers_at_length=True, reads_only=True)
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse | Coroutine[Any, Any, DescribeConfigsResponse]:

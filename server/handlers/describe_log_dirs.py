@@ -38,7 +38,7 @@ PARTITIONS_PER_SLICE = 1_000
 Wanted = dict[str, set[int]] | None
 
 
-@handles(DescribeLogDirsRequest)
+@handles(DescribeLogDirsRequest, reads_only=True)
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> Coroutine[Any, Any, DescribeLogDirsResponse]:

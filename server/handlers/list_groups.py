@@ -9,6 +9,6 @@ from ottla.server.dispatch import handles
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-@handles(ListGroupsRequest)
+@handles(ListGroupsRequest, reads_only=True)
 def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     return context.broker.groups.list_groups(request)

@@ -80,7 +80,7 @@ _searches_in_threads = trio.CapacityLimiter(2)
 """Few, because each may hold a hundred megabytes of decompressed records, and one for every core helps nobody."""
 
 
-@handles(ListOffsetsRequest)
+@handles(ListOffsetsRequest, reads_only=True)
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:

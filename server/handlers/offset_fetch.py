@@ -13,6 +13,6 @@ from ottla.server.dispatch import handles
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
 
-@handles(OffsetFetchRequest)
+@handles(OffsetFetchRequest, reads_only=True)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Any:
     return context.broker.groups.offset_fetch(request, api_version=context.api_version)

@@ -25,7 +25,7 @@ from ottla.wire.messages.offset_for_leader_epoch import (
 )
 
 
-@handles(OffsetForLeaderEpochRequest)
+@handles(OffsetForLeaderEpochRequest, reads_only=True)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:

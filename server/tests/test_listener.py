@@ -1,6 +1,7 @@
-"""What an accepted connection's socket is like."""
+"""What an accepted connection's socket is like, and when a connection ends."""
 
 import socket
+import struct
 from types import SimpleNamespace
 
 import pytest
@@ -9,11 +10,13 @@ import trio
 from ottla.replication.log.descriptors import Descriptors
 from ottla.server import listener as listeners
 from ottla.server.config import ServerConfig
-from ottla.server.connection import Calls
+from ottla.server.connection import LARGE_FRAME_BYTES, Calls
 from ottla.server.connection_limits import ConnectionLimits
+from ottla.server.dispatch import Route
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import SEND_BUFFER_BYTES, Listener, bind
 from ottla.server.readiness import Readiness
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 BOOKKEEPING = 2  # the kernel adds as much again for its own
 
@@ -55,3 +58,43 @@ async def test_kafkas_default_leaves_the_size_to_this_broker(default):
 async def test_the_system_may_choose():
     system = await accepted(socket_send_buffer_bytes=-1, socket_receive_buffer_bytes=-1)
     assert system["send"] != BOOKKEEPING * SEND_BUFFER_BYTES
+
+
+async def test_a_large_request_that_only_reads_is_given_up_when_its_peer_has_left(monkeypatch):
+    monkeypatch.setattr(listeners, "HOUSEKEEPING_SECONDS", 0.01)
+    begun, given_up = trio.Event(), trio.Event()
+
+    async def without_end():
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            given_up.set()
+
+    route = Route(OffsetFetchRequest, OffsetFetchRequest.versions, lambda request, context: without_end(), reads_only=True)
+    sock = bind("127.0.0.1", 0)
+    sock.listen()
+    broker = SimpleNamespace(config=SimpleNamespace(server=ServerConfig()), now_ms=lambda: 0)
+    buffers = ReceiveBuffers()
+    limits = ConnectionLimits(lambda: ServerConfig(), Descriptors())
+    listener = Listener("PLAINTEXT", sock, broker, Calls({route.api_key: route}), buffers, Readiness(), limits)
+    topics = [OffsetFetchRequestTopic(name="topic", partition_indexes=list(range(LARGE_FRAME_BYTES // 4)))]
+    body = OffsetFetchRequest(group_id="group", topics=topics).encode(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.run)
+        with socket.create_connection(("127.0.0.1", listener.port)) as peer:
+            await trio.to_thread.run_sync(peer.sendall, framed(route.api_key, 1, body))
+            with trio.fail_after(20):
+                await begun.wait()
+            assert buffers.memory.used >= len(body)
+        with trio.fail_after(20):
+            await given_up.wait()
+            while listener.connections:
+                await trio.lowlevel.checkpoint()
+        assert buffers.memory.used == 0
+        nursery.cancel_scope.cancel()
+
+
+def framed(api_key: int, version: int, body: bytes) -> bytes:
+    header = struct.pack(">hhih", api_key, version, 1, 0)
+    return struct.pack(">i", len(header) + len(body)) + header + body
