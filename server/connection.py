@@ -10,7 +10,8 @@ their commits. Then the connection goes on with requests of the kind that may be
 whatever becomes ready is sent in the order of the requests. Any other request waits until all before it are answered.
 
 Limits: a read's frames are handled until `Readiness.turn_end` before other connections get their turn; while answers cannot be
-sent nothing more is read, so a peer that never reads holds one read's worth of answers. Large requests without records
+sent nothing more is read, so a peer that never reads holds one read's worth of answers, which count as memory that it
+keeps from others. Large requests without records
 are decoded in a thread, one at a time, and very large ones are refused: nobody needs them, and they could hold millions
 of elements.
 
@@ -216,6 +217,7 @@ class Connection:
         "_ready",
         "_socket",
         "_turn_end",
+        "_unread_bytes",
         "cancel_scope",
         "is_held_up",
         "last_active",
@@ -234,7 +236,7 @@ class Connection:
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
         self.is_held_up = False
-        self._held_bytes = 0
+        self._held_bytes = self._unread_bytes = 0
         self._is_parked = False
         self._note_time()
 
@@ -254,6 +256,7 @@ class Connection:
         finally:
             self._inbox.close()
             self._let_go()
+            self._count_unread(0)
             self._socket.close()
 
     @property
@@ -318,8 +321,13 @@ class Connection:
         self._inbox.detach()
         progress = self._outbox.send(self._socket)
         if progress is Progress.DONE:
+            if self._unread_bytes:
+                self._count_unread(0)
             return WAIT_READABLE
-        return WAIT_WRITABLE if progress is Progress.BLOCKED else FLUSH
+        if progress is Progress.BLOCKED:
+            self._count_unread(self._outbox.buffered_bytes)
+            return WAIT_WRITABLE
+        return FLUSH
 
     def _note_time(self) -> None:
         self.last_active = now = time.monotonic()
@@ -350,6 +358,11 @@ class Connection:
         memory, held, self._held_bytes = self._inbox.memory, self._held_bytes, 0
         memory.give_back(held)
         memory.release(self)
+
+    def _count_unread(self, count: int) -> None:
+        """So much memory is taken by answers that the peer does not read."""
+        self._inbox.memory.take(count - self._unread_bytes)
+        self._unread_bytes = count
 
     # ------------------------------------------------------------------ one request
 
@@ -479,8 +492,12 @@ class Connection:
             inbox.large_since = now - STALLED_S + BEYOND_S
 
     @property
-    def large_since(self) -> float:
-        """Since when the rest of a large frame has been waited for, unless it is this broker that does not read it."""
+    def stalled_since(self) -> float:
+        """Since when the peer has kept memory that others may want: by the rest of a large frame that it does not send,
+        unless it is this broker that does not read it, or by answers of which it reads nothing.
+        """
+        if self._unread_bytes:
+            return self.last_active
         return math.inf if self.is_held_up else self._inbox.large_since
 
     async def _until_open(self) -> None:
@@ -563,9 +580,10 @@ class Connection:
         while outbox.parts:
             progress = outbox.send(self._socket)
             if progress is Progress.DONE:
-                return
+                break
             self._inbox.detach()
             if progress is Progress.BLOCKED:
+                self._count_unread(outbox.buffered_bytes)
                 await trio.lowlevel.wait_writable(self._socket)
             else:
                 try:
@@ -573,3 +591,5 @@ class Connection:
                 except OSError as error:
                     raise unreadable(outbox.parts[0], error) from error
             self.last_active = time.monotonic()
+        if self._unread_bytes:
+            self._count_unread(0)

@@ -168,7 +168,7 @@ class Listener:
             await trio.sleep(HOUSEKEEPING_SECONDS)
             await self.limits.look_up_overrides()
             await self._end_idle_connections()
-            await self._end_stalled_frames()
+            await self._end_stalled()
             self._make_room()
 
     async def _end_idle_connections(self) -> None:
@@ -184,13 +184,13 @@ class Listener:
                 looked_at = 0
                 await trio.lowlevel.checkpoint()
 
-    async def _end_stalled_frames(self) -> None:
-        """Close who keeps the memory that others wait for, and does not send the rest of a frame."""
+    async def _end_stalled(self) -> None:
+        """Close who keeps the memory that others wait for, and does not send the rest of a frame or read its answers."""
         if self.buffers.memory.is_short:
             too_long = time.monotonic() - STALLED_S
-            for connection in [each for each in self.connections if each.large_since < too_long]:
+            for connection in [each for each in self.connections if each.stalled_since < too_long]:
                 if self._stalled.is_due():
-                    logger.warning("closing connections that hold memory others wait for, and do not finish their requests")
+                    logger.warning("closing connections that hold memory others wait for, and neither finish requests nor read answers")
                 connection.cancel_scope.cancel()
                 await trio.lowlevel.checkpoint()
 

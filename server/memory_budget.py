@@ -1,12 +1,13 @@
-"""One limit on the memory that all connections together hold for requests that are not answered yet.
+"""One limit on the memory that all connections together hold for requests, until their answers are read.
 
-What is held for strangers, such as the bytes of frames whose end has not come and large requests while they are worked on,
-is counted here by whoever holds it. When the limit is reached nobody is refused: connections that want more are not read
-for a while, and stand in line. Small frames need no leave, so a peer with small requests does not notice.
+What is held for strangers is counted here, by whoever holds it: the bytes of frames whose end has not come, large requests
+while they are worked on, and answers that are not read. When the limit is reached nobody is refused: connections that want
+more are not read for a while, and stand in line. Small frames need no leave, so a peer with small requests does not notice.
 
 Somebody always gets on: while there is no room, the first in line may go on beyond the limit until its frame is complete
 and answered; then it is the next one's turn. A peer that lets the others wait too long for the rest of its frame is
-closed by its listener (`STALLED_S`, `BEYOND_S`); the time that it waited in line itself does not count.
+closed by its listener (`STALLED_S`, `BEYOND_S`); the time that it waited in line itself does not count. So is one that
+reads none of its answers.
 
 Kafka's `queued.max.request.bytes` is this limit.
 """

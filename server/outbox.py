@@ -41,6 +41,11 @@ class Outbox:
         # When parts[0] is a region: how many bytes of it are sent, and up to where they were found in memory.
         self._region_sent = self._region_looked_at = 0
 
+    @property
+    def buffered_bytes(self) -> int:
+        """How much of it is in memory. What several peers are sent counts for each."""
+        return sum([len(part) for part in self.parts if type(part) in _BUFFER_TYPES])
+
     def send(self, sock: socket.socket) -> Progress:
         """Send as much as the socket takes without waiting."""
         parts = self.parts

@@ -39,8 +39,11 @@ BESIDE_RECORDS = "ELEMENTS_BESIDE_RECORDS_MAX"
 
 
 def _budget(tree: StructType, kind: str) -> str | None:
-    """The name of the limit on elements, where there is one besides the bytes."""
-    if holds_records(tree.cls):
+    """The name of the limit on elements, where there is one besides the bytes.
+
+    A response comes from a broker that was asked for so many elements, such as all partitions that a follower fetches.
+    """
+    if holds_records(tree.cls) and tree.cls.__name__.endswith("Request"):
         return BESIDE_RECORDS
     return "REQUEST_ELEMENTS_MAX" if kind == "decode_bounded" else None
 

@@ -14,7 +14,7 @@ TAGS_PER_SECTION_MAX = 1_000
 """Tagged fields at the end of one struct or header."""
 
 ELEMENTS_BESIDE_RECORDS_MAX = 10_000
-"""Topics, partitions, tagged fields and so on in one message that carries records, whose frame may be large."""
+"""Topics, partitions, tagged fields and so on in one request that carries records, whose frame may be large."""
 
 REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
 """In one request of a client that carries no records."""

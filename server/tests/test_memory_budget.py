@@ -182,7 +182,7 @@ async def test_an_unfinished_large_request_holds_up_no_small_one(broker: Broker,
     await small.send(heartbeat(7, 0))
     assert (await small.frame() or b"")[:4] == b"\0\0\0\7"
     assert broker.memory.used > FREE_BUFFER_BYTES
-    assert min(each.large_since for each in broker.connections) <= time.monotonic()
+    assert min(each.stalled_since for each in broker.connections) <= time.monotonic()
     broker.connections[0].cancel_scope.cancel()
     nursery.start_soon(waiting.send, large(1)[-1:])
     assert (await waiting.frame() or b"")[:4] == b"\0\0\0\1"
@@ -214,10 +214,10 @@ async def test_who_keeps_memory_that_others_wait_for_is_closed_in_time(nursery: 
         await trio.testing.wait_all_tasks_blocked()
     ages = (STALLED_S + 1, STALLED_S - 20, -math.inf)
     connections = [
-        SimpleNamespace(large_since=time.monotonic() - age, cancel_scope=trio.CancelScope()) for age in ages
+        SimpleNamespace(stalled_since=time.monotonic() - age, cancel_scope=trio.CancelScope()) for age in ages
     ]
     listener: Any = SimpleNamespace(buffers=ReceiveBuffers(memory), connections=connections, _stalled=Reminder())
-    await Listener._end_stalled_frames(listener)
+    await Listener._end_stalled(listener)
     assert [each.cancel_scope.cancel_called for each in connections] == [is_short, False, False]
     nursery.cancel_scope.cancel()
 
@@ -254,6 +254,41 @@ async def test_a_large_request_comes_through_although_the_next_one_has_begun(
         await peer.stream.aclose()
 
 
+async def test_answers_that_are_not_read_are_counted_until_they_are(broker: Broker, nursery: trio.Nursery) -> None:
+    peer = broker.connect()
+    count = 40_000
+    nursery.start_soon(peer.send, b"".join(heartbeat(each, 0) for each in range(count)))
+    (connection,) = broker.connections
+    while connection.stalled_since == math.inf:
+        await trio.testing.wait_all_tasks_blocked()
+    assert broker.memory.used > 0
+    assert connection.stalled_since == connection.last_active
+    for each in range(count):
+        assert (await peer.frame() or b"")[:4] == each.to_bytes(4, "big")
+    await _settled()
+    assert broker.memory.used == 0 and connection.stalled_since == math.inf
+    await peer.stream.aclose()
+
+
+async def test_answers_that_nobody_will_read_are_given_up_with_their_connection(
+    broker: Broker, nursery: trio.Nursery
+) -> None:
+    peer = broker.connect()
+
+    async def send() -> None:
+        with pytest.raises(trio.BrokenResourceError):
+            await peer.send(b"".join(heartbeat(each, 0) for each in range(100_000)))
+
+    nursery.start_soon(send)
+    (connection,) = broker.connections
+    while connection.stalled_since == math.inf:
+        await trio.testing.wait_all_tasks_blocked()
+    connection.cancel_scope.cancel()
+    await _settled()
+    assert broker.memory.used == 0
+    await peer.stream.aclose()
+
+
 async def test_the_time_in_line_does_not_count_as_the_peers(
     broker: Broker, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,7 +303,7 @@ async def test_the_time_in_line_does_not_count_as_the_peers(
     await _settled()
     left = [each for each in broker.connections[1:] if not each.is_held_up]
     (admitted,) = left
-    assert time.monotonic() - admitted.large_since < STALLED_S
+    assert time.monotonic() - admitted.stalled_since < STALLED_S
     for peer in (stalled, waiting, third):
         await peer.stream.aclose()
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.generator import generate
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
+from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -315,7 +316,7 @@ def test_generated_source_is_readable() -> None:
     )
 
 
-def test_a_message_with_records_may_not_hold_very_many_elements_beside_them():
+def test_a_request_with_records_may_not_hold_very_many_elements_beside_them():
     partitions = [PartitionProduceData(index=0, records=None)] * 9_999
     topic = TopicProduceData(name="t", partition_data=partitions)
     few = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]).encode(8)
@@ -323,6 +324,12 @@ def test_a_message_with_records_may_not_hold_very_many_elements_beside_them():
     many = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic, topic]).encode(8)
     with pytest.raises(ProtocolViolation, match="too many elements"):
         ProduceRequest.decode(many, 8)
+
+
+def test_a_broker_is_answered_for_as_many_partitions_as_it_asked_for():
+    partition = PartitionData(partition_index=0, error_code=0, high_watermark=0, records=None)
+    answer = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition] * 20_000)])
+    assert len(FetchResponse.decode(answer.encode(12), 12).responses[0].partitions) == 20_000
 
 
 def test_tagged_fields_count_among_the_elements_beside_records() -> None:
