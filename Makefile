@@ -26,8 +26,9 @@ help:  ## what can be made
 start: .venv/.ready-to-start  ## run the broker (installs it first)
 	@exec $(BIN)/ottla start $(ARGS)
 
+# Two processes, file by file: much of it waits, for deadlines and for other processes. What takes longest begins first.
 test: setup lint  ## check and test everything, with every client
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 golden: setup  ## ask Apache Kafka anew what the golden answers are
 	OTTLA_RECORD_GOLDEN=1 $(BIN)/python -m pytest compat_tests/differential $(ARGS)
