@@ -110,10 +110,14 @@ def settle(talk: Talk, resource: Resource, **values: str | None) -> None:
 
 
 def by_name(attribute: str = "topics") -> Callable[[Any], None]:
-    """Arranges the results of topics."""
+    """Arranges the results of topics: by name, and those without by id, of which the made-up ones come first."""
+
+    def place(result: Any) -> tuple[str, bool, bytes]:
+        topic_id = bytes(getattr(result, "topic_id", b""))
+        return result.name or "", len(set(topic_id)) > 1, topic_id
 
     def arrange(answer: Any) -> None:
-        getattr(answer, attribute).sort(key=lambda each: (each.name or "", bytes(getattr(each, "topic_id", b""))))
+        getattr(answer, attribute).sort(key=place)
 
     return arrange
 
