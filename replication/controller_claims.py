@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 import trio
 
 from ottla.replication import znodes
-from ottla.replication.cluster_state import NO_CONTROLLER
+from ottla.replication.cluster_state import NO_CONTROLLER, topic_name_problem
 from ottla.replication.coordination import (
     ANY_VERSION,
     Check,
@@ -133,6 +133,7 @@ class ControllerClaims:
         return self._topics.get(name, NO_TOPIC)
 
     async def _learn(self, names: Sequence[str]) -> None:
+        names = [name for name in names if topic_name_problem(name) is None]
         if len(self._topics) + len(names) > TOPICS_KEPT_MAX:
             self._topics.clear()
         for start in range(0, len(names), NODES_PER_LOOK):
@@ -155,7 +156,7 @@ class ControllerClaims:
         return going
 
     async def _going(self, partitions: set[tuple[str, int]]) -> set[tuple[str, int]]:
-        names = sorted({name for name, _ in partitions})
+        names = sorted({name for name, _ in partitions if topic_name_problem(name) is None})
         going: set[tuple[str, int]] = set()
         for start in range(0, len(names), NODES_PER_LOOK):
             some = names[start : start + NODES_PER_LOOK]

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
+from ottla.replication.cluster_state import TOPIC_NAME_LENGTH_MAX, BrokerEndpoint, BrokerRegistration
 from ottla.replication.directory_identities import KnownDirectory
+from ottla.wire.errors import ErrorCode, KafkaError
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -62,6 +63,8 @@ PERSISTENT_PATHS = (
 OWN_PATHS = ("/ottla", "/ottla/log_dirs")
 """Nodes of the same kind that brokers of Kafka know nothing of."""
 
+_NO_NAMES = frozenset(("", ".", ".."))
+
 
 class MalformedNode(ValueError):
     """A node's data is not what Kafka writes there."""
@@ -93,23 +96,30 @@ class LeaderAndIsr:
 
 
 def topic_path(topic: str) -> str:
-    return f"{TOPICS}/{topic}"
+    return _below(TOPICS, topic)
 
 
 def partitions_path(topic: str) -> str:
-    return f"{TOPICS}/{topic}/partitions"
+    return f"{topic_path(topic)}/partitions"
 
 
 def partition_path(topic: str, partition: int) -> str:
-    return f"{TOPICS}/{topic}/partitions/{partition}"
+    return f"{topic_path(topic)}/partitions/{partition}"
 
 
 def state_path(topic: str, partition: int) -> str:
-    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+    return f"{topic_path(topic)}/partitions/{partition}/state"
 
 
 def deleted_topic_path(topic: str) -> str:
-    return f"{DELETED_TOPICS}/{topic}"
+    return _below(DELETED_TOPICS, topic)
+
+
+def _below(parent: str, name: str) -> str:
+    """The path of a child. KafkaError: a path of that name would lead elsewhere."""
+    if "/" in name or name in _NO_NAMES:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"there is no node for topic {name[:TOPIC_NAME_LENGTH_MAX]!r}")
+    return f"{parent}/{name}"
 
 
 def topic_config_path(topic: str) -> str:

@@ -28,6 +28,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -251,13 +252,19 @@ class Connection:
             )
         except (ConnectionError, TimeoutError):
             pass  # the peer went away; nobody is left to tell
-        except Exception:
-            logger.exception("bug: closing the connection of %s (client id %r)", self._peer, self._context.client_id)
+        except Exception as error:  # noqa: BLE001 - logged below
+            await self._report_bug(error)
         finally:
             self._inbox.close()
             self._let_go()
             self._count_unread(0)
             self._socket.close()
+
+    async def _report_bug(self, error: Exception) -> None:
+        """Log it in a thread: a traceback has source lines in it, and those of many tasks take long to look up."""
+        report = partial(logger.error, "bug: closing the connection of %s (client id %r)", exc_info=error)
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(report, self._peer, self._context.client_id)
 
     @property
     def is_parked(self) -> bool:

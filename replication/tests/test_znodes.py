@@ -1,10 +1,12 @@
 import json
+from functools import partial
 
 import pytest
 
 from ottla.replication import znodes
 from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.znodes import LeaderAndIsr, MalformedNode, TopicAssignment
+from ottla.wire.errors import ErrorCode, KafkaError
 
 
 def test_nodes_have_kafkas_text() -> None:
@@ -52,6 +54,16 @@ def test_entity_names_are_escaped_in_paths() -> None:
     assert znodes.entity_name("a%2Fb%20c") == "a/b c"
     assert znodes.broker_config_path(None) == "/config/brokers/<default>"
     assert znodes.entity_name("<default>") == "<default>"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../ids/1", "a/partitions/0/state", "/a"])
+def test_no_path_leads_elsewhere(name: str) -> None:
+    paths = [znodes.topic_path, znodes.partitions_path, znodes.deleted_topic_path]
+    paths += [partial(each, partition=0) for each in (znodes.partition_path, znodes.state_path)]
+    for path in paths:
+        with pytest.raises(KafkaError) as refused:
+            path(name)
+        assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_uuids_are_22_characters() -> None:

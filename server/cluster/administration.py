@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication import znodes
-from ottla.replication.cluster_state import NO_LEADER, PartitionState, TopicState, is_internal_topic
+from ottla.replication.cluster_state import (
+    NO_LEADER,
+    PartitionState,
+    TopicState,
+    is_internal_topic,
+    topic_name_problem,
+)
 from ottla.replication.controller import NewTopic, TopicPlan
 from ottla.replication.coordination import (
     ANY_VERSION,
@@ -197,6 +203,8 @@ class ClusterAdministration(Administration):
     ) -> None:
         if not self.is_controller:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        if topic_name_problem(name) is not None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self._take_epoch()
         async with self._turn_of([name]):
             plan = await self._extend(name, count, assignments, validate_only=validate_only)

@@ -109,6 +109,15 @@ async def test_a_topic_that_is_being_deleted_cannot_be_created_or_extended(
         assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@pytest.mark.parametrize("name", ["unknown", "", "..", "../ids/1", "t/partitions/0/state", "a\0b", "t" * 250])
+async def test_a_topic_that_cannot_be_is_unknown_and_its_name_is_no_path(tmp_path: Path, name: str) -> None:
+    async with clustered(tmp_path) as cluster:
+        await create(cluster, NewTopic(name="t"))
+        with pytest.raises(KafkaError) as refused:
+            await cluster[1].administration.create_partitions(name, 2)
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_only_validating_writes_nothing(tmp_path: Path) -> None:
     async with clustered(tmp_path) as cluster:
         assert await create(cluster, NewTopic(name="t"), validate_only=True) == [ErrorCode.NONE]
