@@ -9,6 +9,7 @@ which files a round concerns and are told there what became of it; threads only 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ logger = logging.getLogger("ottla.replication")
 RunInThread = Callable[..., Awaitable[Any]]
 
 SYNC_THREADS = 4
+LOGS_PER_ROUND = 256
 RETRY_S = 0.2
 
 
@@ -37,9 +39,10 @@ class _Flush(NamedTuple):
 class Flusher:
     """See the module's docstring."""
 
-    def __init__(self, run_in_thread: RunInThread, together_max: int) -> None:
+    def __init__(self, run_in_thread: RunInThread, files_max: int) -> None:
+        """`files_max`: how many files may be open for a flush."""
         self._run_in_thread = run_in_thread
-        self._together_max = together_max
+        self._files_max = files_max
         self._requests: dict[Partition, None] = {}
         self._wanted = trio.Event()
         self._postponed: dict[Partition, KafkaError] = {}
@@ -62,7 +65,8 @@ class Flusher:
                 await self._wanted.wait()
                 self._wanted = trio.Event()
                 requests, self._requests = self._requests, {}
-                await self.flush(list(requests))
+                for partition in await self._flush_some(list(requests)):
+                    self.request(partition)
                 if self._postponed:
                     postponed, self._postponed = self._postponed, {}
                     nursery.start_soon(self._try_again_later, postponed)
@@ -77,13 +81,31 @@ class Flusher:
             self.request(partition)
 
     async def flush(self, partitions: Sequence[Partition], *, include_active: bool | None = None) -> None:
-        """Sync logs side by side, as many as may have their files open, and let their high watermarks go on."""
-        for start in range(0, len(partitions), self._together_max):
-            await self._flush_together(partitions[start : start + self._together_max], include_active)
+        """Sync logs to their end, and let their high watermarks go on. Those that cannot be synced now are left out."""
+        while partitions:
+            partitions = await self._flush_some(partitions, include_active)
 
-    async def _flush_together(self, partitions: Sequence[Partition], include_active: bool | None) -> None:
+    async def _flush_some(
+        self, partitions: Sequence[Partition], include_active: bool | None = None
+    ) -> list[Partition]:
+        """Sync each log, or a part of a long one; answers those that need another round."""
+        waiting = deque(partitions)
+        unfinished: list[Partition] = []
+        while waiting:
+            flushes = self._prepare(waiting, include_active)
+            async with trio.open_nursery() as nursery:
+                for start in range(min(SYNC_THREADS, len(flushes))):
+                    nursery.start_soon(self._carry_out, flushes[start::SYNC_THREADS], unfinished)
+        return unfinished
+
+    def _prepare(self, waiting: deque[Partition], include_active: bool | None) -> list[_Flush]:
+        """Take as many logs as may have their files open at once."""
         flushes: list[_Flush] = []
-        for partition in partitions:
+        files = 0
+        for _ in range(min(LOGS_PER_ROUND, len(waiting))):
+            if files >= self._files_max:
+                break
+            partition = waiting.popleft()
             log = partition.log
             wants_all = log.is_flush_required if include_active is None else include_active
             try:
@@ -93,11 +115,10 @@ class Flusher:
                 continue
             if job is not None:
                 flushes.append(_Flush(partition, log, job))
-        async with trio.open_nursery() as nursery:
-            for start in range(min(SYNC_THREADS, len(flushes))):
-                nursery.start_soon(self._carry_out, flushes[start::SYNC_THREADS])
+                files += len(job)
+        return flushes
 
-    async def _carry_out(self, flushes: Sequence[_Flush]) -> None:
+    async def _carry_out(self, flushes: Sequence[_Flush], unfinished: list[Partition]) -> None:
         errors: list[tuple[_Flush, OSError]] = []
         done: list[_Flush] = []
 
@@ -115,7 +136,7 @@ class Flusher:
         for partition, log, job in done:
             if log.log_directory.is_online:
                 if not log.finish_flush(job):
-                    self.request(partition)  # what it covered was cut off, and others may be there now
+                    unfinished.append(partition)
                 if partition.log is log:  # it may have moved to another directory meanwhile
                     partition.on_flushed()
 

@@ -210,10 +210,7 @@ class FutureReplica:
         if log.increase_log_start_offset(min(log_start_offset, log.log_end_offset)):
             log.delete_old_segments(now_ms, log.log_start_offset)
         if rolled:
-            job = log.prepare_flush(include_active=False)
-            if job is not None:
-                job.run()
-                log.finish_flush(job)
+            log.flush(include_active=False)
 
     def _data(self, read: LogRead) -> memoryview:
         if isinstance(read.region, bytes):

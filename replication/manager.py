@@ -111,7 +111,7 @@ class ReplicaManager:
         self._held: list[HeldDirectory] = []
         self._topics: dict[str, dict[int, Partition]] = {}
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
-        self._flusher = Flusher(run_in_thread, self._descriptors.flushed_together_max)
+        self._flusher = Flusher(run_in_thread, self._descriptors.flushed_files_max)
         self._repairer = Repairer(run_in_thread)
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
         self._cleaner = LogCleaner(run_in_thread, clock_ms)

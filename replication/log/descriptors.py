@@ -24,7 +24,7 @@ HARD_LIMIT_TRIED = 10_240  # where the system does not say what it allows
 RESERVE_MIN, RESERVE_MAX = 96, 1024
 SHARE_MIN, FILES_KEPT_MAX, REGIONS_MAX = 32, 1024, 4096
 CACHED_FILES_MAX = 4096
-FLUSHED_TOGETHER_MIN = 8
+FLUSHED_FILES_MIN = 32
 
 
 class FilesKeptOpen(Protocol):
@@ -63,9 +63,9 @@ class Descriptors:
         return max(1, min(self._files_kept + left, CACHED_FILES_MAX) // max(1, len(self._caches)))
 
     @property
-    def flushed_together_max(self) -> int:
-        """How many logs may be flushed at the same time, each of which has some files open for it."""
-        return max(FLUSHED_TOGETHER_MIN, self._files_kept // 4)
+    def flushed_files_max(self) -> int:
+        """How many files may be open to be flushed at the same time, give or take those of one log."""
+        return max(FLUSHED_FILES_MIN, self.reserve // 2)
 
     @property
     def regions_left(self) -> int:

@@ -6,6 +6,9 @@ log itself:
     job = log.prepare_flush()      on the loop: which open files, up to which offset
     job.run()                      in a thread: syncs those files, and nothing else
     log.finish_flush(job)          on the loop: the recovery point moves, unless the log was cut meanwhile
+
+A job has the files of a few segments open. Where more segments are not on the disk yet (a log that was recovered without a
+recovery point may have thousands), it flushes the oldest of them, and `finish_flush` asks for another job.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from ottla.replication.log.names import LEADER_EPOCH_CHECKPOINT, path_in
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory
+
+SEALED_PER_FLUSH = 3  # segments below the last one, each of which has up to four files
 
 
 class DurableLog(LogReader):
@@ -67,14 +72,21 @@ class DurableLog(LogReader):
 
     @guarded
     def prepare_flush(self, *, include_active: bool = True) -> FlushJob | None:
-        """What a thread has to sync for the log to be durable to its end, or to the start of the last segment."""
+        """What a thread has to sync for the log to be durable to its end, or to the start of the last segment.
+
+        A long log takes several jobs. None: nothing is left to sync.
+        """
         active = self._segments[-1]
         offset = self.log_end_offset if include_active else active.base_offset
         snapshot = self._snapshots.pending
         if offset <= self.recovery_point and not self._has_sealed and snapshot is None:
             return None
-        files = [lazy.open() for segment in self._unsynced() for lazy in segment.files_to_sync()]
-        if include_active:
+        sealed = self._unsynced()
+        is_whole = len(sealed) <= SEALED_PER_FLUSH
+        if not is_whole:
+            offset = sealed[SEALED_PER_FLUSH].base_offset
+        files = [lazy.open() for segment in sealed[:SEALED_PER_FLUSH] for lazy in segment.files_to_sync()]
+        if include_active and is_whole:
             files += [lazy.open() for lazy in active.files_to_sync(is_active=True)]
         return FlushJob(
             self.log_directory.storage,
@@ -85,6 +97,7 @@ class DurableLog(LogReader):
             snapshot,
             cuts=self._cuts,
             name_changes=self._name_changes,
+            is_whole=is_whole,
         )
 
     def _unsynced(self) -> Sequence[Segment]:
@@ -94,23 +107,27 @@ class DurableLog(LogReader):
         return self._segments[first:-1]
 
     def finish_flush(self, job: FlushJob) -> bool:
-        """`job` has run; returns whether what it covers is durable. It is not where the log was cut meanwhile."""
+        """`job` has run; returns whether the flush is over. It is not where there was too much for one job.
+
+        Nor is it where the log was cut meanwhile: what was synced is not what is there now.
+        """
         if job.snapshot is not None:
             self._snapshots.finish(job.snapshot)
         if job.cuts != self._cuts:
-            return False  # there may be other records now at the offsets that were synced
+            return False
         self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))
         self._names_synced = max(self._names_synced, job.name_changes)
-        self._has_sealed = self._names_synced < self._name_changes and self._has_sealed
-        return True
+        if job.is_whole:
+            self._has_sealed = self._names_synced < self._name_changes and self._has_sealed
+        return job.is_whole
 
     @guarded
-    def flush(self) -> None:
-        """Make the log durable to its end, here and now."""
-        job = self.prepare_flush()
-        if job is not None:
+    def flush(self, *, include_active: bool = True) -> None:
+        """Make the log durable to its end, or to the start of the last segment, here and now."""
+        is_over = False
+        while not is_over and (job := self.prepare_flush(include_active=include_active)) is not None:
             job.run()
-            self.finish_flush(job)
+            is_over = self.finish_flush(job)
 
     # --- files that follow --------------------------------------------------------------------------------------------
 

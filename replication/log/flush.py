@@ -59,10 +59,20 @@ def write_epochs(storage: Storage, jobs: Sequence[EpochsJob]) -> None:
 class FlushJob:
     """Files to sync so that the log is durable up to `offset`.
 
-    `cuts` and `name_changes` say how often the log had been cut, and its files had come and gone, when the job was made.
+    `is_whole`: that is all there is to flush; else another job has to follow. `cuts` and `name_changes` say how often the log had been cut, and its files had come and gone, when the job was made.
     """
 
-    __slots__ = ("_directories", "_epochs", "_files", "_storage", "cuts", "name_changes", "offset", "snapshot")
+    __slots__ = (
+        "_directories",
+        "_epochs",
+        "_files",
+        "_storage",
+        "cuts",
+        "is_whole",
+        "name_changes",
+        "offset",
+        "snapshot",
+    )
 
     def __init__(
         self,
@@ -75,6 +85,7 @@ class FlushJob:
         *,
         cuts: int,
         name_changes: int,
+        is_whole: bool,
     ) -> None:
         self._storage = storage
         self.offset = offset
@@ -84,6 +95,11 @@ class FlushJob:
         self.snapshot = snapshot
         self.cuts = cuts
         self.name_changes = name_changes
+        self.is_whole = is_whole
+
+    def __len__(self) -> int:
+        """How many files are open for it."""
+        return len(self._files)
 
     def run(self) -> None:
         """Wait for the disk. OSError: nothing is certain; after a `SyncFailed` another try would prove nothing."""

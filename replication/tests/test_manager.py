@@ -398,6 +398,26 @@ async def test_a_finished_segment_is_flushed_in_the_background(disk: Disk, autoj
         assert partition.log.recovery_point == 2
 
 
+async def test_a_log_of_many_segments_is_flushed_in_rounds_that_others_share(disk: Disk, autojump_clock: MockClock) -> None:
+    config = LogConfig(segment_bytes=400)
+    async with disk.broker(Hosted(config=config), Hosted(index=1, config=config)) as manager:
+        disk.thread_delay_s = 0.1
+        long, other = partition_of(manager).log, partition_of(manager, index=1).log
+        for _ in range(40):
+            produce(partition_of(manager), value=b"x" * 100)
+        await trio.sleep(0.05)
+        produce(partition_of(manager, index=1), value=b"x" * 100)
+        produce(partition_of(manager, index=1), value=b"x" * 300)
+        await trio.sleep(0.2)
+        assert 0 < long.recovery_point < long.segments[-1].base_offset
+        assert other.recovery_point == other.segments[-1].base_offset == 1
+        await trio.sleep(10)
+        assert long.recovery_point == long.segments[-1].base_offset
+        disk.thread_delay_s = 0.0
+    async with disk.broker(Hosted(config=config), Hosted(index=1, config=config)) as manager:
+        assert partition_of(manager).log.recovery_point == partition_of(manager).log.log_end_offset == 40
+
+
 async def test_high_watermarks_are_noted_every_few_seconds(disk: Disk, autojump_clock: MockClock) -> None:
     async with disk.broker(Hosted()) as manager:
         produce(partition_of(manager))

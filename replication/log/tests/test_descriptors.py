@@ -21,7 +21,7 @@ def test_all_shares_together_are_within_the_limit(limit: int) -> None:
     used = budget.reserve + budget.connections_max + budget.regions_max + 2 * budget.files_max
     assert used <= limit
     assert budget.connections_max >= limit // 3
-    assert budget.flushed_together_max <= budget.reserve // 3
+    assert budget.flushed_files_max <= budget.reserve // 2
     assert not len(files) and not len(other)
 
 

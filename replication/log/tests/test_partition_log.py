@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from ottla.replication.config import LogConfig
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.storage import FileRegion
+from ottla.replication.log.storage import FileRegion, OsStorage
 from ottla.replication.log.tests.logs import (
     NAME,
     NOW_MS,
@@ -486,6 +488,32 @@ def test_flushing_moves_the_recovery_point() -> None:
     log.flush()
     assert log.recovery_point == 13
     assert log.prepare_flush() is None
+
+
+def test_a_flush_of_a_log_with_many_segments_has_few_files_open(tmp_path: Path) -> None:
+    log = new_log(log_directory(OsStorage(), str(tmp_path), open_files_max=4), segment_bytes=200)
+    for _ in range(30):
+        append(log, batch(NOW_MS, value=b"x" * 100))
+    log.release_files()
+    before = len(os.listdir("/dev/fd"))
+    points = []
+    while (job := log.prepare_flush()) is not None:
+        assert len(os.listdir("/dev/fd")) - before <= len(job) + 4 <= 18
+        job.run()
+        is_over = log.finish_flush(job)
+        points.append(log.recovery_point)
+    assert is_over and points[-1] == log.log_end_offset == 30
+    assert points == sorted(set(points))  # each flush goes on where the one before it ended
+
+
+def test_indexes_of_all_segments_are_on_the_disk_after_a_flush_in_parts() -> None:
+    log = new_log(segment_bytes=200)
+    for _ in range(9):
+        append(log, batch(NOW_MS, value=b"x" * 100))
+    synced = set()
+    storage_of(log).fail = lambda operation, path: synced.add(path) if operation == "sync" else None
+    log.flush()
+    assert all(segment.path(kind) in synced for segment in log.segments[:-1] for kind in (".log", ".index", ".timeindex"))
 
 
 def test_a_flush_that_was_overtaken_by_truncation_claims_no_more_than_there_is() -> None:
