@@ -2,7 +2,8 @@
 
     TRANSIENT   the machine is short of something for a moment (descriptors, memory) or a signal came; the disk is well.
                 The operation fails, nothing else does, and the same call may work when it is made again.
-    FULL        there is no room. The operation is undone; everything serves again when there is room.
+    FULL        there is no room: no blocks, no place for another name in a directory, or none for a name of that length
+                (some file systems take less than 255 bytes). The operation is undone, and everything else goes on.
     BROKEN      the disk, or what is on it, is not what it was. The log directory goes offline, as with Kafka.
 
 Whoever catches an `OSError` of a `Storage` asks `classify` and nobody compares errno.
@@ -57,7 +58,7 @@ class Fault(Enum):
 
 
 _TRANSIENT = frozenset((errno.EINTR, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK, errno.ENAMETOOLONG))
 
 
 def classify(error: OSError) -> Fault:

@@ -88,8 +88,9 @@ def segment_path(directory: str, offset: int, kind: str, suffix: str = "") -> st
 
 
 def is_partition_name(topic: str, partition: int) -> bool:
-    """Whether there can be such a topic with such a partition."""
-    return _is_topic(topic) and 0 <= partition <= PARTITION_MAX
+    """Whether there can be such a topic with such a partition: a directory has to be called after both."""
+    fits = len(topic) + len(f"-{partition}") <= DIRECTORY_NAME_LENGTH_MAX
+    return fits and 0 <= partition <= PARTITION_MAX and _is_topic(topic)
 
 
 def _is_topic(name: str) -> bool:

@@ -181,6 +181,41 @@ async def test_a_disk_that_refuses_new_partitions_says_so(disk: Disk, autojump_c
         await manager.create_partitions([Hosted("new")])
 
 
+@pytest.mark.parametrize("refusal", [errno.ENAMETOOLONG, errno.EMLINK], ids=errno.errorcode.get)
+async def test_a_name_that_the_file_system_will_not_have_takes_no_directory_offline(
+    disk: Disk, autojump_clock: MockClock, refusal: int
+) -> None:
+    def refuses_long_names(operation: str, path: str) -> OSError | None:
+        is_long = any(len(name) > 143 for name in path.split("/"))
+        return OSError(refusal, "as some file systems say", path) if operation == "make_directory" and is_long else None
+
+    async with disk.broker(Hosted()) as manager:
+        disk.storage.fail = refuses_long_names
+        with pytest.raises(OSError, match="as some file systems say"):
+            await manager.create_partitions([Hosted("x" * 249)])
+        await manager.create_partitions([Hosted("short")])
+        assert manager.log_directories[0].is_online
+        disk.storage.fail = None
+
+
+async def test_topics_of_the_longest_name_come_and_go(tmp_path: Any) -> None:
+    longest = [Hosted("x" * 249, index) for index in (0, 9, 99_999)]
+    manager = ReplicaManager([str(tmp_path)], node_id=NODE, config=ReplicationConfig())
+    await manager.open()
+    await manager.load([], cluster_id="cluster")
+    await manager.create_partitions(longest)
+    for hosted in longest:
+        produce(partition_of(manager, hosted.topic, hosted.index))
+    with pytest.raises(KafkaError) as refusal:
+        await manager.create_partitions([Hosted("x" * 249, 100_000), Hosted("other")])
+    assert refusal.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    await manager.delete_partitions([(each.topic, each.index) for each in longest])
+    await manager.create_partitions(longest)
+    assert manager.log_directories[0].is_online
+    assert all(partition.log_end_offset == 0 for partition in manager.partitions())
+    await manager.shutdown()
+
+
 async def test_what_a_failed_creation_leaves_is_in_nobodys_way(disk: Disk, autojump_clock: MockClock) -> None:
     def is_full(operation: str, path: str) -> OSError | None:
         refused = operation == "write" or (operation.startswith("remove") and "/logs/new-0" in path)

@@ -17,6 +17,8 @@ from ottla.replication.log.faults import Fault, classify
         (errno.ENOSPC, Fault.FULL),
         (errno.EDQUOT, Fault.FULL),
         (errno.EFBIG, Fault.FULL),
+        (errno.EMLINK, Fault.FULL),
+        (errno.ENAMETOOLONG, Fault.FULL),
         (errno.EIO, Fault.BROKEN),
         (errno.EROFS, Fault.BROKEN),
         (errno.ENOENT, Fault.BROKEN),

@@ -81,6 +81,24 @@ def test_a_number_that_is_no_partitions_makes_no_directory(partition: int) -> No
         names.partition_directory_name("topic", partition)
 
 
+@pytest.mark.parametrize("length", [1, 203, 204, 205, 216, 244, 245, 246, 249])
+@pytest.mark.parametrize("digits", range(1, 11))
+def test_a_partition_that_can_be_has_names_that_file_systems_take_whatever_becomes_of_it(length: int, digits: int) -> None:
+    topic, partition = "t" * length, min(10**digits - 1, names.PARTITION_MAX)
+    if not names.is_partition_name(topic, partition):
+        assert length + 1 + digits > 255
+        with pytest.raises(KafkaError):
+            names.partition_directory_name(topic, partition)
+        return
+    made = [names.partition_directory_name(topic, partition)]
+    made += [names.marked_directory_name(topic, partition, HEX, mark) for mark in (names.DELETE_MARK, names.STRAY_MARK)]
+    for name in made:
+        assert len(name.encode()) <= 255
+        assert names.partition_path("/d", name) == f"/d/{name}"
+        parsed = names.parse_partition_directory(name)
+        assert parsed is not None and parsed.partition == partition and topic.startswith(parsed.topic)
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../meta.properties", "a\0b", "x" * 256, "ß" * 128])
 def test_no_path_leads_out_of_its_directory(name: str) -> None:
     with pytest.raises(KafkaError):
