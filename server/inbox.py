@@ -20,10 +20,12 @@ SHARED_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES_MIN = 16 * 1024
 FREE_BUFFER_BYTES = 64 * 1024  # a frame grows so far whether there is room or not
 RECEIVED_AT_ONCE_BYTES = 2 * 1024 * 1024  # of one frame, before others have their turn
+GROWN_AT_ONCE_BYTES = 4 * 1024 * 1024
 POOLED_BUFFERS_MAX = 8
 POOLED_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
 _frame_size = struct.Struct(">i").unpack_from
+_zeros = memoryview(bytes(GROWN_AT_ONCE_BYTES))
 
 
 class ReceiveBuffers:
@@ -46,6 +48,19 @@ class ReceiveBuffers:
                 # A few bytes of a small frame must not keep a large buffer.
                 return self._pool.pop(index) if len(buffer) <= max(2 * wanted, FREE_BUFFER_BYTES) else None
         return None
+
+    def grow(self, buffer: bytearray, count: int) -> bool:
+        """Make a large buffer a little longer where it is; False if that cannot be, because somebody looks at it.
+
+        A new one of twice the size would have to be filled with zeros and then with what the old one holds.
+        """
+        count = min(count, GROWN_AT_ONCE_BYTES)
+        try:
+            buffer += _zeros[:count]
+        except BufferError:
+            return False
+        self.memory.take(count)
+        return True
 
     def give_back(self, buffer: bytearray) -> None:
         """Keep a buffer for the next large frame; of too many, the largest are worth most."""
@@ -142,7 +157,7 @@ class Inbox:
         return received
 
     def _make_room(self) -> None:
-        """Room behind the bytes: by moving them to the front, else in a buffer of twice the bytes that are there."""
+        """Room behind the bytes: by moving them to the front, else in a longer buffer."""
         rest = self.end - self.start
         if self.start > 0:
             with memoryview(self.buffer) as view:
@@ -155,7 +170,10 @@ class Inbox:
             self.large_since = min(self.large_since, time.monotonic())
             if not self.memory.may_take(self):
                 raise NoRoom
-        self._move_to(self._buffers.take(self._wanted(rest), min(self._wanted(rest), 2 * rest)))
+        wanted = self._wanted(rest)
+        if previous is not None and rest >= GROWN_AT_ONCE_BYTES and self._buffers.grow(previous, wanted - rest):
+            return
+        self._move_to(self._buffers.take(wanted, min(wanted, 2 * rest)))
         if previous is not None:
             self._buffers.give_back(previous)
 

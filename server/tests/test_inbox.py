@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.server.inbox import OWN_BUFFER_BYTES_MIN, SHARED_BUFFER_BYTES, Inbox, ReceiveBuffers
+from ottla.server.inbox import GROWN_AT_ONCE_BYTES, OWN_BUFFER_BYTES_MIN, SHARED_BUFFER_BYTES, Inbox, ReceiveBuffers
 from ottla.wire.errors import ProtocolViolation
 
 FRAME_BYTES_MAX = 1_000_000
@@ -126,3 +126,45 @@ def test_a_socket_without_input_leaves_nothing_of_others_in_the_inbox(pair):
     assert frames_of(inbox) == []
     inbox.detach()
     assert inbox.buffer is buffers.shared
+
+
+def received_in_steps(inbox: Inbox, pair: tuple[socket.socket, socket.socket], content: bytes) -> list[int]:
+    """Give an inbox all of `content`; answers how much longer its buffer has become at a time."""
+    ours, peer = pair
+    grown = []
+    peer.setblocking(False)
+    rest = memoryview(content)
+    while rest:
+        rest = rest[peer.send(rest) :]
+        while inbox.next_frame() is None:
+            before = len(inbox.buffer)
+            try:
+                inbox.receive(ours)
+            except BlockingIOError:
+                break
+            inbox.detach()
+            grown.append(len(inbox.buffer) - before)
+    return grown
+
+
+def test_a_large_buffer_grows_in_small_steps(pair):
+    buffers = ReceiveBuffers()
+    inbox = Inbox(buffers, 100_000_000)
+    body = bytes(range(250)) * 100_000
+    grown = received_in_steps(inbox, pair, frame(body))
+    assert max(grown) <= GROWN_AT_ONCE_BYTES
+    assert inbox.buffer[4:] == body
+    assert buffers.memory.used == len(inbox.buffer)
+    inbox.close()
+    assert buffers.memory.used == 0
+
+
+def test_a_buffer_that_somebody_looks_at_is_replaced_by_a_longer_one(pair):
+    buffers = ReceiveBuffers()
+    inbox = Inbox(buffers, 100_000_000)
+    body = bytes(range(250)) * 50_000
+    received_in_steps(inbox, pair, frame(body)[: GROWN_AT_ONCE_BYTES + 4])
+    with memoryview(inbox.buffer):
+        received_in_steps(inbox, pair, frame(body)[GROWN_AT_ONCE_BYTES + 4 :])
+    assert inbox.buffer[4 : 4 + len(body)] == body
+    assert buffers.memory.used == len(inbox.buffer)
