@@ -413,7 +413,8 @@ class Connection:
         elif isinstance(result, (PendingAnswer, call.response_class)):
             self._keep(call, correlation_id, result)
         elif result is not None:
-            return Waiting(call, correlation_id, result)
+            work = in_turn(result, self._readiness.is_spent) if call.takes_records else result
+            return Waiting(call, correlation_id, work)
         return None
 
     def _check_large(self, call: Call, size: int) -> None:

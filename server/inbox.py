@@ -71,6 +71,14 @@ class ReceiveBuffers:
             del self._pool[:-POOLED_BUFFERS_MAX]
 
 
+def belongs_to_one_frame(buffer: object) -> bool:
+    """Whether a receive buffer is used for one frame only: it is too large for the pool, and ends where the frame ends.
+
+    So a request may look at its records for as long as it wants. To copy them would hold the event loop.
+    """
+    return isinstance(buffer, bytearray) and len(buffer) > POOLED_BUFFER_BYTES_MAX
+
+
 class NoRoom(Exception):
     """The memory for large frames is used up; what has arrived is kept."""
 
@@ -160,6 +168,7 @@ class Inbox:
         """Room behind the bytes: by moving them to the front, else in a longer buffer."""
         rest = self.end - self.start
         if self.start > 0:
+            assert not belongs_to_one_frame(self.buffer)
             with memoryview(self.buffer) as view:
                 view[:rest] = view[self.start : self.end]
             self.start, self.end = 0, rest

@@ -21,9 +21,10 @@ Behaviour
   their commits the next ones are appended: a `PendingAnswer`.
 * Transactions are not served yet: a transactional batch is INVALID_TXN_STATE, as no transaction is ever open.
 
-Work: checking compressed or very many records takes time, so large ones are checked in a thread first
-(`is_expensive`), from a copy, since the receive buffer serves other connections meanwhile. The next request of the
-connection is not looked at before these are appended.
+Work: checking compressed or very many records takes time, so large ones are checked in a thread first (`is_expensive`). A
+request of several megabytes or many partitions gives way between partitions. Meanwhile the receive buffer serves other
+connections, so the records are copied, unless the request is so large that it has a buffer of its own (`server/inbox.py`). The
+next request of the connection is not looked at before all of these are appended.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from ottla.replication.log.validator import (
 )
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import CloseConnection, handles
+from ottla.server.inbox import belongs_to_one_frame
 from ottla.server.leader_hints import current_leader, endpoints
 from ottla.server.pending import PendingAnswer
 from ottla.wire.compression import TooLargeDecompressed
@@ -76,8 +78,8 @@ ONE_BATCH_SINCE = 3
 TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
-PARTITIONS_PER_TURN = 500
-TURN_S = 0.005  # then compressed and doubtful batches of the same request are checked in a thread
+PARTITIONS_AT_ONCE = 500
+TURN_S = 0.005  # then a long request gives way, and compressed and doubtful batches of a short one are checked in a thread
 TRANSACTIONAL_FLAG = 0x10
 _MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
 _LENGTH_MAX = 2**31 - 1 - LOG_OVERHEAD
@@ -108,7 +110,8 @@ def produce(
     request: ProduceRequest, context: RequestContext
 ) -> Answered | Coroutine[Any, Any, Answered]:
     appending = Appending(request, context)
-    if sum([len(topic.partition_data) for topic in request.topic_data]) > PARTITIONS_PER_TURN:
+    count = sum([len(topic.partition_data) for topic in request.topic_data])
+    if count > 1 and (count > PARTITIONS_AT_ONCE or _has_a_buffer(request)):
         return appending.append_in_turns()
     appending.append_all()
     if not appending.has_deferred:
@@ -168,7 +171,7 @@ class Appending(PendingAnswer):
         self._turn_end = time.monotonic() + TURN_S
         self._topics: list[TopicProduceResponse] = []
         self._places: dict[int, Place] | None = None
-        self._deferred: list[tuple[Partition, PartitionProduceResponse, bytearray]] = []
+        self._deferred: list[tuple[Partition, PartitionProduceResponse, memoryview]] = []
         self._uncommitted: list[_Uncommitted] = []
 
     @property
@@ -187,10 +190,11 @@ class Appending(PendingAnswer):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
 
     def append_in_turns(self) -> Coroutine[Any, Any, Answered]:
-        """The same for a great many partitions, giving way between pieces; copies all records first."""
-        for topic in self._request.topic_data:
-            for data in topic.partition_data:
-                data.records = None if data.records is None else memoryview(bytearray(data.records))
+        """The same for a great many partitions or bytes, giving way in between."""
+        if not _has_a_buffer(self._request):
+            for topic in self._request.topic_data:
+                for data in topic.partition_data:
+                    data.records = None if data.records is None else memoryview(bytearray(data.records))
         return self._append_in_turns()
 
     async def _append_in_turns(self) -> Answered:
@@ -203,11 +207,11 @@ class Appending(PendingAnswer):
         for topic in _without_repetitions(self._request.topic_data):
             answers: list[PartitionProduceResponse] = []
             self._answer_topic(topic, answers)
-            for start in range(0, len(topic.partition_data), PARTITIONS_PER_TURN):
-                piece = topic.partition_data[start : start + PARTITIONS_PER_TURN]
-                answers += [append(topic, data) for data in piece]
-                await trio.lowlevel.checkpoint()
-                self._turn_end = time.monotonic() + TURN_S
+            for data in topic.partition_data:
+                answers.append(append(topic, data))
+                if time.monotonic() > self._turn_end:
+                    await trio.lowlevel.checkpoint()
+                    self._turn_end = time.monotonic() + TURN_S
 
     def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
         request = self._request
@@ -243,7 +247,7 @@ class Appending(PendingAnswer):
             if header is not None:
                 checked = check_ordinary(records, header, rules, now_ms=now_ms)
             if checked is None and (is_expensive(records, rules) or time.monotonic() > self._turn_end):
-                self._deferred.append((partition, answer, bytearray(records)))
+                self._defer(partition, answer, records)
                 return answer
             if self._refused.by_producer:
                 self._check_none_is_missing((topic.name, topic.topic_id, data.index), partition, records, header)
@@ -251,7 +255,7 @@ class Appending(PendingAnswer):
             info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
         except TooManyForTheLoop:
             assert partition is not None and records is not None
-            self._deferred.append((partition, answer, bytearray(records)))
+            self._defer(partition, answer, records)
             return answer
         except KafkaError as error:
             batch = header or _numbered_batch(records)
@@ -259,6 +263,10 @@ class Appending(PendingAnswer):
             return answer
         self._accept(answer, partition, info, header or _numbered_batch(records))
         return answer
+
+    def _defer(self, partition: Partition, answer: PartitionProduceResponse, records: memoryview) -> None:
+        kept = records if belongs_to_one_frame(records.obj) else memoryview(bytearray(records))
+        self._deferred.append((partition, answer, kept))
 
     def _check_none_is_missing(
         self, place: Place, partition: Partition, records: memoryview, header: BatchHeader | None
@@ -354,23 +362,22 @@ class Appending(PendingAnswer):
         return self.answer()
 
     async def _append_deferred(
-        self, partition: Partition, answer: PartitionProduceResponse, records: bytearray
+        self, partition: Partition, answer: PartitionProduceResponse, records: memoryview
     ) -> None:
-        view = memoryview(records)
         try:
-            checked = await _checked_in_thread(partition.log, view, self._context.now_ms)
+            checked = await _checked_in_thread(partition.log, records, self._context.now_ms)
             if isinstance(checked, KafkaError):
                 raise checked
             self._broker.partition(partition.topic, partition.index)  # the broker may be fenced since the thread began
             if self._refused.by_producer:
-                self._check_none_is_missing(self._place_of(answer), partition, view, None)
+                self._check_none_is_missing(self._place_of(answer), partition, records, None)
             info = partition.append_as_leader(
-                view, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked
+                records, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked
             )
         except KafkaError as error:
-            self._refuse_batch(self._place_of(answer), answer, error, partition, _numbered_batch(view))
+            self._refuse_batch(self._place_of(answer), answer, error, partition, _numbered_batch(records))
         else:
-            self._accept(answer, partition, info, _numbered_batch(view))
+            self._accept(answer, partition, info, _numbered_batch(records))
 
     def answer(self) -> Answered:
         """The response if nothing has to be committed first, else this, which will have it."""
@@ -476,6 +483,15 @@ class Appending(PendingAnswer):
     def _name_of(self, topic: TopicProduceResponse) -> str:
         state = self._broker.cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else None
         return topic.name if state is None else state.name
+
+
+def _has_a_buffer(request: ProduceRequest) -> bool:
+    """Whether the request is so large that it has a receive buffer of its own, in which its records may stay."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                return belongs_to_one_frame(data.records.obj)
+    return False
 
 
 def _without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData]:

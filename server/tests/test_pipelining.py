@@ -17,9 +17,10 @@ import trio.testing
 
 from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.replication.commit_waits import CommitWaits
-from ottla.replication.log.tests.logs import TOPIC_ID, batch, idempotent, new_log
+from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents, idempotent, new_log
 from ottla.replication.partition import Partition
 from ottla.replication.refused_sequences import PATIENCE_S, RefusedSequences
+from ottla.server import inbox
 from ottla.server.connection import PENDING_MAX, Calls, Connection
 from ottla.server.deadlines import Deadlines
 from ottla.server.dispatch import Route
@@ -32,6 +33,7 @@ from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.wire.records import decode_records
 from ottla.wire.schema import Struct
 
 VERSION = 10
@@ -105,6 +107,9 @@ class Producer:
 
     def heartbeat(self) -> bytes:
         return self._frame(HeartbeatRequest(group_id="g", generation_id=7, member_id="m"), 0, b"")
+
+    def frame(self, request: ProduceRequest) -> bytes:
+        return self._frame(request, VERSION, b"\0")
 
     def _frame(self, request: Any, version: int, tags: bytes) -> bytes:
         self.sent += 1
@@ -200,6 +205,64 @@ async def test_requests_are_appended_at_once_and_answered_in_order(producer: Pro
     leader.commit(0, 2)
     assert await producer.acknowledged() == (3, 0, 1)
     assert await producer.acknowledged() == (4, 0, 0)
+
+
+class Looks(trio.abc.Instrument):
+    """Counts how often the event loop looks at its sockets."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+async def test_a_large_request_gives_way_between_its_partitions(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "POOLED_BUFFER_BYTES_MAX", 300_000)
+    monkeypatch.setattr(produce_handler, "TURN_S", -1.0)
+    looks, looks_at_appends = Looks(), []
+    trio.lowlevel.add_instrument(looks)
+    find = leader.partition
+
+    def partition(topic: str, index: int) -> Partition:
+        looks_at_appends.append(looks.count)
+        return find(topic, index)
+
+    monkeypatch.setattr(leader, "partition", partition)
+    values = [bytes([65 + index]) * 200_000 for index in range(PARTITIONS)]
+    data = [PartitionProduceData(index=index, records=batch(1, value=value)) for index, value in enumerate(values)]
+    await producer.send(
+        producer.frame(ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])),
+        *[producer.produce(0, acks=1) for _ in range(3)],
+    )
+    await producer.answer()
+    assert [await producer.acknowledged() for _ in range(3)] == [(2, 0, 1), (3, 0, 2), (4, 0, 3)]
+    trio.lowlevel.remove_instrument(looks)
+    assert len(set(looks_at_appends[:PARTITIONS])) == PARTITIONS
+    for each, value in zip(leader.partitions, values, strict=True):
+        assert next(decode_records(contents(each.log.read(0, 1 << 20, upper_bound=1).region))).value == value
+
+
+async def test_records_that_stay_in_a_large_buffer_are_not_overwritten(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "POOLED_BUFFER_BYTES_MAX", 300_000)
+    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+    values = [random.Random(index).randbytes(200_000) for index in range(PARTITIONS)]
+    data = [
+        PartitionProduceData(index=index, records=batch(1, value=value, compression=Compression.GZIP))
+        for index, value in enumerate(values)
+    ]
+    await producer.send(
+        producer.frame(ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])),
+        *[producer.produce(index, acks=1, count=9) for index in range(PARTITIONS)],
+    )
+    await producer.answer()
+    assert [await producer.acknowledged() for _ in range(PARTITIONS)] == [(2 + index, 0, 1) for index in range(PARTITIONS)]
+    for each, value in zip(leader.partitions, values, strict=True):
+        assert next(decode_records(contents(each.log.read(0, 1 << 20, upper_bound=1).region))).value == value
 
 
 async def test_nothing_is_left_of_requests_that_have_waited(producer: Producer, leader: Leader) -> None:
