@@ -261,7 +261,9 @@ class Appending(PendingAnswer):
             batch = header or _numbered_batch(records)
             self._refuse_batch((topic.name, topic.topic_id, data.index), answer, error, partition, batch)
             return answer
-        self._accept(answer, partition, info, header or _numbered_batch(records))
+        header = header or _numbered_batch(records)
+        if code := self._accept(answer, partition, info, header):
+            self._refuse_late(answer, header, code, (topic.name, topic.topic_id, data.index))
         return answer
 
     def _defer(self, partition: Partition, answer: PartitionProduceResponse, records: memoryview) -> None:
@@ -328,23 +330,23 @@ class Appending(PendingAnswer):
 
     def _accept(
         self, answer: PartitionProduceResponse, partition: Partition, info: AppendInfo, header: BatchHeader | None
-    ) -> None:
+    ) -> ErrorCode:
         answer.base_offset = info.first_offset
         answer.log_append_time_ms = info.log_append_time_ms
         answer.log_start_offset = info.log_start_offset
-        self._settle(partition, answer, info.last_offset + 1, header)
+        return self._acknowledged(partition, answer, info.last_offset + 1, header)
 
-    def _settle(
+    def _acknowledged(
         self, partition: Partition, answer: PartitionProduceResponse, next_offset: int, header: BatchHeader | None
-    ) -> None:
-        """Note the answer's error code, or that it must be waited for."""
+    ) -> ErrorCode:
+        """Why what was appended is not acknowledged; NONE if it is, or notes that it may be later."""
         if self._request.acks == 0:
-            return
+            return ErrorCode.NONE
         code = partition.acknowledgement(next_offset, self._request.acks)
         if code is None:
             self._uncommitted.append(_Uncommitted(partition, answer, next_offset, partition.leader_epoch, header))
-        elif code:
-            self._refuse_late(answer, header, code)
+            return ErrorCode.NONE
+        return code
 
     # ------------------------------------------------------------------ what is waited for
 
@@ -355,10 +357,11 @@ class Appending(PendingAnswer):
             await self._append_deferred(*self._deferred.pop())
         appended, self._uncommitted = self._uncommitted, []
         for each in appended:  # may be committed by now, or lost: nobody watched them meanwhile
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if each.is_held:
-                self._settle(each.partition, each.answer, each.next_offset, each.header)
-            else:
-                self._refuse_late(each.answer, each.header, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                code = self._acknowledged(each.partition, each.answer, each.next_offset, each.header)
+            if code:
+                self._refuse_late(each.answer, each.header, code)
         return self.answer()
 
     async def _append_deferred(
@@ -376,8 +379,10 @@ class Appending(PendingAnswer):
             )
         except KafkaError as error:
             self._refuse_batch(self._place_of(answer), answer, error, partition, _numbered_batch(records))
-        else:
-            self._accept(answer, partition, info, _numbered_batch(records))
+            return
+        batch = _numbered_batch(records)
+        if code := self._accept(answer, partition, info, batch):
+            self._refuse_late(answer, batch, code)
 
     def answer(self) -> Answered:
         """The response if nothing has to be committed first, else this, which will have it."""
@@ -413,11 +418,13 @@ class Appending(PendingAnswer):
                 self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
         self.become_ready()
 
-    def _refuse_late(self, answer: PartitionProduceResponse, header: BatchHeader | None, code: ErrorCode) -> None:
+    def _refuse_late(
+        self, answer: PartitionProduceResponse, header: BatchHeader | None, code: ErrorCode, place: Place | None = None
+    ) -> None:
         """What was appended is not acknowledged; where it was appended is told all the same."""
         answer.error_code = code
         if header is not None and header.producer_id >= 0 and code.retriable:
-            self._refused.note_late(self._place_of(answer), header, code)
+            self._refused.note_late(place or self._place_of(answer), header, code)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._has_moved = True
 
@@ -471,7 +478,7 @@ class Appending(PendingAnswer):
         ]
 
     def _place_of(self, answer: PartitionProduceResponse) -> Place:
-        """Looked up when all have an answer, because most requests have no refusals."""
+        """Where an answer belongs. Can be asked when all partitions have one; most requests need not ask."""
         if self._places is None:
             self._places = {
                 id(each): (topic.name, topic.topic_id, each.index)

@@ -446,6 +446,15 @@ async def test_too_few_replicas_for_an_instant_do_not_look_like_a_gap(producer: 
     assert partition.log_end_offset == 0
 
 
+async def test_a_disk_that_fails_right_after_an_append_is_told_and_remembered(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Partition, "acknowledgement", lambda *_: ErrorCode.KAFKA_STORAGE_ERROR)
+    await producer.send(producer.number(0, 0))
+    assert await producer.acknowledged() == (1, ErrorCode.KAFKA_STORAGE_ERROR, 0)
+    assert leader.replicas.refused_sequences.count == 1
+
+
 async def test_a_gap_that_nobody_refused_is_a_gap(producer: Producer, leader: Leader) -> None:
     await producer.send(producer.number(0, 0), producer.number(0, 2), producer.number(0, 1))
     await appended(leader, 2)
