@@ -24,7 +24,7 @@ from ottla.replication.log.log_reader import LogReader, base_offset_of, guarded
 from ottla.replication.log.names import LEADER_EPOCH_CHECKPOINT, path_in
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
-from ottla.replication.log.storage import LogDirectory
+from ottla.replication.log.storage import LogDirectory, StorageFile
 
 SEALED_PER_FLUSH = 3  # segments below the last one, each of which has up to four files
 
@@ -86,6 +86,7 @@ class DurableLog(LogReader):
         if not is_whole:
             offset = sealed[SEALED_PER_FLUSH].base_offset
         files = [lazy.open() for segment in sealed[:SEALED_PER_FLUSH] for lazy in segment.files_to_sync()]
+        files += self._snapshot_to_sync(active.base_offset if is_whole else offset)
         if include_active and is_whole:
             files += [lazy.open() for lazy in active.files_to_sync(is_active=True)]
         return FlushJob(
@@ -99,6 +100,12 @@ class DurableLog(LogReader):
             name_changes=self._name_changes,
             is_whole=is_whole,
         )
+
+    def _snapshot_to_sync(self, offset: int) -> list[StorageFile]:
+        if offset <= self.recovery_point and not self._has_sealed:
+            return []
+        file = self._snapshots.file_to_sync(offset)
+        return [] if file is None else [file]
 
     def _unsynced(self) -> Sequence[Segment]:
         # All but the last that end at the recovery point or above. The one that ends right there has been synced to its

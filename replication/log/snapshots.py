@@ -1,7 +1,7 @@
 """The `.snapshot` files of a log: producer state as it was when the log ended at the offset in the file's name.
 
-One is taken when a segment is rolled and one when the log is closed. They are not synced: a torn one fails its checksum
-and the one before it, plus the log since, takes its place.
+One is taken when a segment is rolled and one when the log is closed. The flush of the finished segment syncs it: a torn one
+fails its checksum, and the one before it, plus the log since, takes its place as long as retention has left them.
 
 Where many producers are known, a roll only remembers what there is to write (`PendingSnapshot`), because the append that
 rolls cannot wait for it. The next flush writes it in a thread, under a name that a restart removes; it counts, and gets its
@@ -22,7 +22,7 @@ from ottla.replication.log.producers import (
     decode_snapshot,
     encode_producers,
 )
-from ottla.replication.log.storage import Storage
+from ottla.replication.log.storage import Storage, StorageFile
 
 _EMPTY = ProducerStateManager().encode_snapshot()
 PRODUCERS_AT_ONCE = 1000
@@ -47,7 +47,7 @@ class PendingSnapshot:
     def run(self) -> None:
         """Write it, in a thread."""
         with contextlib.suppress(FileNotFoundError):  # the directory was renamed or deleted
-            self._storage.write(self.unfinished_path, encode_producers(self._entries.values()))
+            self._storage.write(self.unfinished_path, encode_producers(self._entries.values()), sync=True)
             self.is_written = True
 
     def release(self) -> None:
@@ -145,6 +145,13 @@ class ProducerSnapshots:
         known = {*base_offsets, self.latest_offset}
         for offset in [offset for offset in self.offsets if offset not in known]:
             self.remove(offset)
+
+    def file_to_sync(self, offset: int) -> StorageFile | None:
+        """The snapshot of `offset`, for whoever makes it durable; None if there is none."""
+        if offset in self.offsets:
+            with contextlib.suppress(FileNotFoundError):
+                return self._storage.open(self.path(offset))
+        return None
 
     def mark_deleted(self, offset: int) -> str | None:
         """Give a snapshot up; returns the path to remove later. One that cannot be renamed stays, which does no harm."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from ottla.replication.log import producers as producers_module
 from ottla.replication.log import snapshots as snapshots_module
+from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import decode_snapshot
-from ottla.replication.log.tests.logs import NOW_MS, append, idempotent, load, new_log
+from ottla.replication.log.tests.logs import NOW_MS, ROOT, append, idempotent, load, new_log
 
 DAY_MS = 86_400_000
 
@@ -31,8 +33,8 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def log_with_producers(count: int = 5) -> PartitionLog:
-    log = new_log()
+def log_with_producers(count: int = 5, **config: Any) -> PartitionLog:
+    log = new_log(**config)
     for producer_id in range(count):
         append(log, idempotent(0, producer_id=producer_id))
     return log
@@ -130,3 +132,20 @@ def test_producers_expire_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     log.append_as_leader(idempotent(0, producer_id=70), leader_epoch=0, now_ms=NOW_MS)
     assert list(steps) == [2, 1]
     assert set(log.producers) == {70}
+
+
+@pytest.mark.parametrize("producers", [2, 5])  # few are written at once, many by the flush
+@pytest.mark.parametrize("seed", range(10))
+def test_producers_outlive_a_power_cut_when_the_segments_before_a_flush_are_gone(
+    encoded: list[int], producers: int, seed: int
+) -> None:
+    log = log_with_producers(producers, retention_ms=1)
+    log.roll(NOW_MS)
+    log.flush()
+    assert log.delete_old_segments(NOW_MS + 1000, log.log_end_offset) == 1
+    storage = log.log_directory.storage
+    assert isinstance(storage, MemoryStorage)
+    for directory in ("/", ROOT, log.directory):
+        storage.sync_directory(directory)
+    storage.crash(Random(seed))
+    assert set(load(log, clean=False).producers) == set(range(producers))
