@@ -8,7 +8,8 @@ before the question whether this broker is the coordinator at all, as in Kafka's
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -26,6 +27,7 @@ from ottla.groupcoord.shard import (
     ForgetTopics,
     Request,
     Shard,
+    in_listing,
     undescribed,
 )
 from ottla.groupcoord.topics import (
@@ -314,17 +316,26 @@ class GroupCoordinator:
         except KafkaError as error:
             return undescribed(group_id, error.code)
 
-    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
+    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse | Coroutine[Any, Any, ListGroupsResponse]:
         """The groups of all partitions that this broker coordinates, or an error while some are being loaded."""
-        groups: list[ListedGroup] = []
         try:
             self._check_running()
             now_ms = self._runtime.now_ms()
-            for partition in self._runtime.partitions():
-                if partition.absent is not ErrorCode.NOT_COORDINATOR:
-                    groups += partition.shard(now_ms).list_groups(request.states_filter, request.types_filter)
+            led = [each for each in self._runtime.partitions() if each.absent is not ErrorCode.NOT_COORDINATOR]
+            shards = [partition.shard(now_ms) for partition in led]
         except KafkaError as error:
             return ListGroupsResponse(error_code=error.code, groups=[])
+        is_wanted = in_listing(request.states_filter, request.types_filter)
+        parts = (part for shard in shards for part in shard.list_groups(is_wanted, at_once=ELEMENTS_PER_TURN))
+        if sum([shard.group_count for shard in shards]) > ELEMENTS_PER_TURN:
+            return self._list_in_turns(parts)
+        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=list(chain.from_iterable(parts)))
+
+    async def _list_in_turns(self, parts: Iterable[list[ListedGroup]]) -> ListGroupsResponse:
+        groups: list[ListedGroup] = []
+        for part in parts:
+            groups += part
+            await trio.lowlevel.checkpoint()
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 
     def delete_groups(self, request: DeleteGroupsRequest) -> Any:

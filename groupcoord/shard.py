@@ -229,13 +229,20 @@ class Shard:
             return undescribed(group_id, ErrorCode.NONE, state=DEAD.value)
         return undescribed(group_id, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.", state=DEAD.value)
 
-    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-        """The groups in one of these states and of one of these types; none given means all. Case does not matter."""
-        wanted = {state.strip().lower() for state in states}
-        wanted_types = {each.lower() for each in types}
-        if wanted_types and GROUP_TYPE.lower() not in wanted_types:
-            return []
-        return [group.listed() for group in self._groups.values() if not wanted or group.state.value.lower() in wanted]
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
+
+    def list_groups(self, is_wanted: Callable[[ClassicGroup], bool], *, at_once: int) -> Iterator[list[ListedGroup]]:
+        """The groups that are wanted, in parts. Groups that come or go between two parts are left out."""
+        groups = list(self._groups.values())
+        for start in range(0, len(groups), at_once):
+            yield [
+                group.listed()
+                for group in groups[start : start + at_once]
+                if is_wanted(group) and self._groups.get(group.group_id) is group
+            ]
 
     # ------------------------------------------------------------------ membership
 
@@ -412,3 +419,12 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None, *, 
         protocol_data="",
         members=[],
     )
+
+
+def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[ClassicGroup], bool]:
+    """Whether a group is in one of these states and of one of these types; none given means all. Case does not matter."""
+    wanted = {state.strip().lower() for state in states}
+    wanted_types = {each.lower() for each in types}
+    if wanted_types and GROUP_TYPE.lower() not in wanted_types:
+        return lambda group: False
+    return lambda group: not wanted or group.state.value.lower() in wanted

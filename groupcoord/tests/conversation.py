@@ -1,6 +1,6 @@
 """A shard that several clients talk to, with a log that commits at once and time that moves only when told."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.groupcoord.config import GroupConfig
@@ -13,11 +13,12 @@ from ottla.groupcoord.records import (
     decode_record,
     encode_record,
 )
-from ottla.groupcoord.shard import DeleteGroup, Request, Shard
+from ottla.groupcoord.shard import DeleteGroup, Request, Shard, in_listing
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.wire.messages.list_groups import ListedGroup
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -119,6 +120,11 @@ class Conversation:
             self.now_ms = max(self.now_ms, deadline_ms)
             self._carry_out(self.shard.expire(**self.times()))
         self.now_ms = end_ms
+
+    def listed(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
+        """What is listed of the groups in these states and of these types."""
+        parts = self.shard.list_groups(in_listing(states, types), at_once=1)
+        return [group for part in parts for group in part]
 
     def restart(self) -> None:
         """Lose everything but the log."""

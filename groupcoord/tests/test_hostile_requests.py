@@ -135,6 +135,6 @@ def test_odd_requests_do_no_harm(seed: int) -> None:
         talk.advance(chance.choice([0, 1, 1_000, 3_000]))
     talk.advance(2 * 2**31)
     assert all(each.response is not None for each in asked)
-    assert {each.group_state for each in talk.shard.list_groups([], [])} <= {"Empty"}
+    assert {each.group_state for each in talk.listed()} <= {"Empty"}
     talk.restart()
     talk.advance(2 * 2**31)

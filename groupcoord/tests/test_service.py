@@ -7,6 +7,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.groupcoord import service
 from ottla.groupcoord.java import absolute_string_hash
 from ottla.groupcoord.service import ELEMENTS_PER_TURN, GROUPS_PER_TURN, finished, random_uuid
 from ottla.groupcoord.tests.fakes import Coordination
@@ -315,6 +316,39 @@ async def test_groups_are_listed_from_all_partitions_unless_one_is_loading(talk:
     assert talk.groups.list_groups(ListGroupsRequest()).error_code == ErrorCode.NONE
     talk.groups.on_election(0)
     assert talk.groups.list_groups(ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def test_states_to_list_are_read_once_for_all_partitions(
+    talk: Coordination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte of states would be read for each of fifty partitions."""
+    calls = []
+    in_listing = service.in_listing
+    monkeypatch.setattr(service, "in_listing", lambda *given: calls.append(given) or in_listing(*given))
+    talk.commit(group="g")
+    assert talk.groups.list_groups(ListGroupsRequest(states_filter=["stable", " EMPTY "])).groups
+    assert len(calls) == 1
+
+
+async def test_very_many_groups_are_listed_in_turns(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "ELEMENTS_PER_TURN", 4)
+    for number in range(30):
+        talk.commit(group=str(number))
+    listing = talk.groups.list_groups(ListGroupsRequest())
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        listed = await listing
+        nursery.cancel_scope.cancel()
+    assert sorted(each.group_id for each in listed.groups) == sorted(map(str, range(30)))
+    assert turns >= 30 // 4
 
 
 @pytest.mark.parametrize("count", [3, 3 * GROUPS_PER_TURN])

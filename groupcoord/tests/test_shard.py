@@ -214,14 +214,14 @@ def test_groups_are_listed_by_state_and_type(states: list[str], types: list[str]
     talk = Conversation()
     talk.stable_group(1)
     talk.commit(group="simple")
-    assert {each.group_id for each in talk.shard.list_groups(states, types)} == found
+    assert {each.group_id for each in talk.listed(states, types)} == found
 
 
 def test_listed_group_shows_what_kafka_shows() -> None:
     talk = Conversation()
     talk.stable_group(1)
     talk.commit(group="simple")
-    group, simple = talk.shard.list_groups([], [])
+    group, simple = talk.listed()
     assert (group.protocol_type, group.group_state, group.group_type) == ("consumer", "Stable", "classic")
     assert (simple.protocol_type, simple.group_state) == ("", "Empty")
 

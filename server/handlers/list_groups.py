@@ -4,11 +4,16 @@ Behaviour
 * Filters by state (version 4) and type (version 5) do not mind case; an unknown word matches nothing.
 """
 
+from collections.abc import Coroutine
+from typing import Any
+
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-@handles(ListGroupsRequest, reads_only=True)
-def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+@handles(ListGroupsRequest, answers_at_length=True, reads_only=True)
+def list_groups(
+    request: ListGroupsRequest, context: RequestContext
+) -> ListGroupsResponse | Coroutine[Any, Any, ListGroupsResponse]:
     return context.broker.groups.list_groups(request)
