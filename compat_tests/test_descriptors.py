@@ -238,8 +238,10 @@ def test_what_half_closed_peers_had_parked_is_let_go(limited):
     with contextlib.ExitStack() as stack:
         for number in range(60):
             peer = stack.enter_context(raw.Peer((broker.host, broker.port)))
-            peer.send(long_poll + (long_poll, b"\0", join)[number % 3])
+            peer.send(long_poll * 2)
             time.sleep(0.01)
+            peer.send((long_poll, b"\0", join)[number % 3])  # nobody reads this while two requests wait
+            time.sleep(0.005)
             peer.socket.shutdown(socket.SHUT_WR)
         wait_until(lambda: broker.sockets == before, "the connections are closed", 10)
     broker.stop()

@@ -80,7 +80,7 @@ def test_an_append_that_cannot_open_its_indexes_writes_nothing(clean: bool) -> N
 @pytest.mark.parametrize("kind", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
 def test_a_roll_that_fails_leaves_no_segment(kind: str, number: int, clean: bool) -> None:
     log = new_log(segment_bytes=500)
-    append(log, idempotent(0, value=b"x" * 200), idempotent(1, value=b"x" * 100))
+    append(log, idempotent(0, value=b"x" * 150), idempotent(1, value=b"x" * 100))
     new = f"{2:020d}{kind}"
     # What is to be undone can be: names are taken back without room or descriptors.
     fail(log, number, lambda operation, path: path.endswith(new) and (operation != "remove" or kind == ".txnindex"))
@@ -90,6 +90,7 @@ def test_a_roll_that_fails_leaves_no_segment(kind: str, number: int, clean: bool
     assert segment_bases(log) == [0]
     assert log.log_directory.is_online
     assert append(log, idempotent(2), idempotent(3, value=b"x" * 300)) == [2, 3]
+    assert segment_bases(log) == [0, 3]  # the smaller batch had room in the old segment
     again = restarted(log, clean=clean)
     assert offsets(read_batches(again)) == [0, 1, 2, 3]
     assert append(again, idempotent(4)) == [4]
