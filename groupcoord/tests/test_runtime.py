@@ -46,156 +46,146 @@ async def collect(answers: dict[Any, Any], name: Any, answer: Any) -> None:
 # ---------------------------------------------------------------------- appends
 
 
-async def test_commit_is_answered_at_once_where_the_log_commits_at_once(autojump_clock: trio.abc.Clock) -> None:
+async def test_commit_is_answered_at_once_where_the_log_commits_at_once(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination()
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        assert error_of(talk.commit(5)) is ErrorCode.NONE
-        assert offset_of(committed(talk)) == 5
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    assert error_of(talk.commit(5)) is ErrorCode.NONE
+    assert offset_of(committed(talk)) == 5
 
 
-async def test_commit_is_answered_when_it_is_committed(autojump_clock: trio.abc.Clock) -> None:
+async def test_commit_is_answered_when_it_is_committed(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     talk.log.commit_seconds = 2
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        answer = talk.commit(5)
-        assert offset_of(committed(talk)) == -1
-        assert error_of(await answer) is ErrorCode.NONE
-        assert trio.current_time() == pytest.approx(2, abs=0.01)
-        assert offset_of(committed(talk)) == 5
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    answer = talk.commit(5)
+    assert offset_of(committed(talk)) == -1
+    assert error_of(await answer) is ErrorCode.NONE
+    assert trio.current_time() == pytest.approx(2, abs=0.01)
+    assert offset_of(committed(talk)) == 5
 
 
-async def test_commits_that_wait_together_share_an_append(autojump_clock: trio.abc.Clock) -> None:
+async def test_commits_that_wait_together_share_an_append(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination()
     talk.log.commit_seconds = 2
     answers: dict[int, Any] = {}
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        async with trio.open_nursery() as askers:
-            for number in range(20):
-                askers.start_soon(collect, answers, number, talk.commit(number))
-        assert trio.current_time() == pytest.approx(4, abs=0.01)
-        assert all(error_of(answer) is ErrorCode.NONE for answer in answers.values())
-        assert offset_of(committed(talk)) == 19
-        assert sum(map(len, talk.log.batches.values())) == 2
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    async with trio.open_nursery() as askers:
+        for number in range(20):
+            askers.start_soon(collect, answers, number, talk.commit(number))
+    assert trio.current_time() == pytest.approx(4, abs=0.01)
+    assert all(error_of(answer) is ErrorCode.NONE for answer in answers.values())
+    assert offset_of(committed(talk)) == 19
+    assert sum(map(len, talk.log.batches.values())) == 2
 
 
-async def test_stable_offsets_wait_for_the_commits_before_them(autojump_clock: trio.abc.Clock) -> None:
+async def test_stable_offsets_wait_for_the_commits_before_them(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination()
     talk.log.commit_seconds = 2
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        nursery.start_soon(collect, {}, "commit", talk.commit(5))
-        assert offset_of(await committed(talk, require_stable=True)) == 5
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    nursery.start_soon(collect, {}, "commit", talk.commit(5))
+    assert offset_of(await committed(talk, require_stable=True)) == 5
 
 
-async def test_heartbeats_do_not_wait_for_appends(autojump_clock: trio.abc.Clock) -> None:
+async def test_heartbeats_do_not_wait_for_appends(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        joined = await talk.join()
-        talk.log.commit_seconds = 2
-        syncing = talk.sync(joined, assignment=b"all")
-        request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
-        assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
-        assert (await syncing).assignment == b"all"
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    joined = await talk.join()
+    talk.log.commit_seconds = 2
+    syncing = talk.sync(joined, assignment=b"all")
+    request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+    assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+    assert (await syncing).assignment == b"all"
 
 
-async def test_refused_append_changes_nothing(autojump_clock: trio.abc.Clock) -> None:
+async def test_refused_append_changes_nothing(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        talk.commit(5)
-        for refusal, told in (
-            (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-            (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
-            (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
-            (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
-        ):
-            talk.log.refusal = refusal
-            assert error_of(talk.commit(6)) is told
-            assert (talk.join(group="new")).error_code == told
-        talk.log.refusal = None
-        assert offset_of(committed(talk)) == 5
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    talk.commit(5)
+    for refusal, told in (
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ):
+        talk.log.refusal = refusal
+        assert error_of(talk.commit(6)) is told
+        assert (talk.join(group="new")).error_code == told
+    talk.log.refusal = None
+    assert offset_of(committed(talk)) == 5
 
 
-async def test_refused_append_behind_a_slow_one_fails_alone(autojump_clock: trio.abc.Clock) -> None:
+async def test_refused_append_behind_a_slow_one_fails_alone(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination()
     talk.log.commit_seconds = 2
     answers: dict[str, Any] = {}
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        async with trio.open_nursery() as askers:
-            askers.start_soon(collect, answers, "first", talk.commit(1))
-            askers.start_soon(collect, answers, "second", talk.commit(2))
-            await trio.sleep(1)
-            talk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        assert error_of(answers["first"]) is ErrorCode.NONE
-        assert error_of(answers["second"]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        talk.log.refusal = None
-        assert error_of(await talk.commit(3)) is ErrorCode.NONE
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    async with trio.open_nursery() as askers:
+        askers.start_soon(collect, answers, "first", talk.commit(1))
+        askers.start_soon(collect, answers, "second", talk.commit(2))
+        await trio.sleep(1)
+        talk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert error_of(answers["first"]) is ErrorCode.NONE
+    assert error_of(answers["second"]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    talk.log.refusal = None
+    assert error_of(await talk.commit(3)) is ErrorCode.NONE
 
 
-async def test_failed_commit_sends_everybody_away_and_loads_again(autojump_clock: trio.abc.Clock) -> None:
+async def test_failed_commit_sends_everybody_away_and_loads_again(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination()
     answers: dict[str, Any] = {}
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        neighbour = next(name for name in map(str, range(99)) if talk.groups.partition_for(name) == GROUP_PARTITION)
-        talk.commit(1)
-        parked = talk.join(group=neighbour)
-        talk.log.commit_seconds, talk.log.failure = 2, ErrorCode.REQUEST_TIMED_OUT
-        async with trio.open_nursery() as askers:
-            askers.start_soon(collect, answers, "parked", parked)
-            askers.start_soon(collect, answers, "commit", talk.commit(2))
-            askers.start_soon(collect, answers, "queued", talk.join())
-        assert error_of(answers["commit"]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert answers["parked"].error_code == answers["queued"].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        talk.log.commit_seconds, talk.log.failure = 0, None
-        await trio.testing.wait_all_tasks_blocked()
-        assert offset_of(committed(talk)) == 1
-        assert error_of(talk.commit(3)) is ErrorCode.NONE
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    neighbour = next(name for name in map(str, range(99)) if talk.groups.partition_for(name) == GROUP_PARTITION)
+    talk.commit(1)
+    parked = talk.join(group=neighbour)
+    talk.log.commit_seconds, talk.log.failure = 2, ErrorCode.REQUEST_TIMED_OUT
+    async with trio.open_nursery() as askers:
+        askers.start_soon(collect, answers, "parked", parked)
+        askers.start_soon(collect, answers, "commit", talk.commit(2))
+        askers.start_soon(collect, answers, "queued", talk.join())
+    assert error_of(answers["commit"]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert answers["parked"].error_code == answers["queued"].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    talk.log.commit_seconds, talk.log.failure = 0, None
+    await trio.testing.wait_all_tasks_blocked()
+    assert offset_of(committed(talk)) == 1
+    assert error_of(talk.commit(3)) is ErrorCode.NONE
 
 
 # ---------------------------------------------------------------------- deadlines and parked callers
 
 
-async def test_joins_wait_for_each_other(autojump_clock: trio.abc.Clock) -> None:
+async def test_joins_wait_for_each_other(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     answers: dict[int, Any] = {}
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        async with trio.open_nursery() as askers:
-            for number in range(3):
-                askers.start_soon(collect, answers, number, talk.join())
-        assert trio.current_time() == pytest.approx(6, abs=0.01)
-        assert {answer.generation_id for answer in answers.values()} == {1}
-        assert len(answers[0].members) == 3
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    async with trio.open_nursery() as askers:
+        for number in range(3):
+            askers.start_soon(collect, answers, number, talk.join())
+    assert trio.current_time() == pytest.approx(6, abs=0.01)
+    assert {answer.generation_id for answer in answers.values()} == {1}
+    assert len(answers[0].members) == 3
 
 
-async def test_silent_members_are_dropped_in_time(autojump_clock: trio.abc.Clock) -> None:
+async def test_silent_members_are_dropped_in_time(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        joined = await talk.join()
-        await trio.sleep(9.9)
-        request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
-        assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
-        await trio.sleep(10.1)
-        assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        last = talk.log.records()[-1]
-        assert isinstance(last, GroupMetadataRecord) and last.value is not None and last.value.members == []
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    joined = await talk.join()
+    await trio.sleep(9.9)
+    request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+    assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+    await trio.sleep(10.1)
+    assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    last = talk.log.records()[-1]
+    assert isinstance(last, GroupMetadataRecord) and last.value is not None and last.value.members == []
 
 
 def punctuality(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> trio.CancelScope:
@@ -213,67 +203,61 @@ def punctuality(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> trio.Can
 
 @pytest.mark.parametrize("lateness_ms", [0, 1, 13])
 async def test_request_after_a_deadline_is_judged_as_if_it_had_been_kept(
-    lateness_ms: int, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+    lateness_ms: int, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
     punctual = punctuality(talk, monkeypatch)
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        joined = await finished(talk.join())
-        await finished(talk.sync(joined, assignment=b"all"))
-        punctual.cancel()
-        request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
-        await trio.sleep(9.999)
-        delete = DeleteGroupsRequest(groups_names=["group"])
-        assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
-        await trio.sleep(0.001 + lateness_ms / 1000)
-        assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        described = talk.groups.describe_groups(DescribeGroupsRequest(groups=["group"]), api_version=5)
-        assert described.groups[0].group_state == "Empty"
-        assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    joined = await finished(talk.join())
+    await finished(talk.sync(joined, assignment=b"all"))
+    punctual.cancel()
+    request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+    await trio.sleep(9.999)
+    delete = DeleteGroupsRequest(groups_names=["group"])
+    assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    await trio.sleep(0.001 + lateness_ms / 1000)
+    assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    described = talk.groups.describe_groups(DescribeGroupsRequest(groups=["group"]), api_version=5)
+    assert described.groups[0].group_state == "Empty"
+    assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
 
 
 async def test_late_deletion_of_a_group_finds_its_session_over(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
     punctual = punctuality(talk, monkeypatch)
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        await finished(talk.join())
-        punctual.cancel()
-        talk.log.commit_seconds = 2  # so that what is due has to be waited for, too
-        await trio.sleep(10)
-        delete = DeleteGroupsRequest(groups_names=["group"])
-        assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    await finished(talk.join())
+    punctual.cancel()
+    talk.log.commit_seconds = 2  # so that what is due has to be waited for, too
+    await trio.sleep(10)
+    delete = DeleteGroupsRequest(groups_names=["group"])
+    assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
 
 
 async def test_queued_request_is_judged_by_when_it_came(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
     punctual = punctuality(talk, monkeypatch)
     answers: dict[str, Any] = {}
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        joined = await finished(talk.join())
-        punctual.cancel()
-        await trio.sleep(9)
-        talk.log.commit_seconds = 1.5
-        delete = DeleteGroupsRequest(groups_names=["group"])
-        nursery.start_soon(collect, answers, "commit", talk.commit(5, group=_namesake()))
-        await trio.sleep(0.5)
-        nursery.start_soon(collect, answers, "before", talk.groups.delete_groups(delete))
-        await trio.sleep(0.8)
-        nursery.start_soon(collect, answers, "after", talk.groups.delete_groups(delete))
-        heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
-        assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # passes by the queue
-        await trio.sleep(10)
-        assert answers["before"].results[0].error_code == ErrorCode.NON_EMPTY_GROUP
-        assert answers["after"].results[0].error_code == ErrorCode.NONE
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    joined = await finished(talk.join())
+    punctual.cancel()
+    await trio.sleep(9)
+    talk.log.commit_seconds = 1.5
+    delete = DeleteGroupsRequest(groups_names=["group"])
+    nursery.start_soon(collect, answers, "commit", talk.commit(5, group=_namesake()))
+    await trio.sleep(0.5)
+    nursery.start_soon(collect, answers, "before", talk.groups.delete_groups(delete))
+    await trio.sleep(0.8)
+    nursery.start_soon(collect, answers, "after", talk.groups.delete_groups(delete))
+    heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # passes by the queue
+    await trio.sleep(10)
+    assert answers["before"].results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    assert answers["after"].results[0].error_code == ErrorCode.NONE
 
 
 def _namesake() -> str:
@@ -283,64 +267,60 @@ def _namesake() -> str:
 
 
 async def test_many_deadlines_at_once_all_come_before_the_next_request(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
     punctual = punctuality(talk, monkeypatch)
     names = [f"group{number}" for number in range(5 * TIMERS_PER_CALL)]
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        for name in names:
-            await finished(talk.join(group=name))
-        punctual.cancel()
-        await trio.sleep(10)
-        response = await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=names[-1:])))
-        assert response.results[0].error_code == ErrorCode.NONE
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    for name in names:
+        await finished(talk.join(group=name))
+    punctual.cancel()
+    await trio.sleep(10)
+    response = await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=names[-1:])))
+    assert response.results[0].error_code == ErrorCode.NONE
 
 
-async def test_no_session_ends_while_nobody_can_reach_the_coordinator(autojump_clock: trio.abc.Clock) -> None:
+async def test_no_session_ends_while_nobody_can_reach_the_coordinator(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        joined = await finished(talk.join())
-        await finished(talk.sync(joined, assignment=b"all"))
-        request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
-        talk.log.fenced = True
-        await trio.sleep(60)
-        talk.log.fenced = False
-        await trio.sleep(9)
-        assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
-        await trio.sleep(10.1)
-        assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    joined = await finished(talk.join())
+    await finished(talk.sync(joined, assignment=b"all"))
+    request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+    talk.log.fenced = True
+    await trio.sleep(60)
+    talk.log.fenced = False
+    await trio.sleep(9)
+    assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+    await trio.sleep(10.1)
+    assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_cancelled_caller_leaves_nothing_behind(autojump_clock: trio.abc.Clock) -> None:
+async def test_cancelled_caller_leaves_nothing_behind(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        first = await talk.join()
-        with trio.move_on_after(1):
-            await talk.join()  # waits for the first member, which does not know of it yet
-        response = await finished(talk.join(first.member_id))
-        assert [each.member_id for each in response.members] == [first.member_id]
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    first = await talk.join()
+    with trio.move_on_after(1):
+        await talk.join()  # waits for the first member, which does not know of it yet
+    response = await finished(talk.join(first.member_id))
+    assert [each.member_id for each in response.members] == [first.member_id]
 
 
-async def test_caller_cancelled_in_the_queue_is_not_handled(autojump_clock: trio.abc.Clock) -> None:
+async def test_caller_cancelled_in_the_queue_is_not_handled(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination()
     talk.log.commit_seconds = 5
     answers: dict[str, Any] = {}
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        nursery.start_soon(collect, answers, "commit", talk.commit(1))
-        with trio.move_on_after(1):
-            await talk.join()
-        await trio.sleep(20)
-        assert error_of(answers["commit"]) is ErrorCode.NONE
-        assert not any(isinstance(record, GroupMetadataRecord) for record in talk.log.records())
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    nursery.start_soon(collect, answers, "commit", talk.commit(1))
+    with trio.move_on_after(1):
+        await talk.join()
+    await trio.sleep(20)
+    assert error_of(answers["commit"]) is ErrorCode.NONE
+    assert not any(isinstance(record, GroupMetadataRecord) for record in talk.log.records())
 
 
 async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock: trio.abc.Clock) -> None:
@@ -358,147 +338,137 @@ async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock:
 # ---------------------------------------------------------------------- elections and loading
 
 
-async def test_groups_move_with_the_partition(autojump_clock: trio.abc.Clock) -> None:
+async def test_groups_move_with_the_partition(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     answers: dict[str, Any] = {}
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        talk.commit(5)
-        nursery.start_soon(collect, answers, "join", talk.join())
-        await trio.sleep(1)
-        partition = talk.groups.partition_for("group")
-        talk.groups.on_resignation(partition)
-        await trio.testing.wait_all_tasks_blocked()
-        assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
-        assert committed(talk).error_code == error_of(talk.commit(6)) == ErrorCode.NOT_COORDINATOR
-        talk.groups.on_election(partition)
-        assert committed(talk).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await trio.testing.wait_all_tasks_blocked()
-        assert offset_of(committed(talk)) == 5
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    talk.commit(5)
+    nursery.start_soon(collect, answers, "join", talk.join())
+    await trio.sleep(1)
+    partition = talk.groups.partition_for("group")
+    talk.groups.on_resignation(partition)
+    await trio.testing.wait_all_tasks_blocked()
+    assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
+    assert committed(talk).error_code == error_of(talk.commit(6)) == ErrorCode.NOT_COORDINATOR
+    talk.groups.on_election(partition)
+    assert committed(talk).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await trio.testing.wait_all_tasks_blocked()
+    assert offset_of(committed(talk)) == 5
 
 
-async def test_heartbeats_are_good_while_loading(autojump_clock: trio.abc.Clock) -> None:
+async def test_heartbeats_are_good_while_loading(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     talk.log.load_seconds = 10
     heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id="somebody")
-    async with trio.open_nursery() as nursery:
-        await nursery.start(talk.groups.run)
-        assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.NOT_COORDINATOR
-        talk.groups.on_election(talk.groups.partition_for("group"))
-        await trio.sleep(1)
-        assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.NONE
-        assert talk.join().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await trio.sleep(10)
-        assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        nursery.cancel_scope.cancel()
+    await nursery.start(talk.groups.run)
+    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.NOT_COORDINATOR
+    talk.groups.on_election(talk.groups.partition_for("group"))
+    await trio.sleep(1)
+    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.NONE
+    assert talk.join().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await trio.sleep(10)
+    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_partition_lost_while_loading_stays_lost(autojump_clock: trio.abc.Clock) -> None:
+async def test_partition_lost_while_loading_stays_lost(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     talk.log.load_seconds = 10
-    async with trio.open_nursery() as nursery:
-        await nursery.start(talk.groups.run)
-        partition = talk.groups.partition_for("group")
-        talk.groups.on_election(partition)
-        await trio.sleep(1)
-        talk.groups.on_resignation(partition)
-        await trio.sleep(20)
-        assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
-        nursery.cancel_scope.cancel()
+    await nursery.start(talk.groups.run)
+    partition = talk.groups.partition_for("group")
+    talk.groups.on_election(partition)
+    await trio.sleep(1)
+    talk.groups.on_resignation(partition)
+    await trio.sleep(20)
+    assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_partition_that_cannot_be_read_is_not_coordinated(autojump_clock: trio.abc.Clock) -> None:
+async def test_partition_that_cannot_be_read_is_not_coordinated(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination()
     talk.log.unreadable = ErrorCode.KAFKA_STORAGE_ERROR
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_load_that_failed_is_tried_again_without_another_election(autojump_clock: trio.abc.Clock) -> None:
+async def test_load_that_failed_is_tried_again_without_another_election(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination()
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        talk.commit(5)
-        partition = talk.groups.partition_for("group")
-        talk.log.unreadable = ErrorCode.KAFKA_STORAGE_ERROR
-        talk.groups.on_election(partition)
-        await trio.sleep(10)
-        assert committed(talk).error_code == ErrorCode.NOT_COORDINATOR
-        talk.log.unreadable = None
-        await trio.sleep(LOAD_RETRY_MAX_S + 0.1)
-        assert offset_of(committed(talk)) == 5
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    talk.commit(5)
+    partition = talk.groups.partition_for("group")
+    talk.log.unreadable = ErrorCode.KAFKA_STORAGE_ERROR
+    talk.groups.on_election(partition)
+    await trio.sleep(10)
+    assert committed(talk).error_code == ErrorCode.NOT_COORDINATOR
+    talk.log.unreadable = None
+    await trio.sleep(LOAD_RETRY_MAX_S + 0.1)
+    assert offset_of(committed(talk)) == 5
 
 
 async def test_load_meets_errors_of_every_kind_and_succeeds(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
 ) -> None:
     talk = Coordination()
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        talk.commit(5)
-        problems = [OSError(24, "Too many open files"), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), ValueError("bug")]
+    await talk.start(nursery)
+    talk.commit(5)
+    problems = [OSError(24, "Too many open files"), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), ValueError("bug")]
 
-        async def read_batches(partition: int) -> AsyncGenerator[bytes, None]:
-            for batch in talk.log.batches[partition]:
-                yield batch
-                if problems:
-                    raise problems.pop()
+    async def read_batches(partition: int) -> AsyncGenerator[bytes, None]:
+        for batch in talk.log.batches[partition]:
+            yield batch
+            if problems:
+                raise problems.pop()
 
-        monkeypatch.setattr(talk.log, "read_batches", read_batches)
-        with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
-            talk.groups.on_election(talk.groups.partition_for("group"))
-            await trio.sleep(4 * LOAD_RETRY_MAX_S)
-        assert not problems
-        assert offset_of(committed(talk)) == 5
-        nursery.cancel_scope.cancel()
-
-
-async def test_partition_is_loaded_when_its_broker_is_not_fenced_any_more(autojump_clock: trio.abc.Clock) -> None:
-    talk = Coordination()
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        talk.commit(5)
-        talk.log.fenced = True
-        talk.log.unreadable = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    monkeypatch.setattr(talk.log, "read_batches", read_batches)
+    with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
         talk.groups.on_election(talk.groups.partition_for("group"))
-        await trio.sleep(60)
-        talk.log.fenced, talk.log.unreadable = False, None
-        await trio.sleep(2 * FENCED_LOOK_S)
-        assert offset_of(committed(talk)) == 5
-        nursery.cancel_scope.cancel()
+        await trio.sleep(4 * LOAD_RETRY_MAX_S)
+    assert not problems
+    assert offset_of(committed(talk)) == 5
 
 
-async def test_partition_lost_between_two_tries_stays_lost(autojump_clock: trio.abc.Clock) -> None:
+async def test_partition_is_loaded_when_its_broker_is_not_fenced_any_more(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    await talk.start(nursery)
+    talk.commit(5)
+    talk.log.fenced = True
+    talk.log.unreadable = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    talk.groups.on_election(talk.groups.partition_for("group"))
+    await trio.sleep(60)
+    talk.log.fenced, talk.log.unreadable = False, None
+    await trio.sleep(2 * FENCED_LOOK_S)
+    assert offset_of(committed(talk)) == 5
+
+
+async def test_partition_lost_between_two_tries_stays_lost(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
     talk = Coordination()
     talk.log.unreadable = ErrorCode.KAFKA_STORAGE_ERROR
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        talk.groups.on_resignation(talk.groups.partition_for("group"))
-        talk.log.unreadable = None
-        await trio.sleep(60)
-        assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    talk.groups.on_resignation(talk.groups.partition_for("group"))
+    talk.log.unreadable = None
+    await trio.sleep(60)
+    assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
 
 
 async def test_bug_while_unloading_does_not_keep_the_broker_from_resigning(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
 ) -> None:
     talk = Coordination()
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        talk.commit(5)
-        with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
-            patch.setattr(Shard, "unload", lambda *arguments: 1 / 0)
-            talk.groups.on_resignation(talk.groups.partition_for("group"))
-        assert committed(talk).error_code == ErrorCode.NOT_COORDINATOR
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    talk.commit(5)
+    with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+        patch.setattr(Shard, "unload", lambda *arguments: 1 / 0)
+        talk.groups.on_resignation(talk.groups.partition_for("group"))
+    assert committed(talk).error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_log_of_a_kafka_broker_is_understood(autojump_clock: trio.abc.Clock) -> None:
+async def test_log_of_a_kafka_broker_is_understood(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     batches = talk.log.batches[talk.groups.partition_for("group")]
     key = b"\0\x03\0\x05group"  # a record of a kind of group that is not served
@@ -510,10 +480,8 @@ async def test_log_of_a_kafka_broker_is_understood(autojump_clock: trio.abc.Cloc
         batches.append(encode_batch(records, base_offset=10, producer_id=producer_id, is_transactional=True))
         marker = EndTxnMarker(control_type, 0)
         batches.append(encode_end_txn_marker(marker, timestamp_ms=1, producer_id=producer_id, producer_epoch=0))
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        assert offset_of(committed(talk)) == 6
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    assert offset_of(committed(talk)) == 6
 
 
 def _encoded(record: OffsetRecord) -> tuple[bytes, bytes | None]:
@@ -524,32 +492,28 @@ def _encoded(record: OffsetRecord) -> tuple[bytes, bytes | None]:
 
 
 async def test_bug_costs_no_more_than_a_reload(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
 ) -> None:
     talk = Coordination()
     answers: dict[str, Any] = {}
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        talk.commit(5)
-        nursery.start_soon(collect, answers, "join", talk.join())
-        await trio.sleep(1)
-        with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
-            patch.setattr(Shard, "_check_commit", lambda *arguments: 1 / 0)
-            assert error_of(talk.commit(6)) is ErrorCode.UNKNOWN_SERVER_ERROR
-        await trio.testing.wait_all_tasks_blocked()
-        assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
-        assert offset_of(committed(talk)) == 5
-        assert error_of(talk.commit(6)) is ErrorCode.NONE
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    talk.commit(5)
+    nursery.start_soon(collect, answers, "join", talk.join())
+    await trio.sleep(1)
+    with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+        patch.setattr(Shard, "_check_commit", lambda *arguments: 1 / 0)
+        assert error_of(talk.commit(6)) is ErrorCode.UNKNOWN_SERVER_ERROR
+    await trio.testing.wait_all_tasks_blocked()
+    assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
+    assert offset_of(committed(talk)) == 5
+    assert error_of(talk.commit(6)) is ErrorCode.NONE
 
 
-async def test_all_partitions_are_served(autojump_clock: trio.abc.Clock) -> None:
+async def test_all_partitions_are_served(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
-    async with trio.open_nursery() as nursery:
-        await talk.start(nursery)
-        groups = [f"group{number}" for number in range(20)]
-        assert {talk.groups.partition_for(group) for group in groups} == set(range(PARTITION_COUNT))
-        for number, group in enumerate(groups):
-            talk.commit(number, group=group)
-        assert [offset_of(committed(talk, group)) for group in groups] == list(range(20))
-        nursery.cancel_scope.cancel()
+    await talk.start(nursery)
+    groups = [f"group{number}" for number in range(20)]
+    assert {talk.groups.partition_for(group) for group in groups} == set(range(PARTITION_COUNT))
+    for number, group in enumerate(groups):
+        talk.commit(number, group=group)
+    assert [offset_of(committed(talk, group)) for group in groups] == list(range(20))

@@ -36,8 +36,10 @@ class Old:
         append(partition.log, *batches, epoch=3)
         partition.reconsider()
 
-    def ask(self, offsets: dict[int, int], *, max_wait_ms: int = 0, version: int = OLD) -> Any:
-        return self.leader.ask(offsets, broker=CONSUMER, version=version, leader_epoch=-1, max_wait_ms=max_wait_ms)
+    def ask(self, offsets: dict[int, int], *, version: int = OLD, **options: Any) -> Any:
+        return self.leader.ask(
+            offsets, broker=CONSUMER, version=version, leader_epoch=-1, **{"max_wait_ms": 0, **options}
+        )
 
 
 def partitions_of(response: FetchResponse) -> list[PartitionData]:
@@ -127,7 +129,7 @@ async def test_no_more_than_a_megabyte_is_given_but_always_a_batch() -> None:
     old = Old(2)
     for index in (0, 1):
         old.append(*(batch(*range(20_000), value=b"") for _ in range(4)), index=index)  # 34 bytes become of 8
-    answers = partitions_of(await old.ask({0: 0, 1: 0}))
+    answers = partitions_of(await old.ask({0: 0, 1: 0}, partition_max_bytes=1 << 30))
     for data in answers:
         assert len(data.records or b"") <= down_conversion.PARTITION_BYTES_MAX
         assert offsets_in(data.records) == list(range(20_000))

@@ -104,6 +104,7 @@ class Leader:
         last_fetched_epoch: int = -1,
         session: tuple[int, int] = (0, -1),
         rack: str = "",
+        partition_max_bytes: int = 1 << 20,
     ) -> Any:
         wishes = [
             FetchPartition(
@@ -112,7 +113,7 @@ class Leader:
                 fetch_offset=offset,
                 last_fetched_epoch=last_fetched_epoch,
                 log_start_offset=0,
-                partition_max_bytes=1 << 20,
+                partition_max_bytes=partition_max_bytes,
             )
             for index, offset in offsets.items()
         ]

@@ -68,6 +68,16 @@ def test_a_few_small_look_ups_are_answered_at_once() -> None:
     assert [(each.timestamp, each.offset, each.leader_epoch) for each in answers] == [(200, 1, 3)] * SEARCHES_AT_ONCE
 
 
+async def test_more_than_a_few_small_look_ups_are_not_all_made_in_one_turn() -> None:
+    led = Led()
+    count = SEARCHES_AT_ONCE + 1
+    for index in range(count):
+        led.lead(index, small())
+    asking = led.ask(*((index, 150) for index in range(count)))
+    assert not isinstance(asking, ListOffsetsResponse)
+    assert [each.offset for each in partitions_of(await asking)] == [1] * count
+
+
 async def test_many_look_ups_read_records_in_threads_and_answer_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     led = Led()
     for index in range(40):
