@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,9 @@ def test_a_socket_that_is_none_of_tcp_tells_nothing() -> None:
 def test_time_goes_on() -> None:
     before = system.boot_time()
     assert system.boot_time() >= before
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the system has no such clock")
+def test_time_is_read_from_the_clock_that_counts_a_suspend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: 7.5, time.CLOCK_MONOTONIC: 3.5}.get)
+    assert system.boot_time() == 7.5

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log.flush import write_epochs
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import FileRegion, OsStorage
@@ -528,6 +529,38 @@ def test_a_flush_that_was_overtaken_by_truncation_claims_no_more_than_there_is()
     assert log.recovery_point == 0
     log.flush()
     assert log.recovery_point == 2
+
+
+def test_leader_epochs_are_never_written_by_two_at_once() -> None:
+    log = new_log()
+    storage = log.log_directory.storage
+    assert isinstance(storage, MemoryStorage)
+    log.assign_epoch(5, 0)
+    written: list[str] = []
+
+    def write_too(operation: str, path: str) -> None:
+        if operation == "write" and "leader-epoch-checkpoint" in path:
+            written.append(path)
+            log.assign_epoch(6, 0)
+            write_epochs(storage, [log.epochs_to_write()])  # as the checkpoint writer does while a flush is at it
+
+    storage.fail = write_too
+    log.epochs_to_write().write(storage)
+    assert len(written) == 1
+    assert log.epochs_are_dirty  # so that the next one to write does it
+
+
+def test_an_older_picture_of_leader_epochs_replaces_no_newer_one() -> None:
+    log = new_log()
+    log.assign_epoch(5, 0)
+    older = log.epochs_to_write()
+    log.assign_epoch(6, 0)
+    newer = log.epochs_to_write()
+    storage = log.log_directory.storage
+    newer.write(storage)
+    older.write(storage)
+    assert not log.epochs_are_dirty
+    assert storage.read(newer.path) == newer.data
 
 
 @pytest.mark.parametrize(("config", "expected"), [({}, False), ({"flush_messages": 1}, True), ({"flush_ms": 5}, True)])
