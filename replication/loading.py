@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STRAYS_NAMED = 5
+
 
 @dataclass(frozen=True, slots=True)
 class HostedPartition:
@@ -98,7 +100,20 @@ def plan_loads(
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
         (futures if is_future else loads).append(Load(found.name, hosted.config, options))
+    _report_strays(held)
     return LoadPlan(loads, futures, checkpoints)
+
+
+def _report_strays(held: HeldDirectory) -> None:
+    """Say at every start what takes room though nobody serves it: nothing else ever removes it."""
+    strays = sorted(found.name for found in held.found_partitions() if found.parsed.mark == STRAY_MARK)
+    if strays:
+        logger.warning(
+            "%d directories in %s hold records of partitions that no topic claims; remove them if nobody needs those: %s",
+            len(strays),
+            held.path,
+            ", ".join(strays[:STRAYS_NAMED]) + (", ..." if len(strays) > STRAYS_NAMED else ""),
+        )
 
 
 def _is_to_be_loaded(

@@ -93,6 +93,23 @@ async def test_a_directory_nobody_claims_is_put_aside_and_kept(disk: Disk, autoj
     assert disk.storage.size(f"/logs/{stray}/{0:020d}.log") > 0
 
 
+async def test_a_topic_whose_deletion_was_cut_short_is_never_served_and_told_of_at_every_start(
+    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tree has forgotten the topic, and the broker was killed before it renamed the directory."""
+    async with disk.broker(Hosted(), Hosted("other"), clean=False) as manager:
+        produce(partition_of(manager))
+    for _ in range(3):
+        caplog.clear()
+        async with disk.broker(Hosted("other"), clean=False) as manager:
+            assert manager.partition("topic", 0) is None
+        (stray,) = [name for name in disk.names() if name.endswith("-stray")]
+        assert [record for record in caplog.records if "no topic claims" in record.message and stray in record.message]
+    async with disk.broker(Hosted("other")) as manager:
+        await manager.create_partitions([Hosted(topic_id=bytes(16))])
+        assert partition_of(manager).log_end_offset == 0
+
+
 async def test_found_partitions_are_told_before_loading(disk: Disk, autojump_clock: MockClock) -> None:
     async with disk.broker(Hosted("a"), Hosted("b", 3)):
         pass
