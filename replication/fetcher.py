@@ -434,7 +434,7 @@ class Fetcher:
             if behind:
                 earliest = await self._list_offsets(behind, EARLIEST_TIMESTAMP)
                 for each in behind:
-                    self._start_at(each, earliest.get(each))
+                    await self._start_at(each, earliest.get(each))
         except PeerUnavailable:
             await self._lose()
 
@@ -476,7 +476,7 @@ class Fetcher:
             self._back_off(following, error.code, error)
         return True
 
-    def _start_at(self, following: Following, leader_start: int | None) -> None:
+    async def _start_at(self, following: Following, leader_start: int | None) -> None:
         """Begin anew where the leader's log begins, if this replica ends before that; else ask once more."""
         if leader_start is None or not following.awaits_answer:
             return
@@ -484,11 +484,11 @@ class Fetcher:
         if leader_start > partition.log_end_offset:
             logger.warning("Beginning %r anew at %d: it ends at %d", following, leader_start, partition.log_end_offset)
             try:
-                partition.restart_at(leader_start, now_ms=self._fetchers.clock_ms())
+                if await self._cut(following, partition.log.segments[0].base_offset):
+                    partition.restart_at(leader_start, now_ms=self._fetchers.clock_ms())
+                    self._fetch.note_fetched(following, is_in_sync=False)
             except KafkaError as error:
                 self._back_off(following, error.code, error)
-            else:
-                self._fetch.note_fetched(following, is_in_sync=False)
         else:
             self._fetch.note_fetched(following, is_in_sync=False)
             self._fetch.note_unused(following)

@@ -513,10 +513,9 @@ class ReplicaManager:
     async def _apply_retention(self) -> None:
         slices = Slices()
         for partition in self.partitions():
+            delete_some = partial(partition.delete_old_segments, limit=SEGMENTS_PER_TURN, is_enough=slices.is_used_up)
             try:
-                while not partition.is_deleted and partition.log.log_directory.is_online:
-                    if not partition.delete_old_segments(self._clock_ms(), limit=SEGMENTS_PER_TURN):
-                        break
+                while not partition.is_deleted and partition.log.log_directory.is_online and delete_some(self._clock_ms()):
                     await slices.give_way()
             except KafkaError as error:
                 logger.error("Retention of %s failed: %s", partition.log.directory, error)

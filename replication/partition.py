@@ -588,10 +588,12 @@ class Partition:
             self.notify_watchers()
         return start
 
-    def delete_old_segments(self, now_ms: int, *, limit: int = SEGMENTS_MAX) -> int:
-        """Apply the topic's retention; returns how many segments went, at most `limit`."""
+    def delete_old_segments(
+        self, now_ms: int, *, limit: int = SEGMENTS_MAX, is_enough: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Apply the topic's retention; returns how many segments went, at most `limit`, fewer where that `is_enough`."""
         start = self.log.log_start_offset
-        count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit)
+        count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit, is_enough=is_enough)
         if self.log.log_start_offset != start:
             self.notify_watchers()
         return count

@@ -13,8 +13,12 @@ class Slices:
     def __init__(self) -> None:
         self._until = time.perf_counter() + SLICE_S
 
+    def is_used_up(self) -> bool:
+        """Whether it is time to give way."""
+        return time.perf_counter() >= self._until
+
     async def give_way(self) -> None:
         """Let others run if this slice is used up."""
-        if time.perf_counter() >= self._until:
+        if self.is_used_up():
             await trio.lowlevel.checkpoint()
             self._until = time.perf_counter() + SLICE_S

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 BYTES_PER_KEY = 160  # of bookkeeping, beside the key itself
 OPEN_FILES_MAX = 8
+GROUP_MAX = 64
 
 
 class Source(NamedTuple):
@@ -203,19 +204,25 @@ class Compaction:
             self._give_way()
 
     def groups(self) -> list[list[Source]]:
-        """The segments below `end_offset`, in groups that fit into one segment each."""
+        """The segments below `end_offset`, in groups that fit into one segment each.
+
+        The event loop gives the files of a whole group up at once, so a group has few of them.
+        """
         groups: list[list[Source]] = []
+        size = 0
         for source in self._sources:
             if source.base_offset >= self.end_offset:
                 break
             group = groups[-1] if groups else []
-            size = sum(each.size for each in group) + source.size
+            size += source.size
             if (
                 not group
+                or len(group) == GROUP_MAX
                 or size > self._config.segment_bytes
                 or source.end_offset - 1 - group[0].base_offset > RELATIVE_OFFSET_MAX
             ):
                 groups.append([source])
+                size = source.size
             else:
                 group.append(source)
         return groups

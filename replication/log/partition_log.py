@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
@@ -476,8 +476,10 @@ class PartitionLog(DurableLog):
         return producers_at(offset, self._segments, self._snapshots, **bounds)
 
     @guarded
-    def delete_old_segments(self, now_ms: int, high_watermark: int, *, limit: int = SEGMENTS_MAX) -> int:
-        """Give up segments that retention does not cover any more, at most `limit`; returns how many."""
+    def delete_old_segments(
+        self, now_ms: int, high_watermark: int, *, limit: int = SEGMENTS_MAX, is_enough: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Give up segments that retention does not cover any more, until there are `limit` or it `is_enough`; returns how many."""
         count = expired_count(
             self._segments,
             self._config,
@@ -492,9 +494,11 @@ class PartitionLog(DurableLog):
         if count == len(self._segments):
             self._roll(now_ms, self.log_end_offset)
         self.increase_log_start_offset(self._segments[count].base_offset)
-        for _ in range(count):  # the oldest first: where this breaks off the log is whole, and the next time goes on
+        for gone in range(1, count + 1):  # the oldest first: where this breaks off the log is whole, and the next time goes on
             self._give_up(self._segments[0], now_ms)
             del self._segments[0]
+            if is_enough():
+                return gone
         return count
 
     def _give_up(self, segment: Segment, now_ms: int, *, keep_snapshot: bool = False) -> None:

@@ -473,6 +473,33 @@ async def test_a_log_that_ends_before_the_leaders_begins_starts_anew_there(autoj
     assert content(following) == content(leading)
 
 
+async def test_a_long_log_that_starts_anew_is_given_up_a_few_segments_at_a_time(
+    autojump_clock, nursery, following, monkeypatch
+):
+    given_up_at_once = []
+    for method in ("truncate_to", "truncate_fully_and_start_at"):
+        original = getattr(PartitionLog, method)
+
+        def counting(log, *arguments, original=original, **options):
+            before = len(log.segments)
+            outcome = original(log, *arguments, **options)
+            given_up_at_once.append(before - len(log.segments))
+            return outcome
+
+        monkeypatch.setattr(PartitionLog, method, counting)
+    leading = lead(new_partition(LEADER, start=200), 3)
+    write(leading, 3)
+    following.log.config = LogConfig(segment_bytes=100)
+    history(following, *(1,) * 100)
+    assert len(following.log.segments) == 100
+    following.log.config = LogConfig()
+    follower = await Follower(nursery, Leader(LEADER, [leading])).start()
+    follower.fetchers.follow(following)
+    await until(lambda: following.log_end_offset == 203)
+    assert content(following) == content(leading)
+    assert sum(given_up_at_once) >= 99 and max(given_up_at_once) <= 32
+
+
 async def test_a_log_may_begin_within_a_batch(autojump_clock, leader, leading, follower, following):
     """Records were deleted up to an offset in the middle of a batch."""
     leading.append_as_leader(batch(NOW_MS, NOW_MS, NOW_MS, NOW_MS), required_acks=1, now_ms=NOW_MS)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import logging
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from ottla.replication import slices
 from ottla.replication.cluster_state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import LogDirectoryProblem
@@ -420,6 +422,35 @@ async def test_retention_gives_up_a_few_segments_at_a_time(
         assert partition.log_start_offset == 100
         assert sum(given_up) == 100
         assert max(given_up) <= SEGMENTS_PER_TURN < 20
+
+
+async def test_retention_gives_way_after_each_segment_where_a_disk_is_slow(
+    disk: Disk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s = 0.0
+    given_up: list[int] = []
+    original = PartitionLog.delete_old_segments
+
+    def slow(operation: str, path: str) -> None:
+        nonlocal passed_s
+        passed_s += 0.001 if operation == "rename" else 0
+
+    def counting(log: PartitionLog, *arguments: Any, **options: Any) -> int:
+        given_up.append(original(log, *arguments, **options))
+        return given_up[-1]
+
+    monkeypatch.setattr(slices, "time", SimpleNamespace(perf_counter=lambda: passed_s))
+    monkeypatch.setattr(PartitionLog, "delete_old_segments", counting)
+    config = LogConfig(segment_bytes=200, retention_ms=60_000)
+    async with disk.broker(Hosted(config=config), log_retention_check_interval_ms=10_000) as manager:
+        partition = partition_of(manager)
+        for _ in range(20):
+            produce(partition, value=b"x" * 100)
+        disk.storage.fail = slow
+        await trio.sleep(80)
+        disk.storage.fail = None
+        assert partition.log_start_offset == 20
+        assert sum(given_up) == 20 and max(given_up) == 1
 
 
 async def test_what_could_not_be_removed_is_removed_later(

@@ -200,6 +200,25 @@ def test_a_log_is_compacted_when_enough_of_it_is_dirty_or_it_has_waited_too_long
     assert latest(log)[b"0"] == b"y"
 
 
+def test_very_many_small_segments_become_some_that_the_loop_can_take_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = compacted_log()
+    for index in range(200):
+        append(log, keyed((b"%d" % index, b"x" * 300)))
+    log.config = LogConfig(cleanup_policy=("compact",), index_interval_bytes=100)
+    swapped: list[int] = []
+    original = PartitionLog.replace_segments
+
+    def counting(log: PartitionLog, sources: Any, cleaned: Any, *, now_ms: int) -> bool:
+        swapped.append(len(sources))
+        return original(log, sources, cleaned, now_ms=now_ms)
+
+    monkeypatch.setattr(PartitionLog, "replace_segments", counting)
+    assert compact(log)
+    assert swapped == [64, 64, 64, 8]
+    assert len(log.segments) == 5 and offsets(read_batches(log)) == list(range(200))
+    assert len(load(log).segments) == 5
+
+
 def test_a_small_map_takes_several_passes() -> None:
     log = compacted_log(segment_bytes=2000)
     for number in range(40):
