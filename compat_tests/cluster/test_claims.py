@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from compat_tests.apache.brokers import ZooKeeper, small_java
+from compat_tests.support.asking import Asking
 from compat_tests.support.brokers import OttlaProcess, free_port
-from compat_tests.support.raw import Peer, frame, header
 from kazoo.client import KazooClient
 
-from ottla.server.dispatch import response_class_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -28,31 +27,11 @@ from ottla.wire.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from ottla.wire.schema import Message
 
 NODE = 0
 TOPIC_ID = b"the id of others"
 FALSE_EPOCH = 2**31 - 1
 BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
-
-
-class Asking:
-    """A connection to one listener."""
-
-    def __init__(self, port: int) -> None:
-        self._peer = Peer(("127.0.0.1", port))
-
-    def ask(self, request: Message, version: int) -> Any:
-        is_flexible = version in type(request).flexible
-        head = header(type(request).api_key, version) + (b"\0" if is_flexible else b"")
-        self._peer.send(frame(head + request.encode(version)))
-        payload = self._peer.receive()
-        assert payload is not None, f"no answer to {request} v{version}"
-        start = 5 if is_flexible and type(request) is not ApiVersionsRequest else 4
-        return response_class_of(type(request)).decode(payload[start:], version)
-
-    def close(self) -> None:
-        self._peer.__exit__()
 
 
 @pytest.fixture

@@ -10,39 +10,35 @@ from typing import Any
 
 import pytest
 from compat_tests.apache.brokers import ApacheKafka3, ZooKeeper, small_java
+from compat_tests.support.asking import Asking
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess
-from compat_tests.support.raw import Peer, frame, header
 from kazoo.client import KazooClient
 
-from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, BrokerState
+from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
 from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
 from ottla.wire.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
-    StopReplicaResponse,
     StopReplicaTopicState,
 )
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 from ottla.wire.schema import ZERO_UUID, Message
 
 NODE, OTHER, GONE = 0, 1, 77
@@ -50,38 +46,18 @@ OTHER_ID = b"an id of another"
 CONTROLLER_EPOCH = 1  # the first
 SETTINGS = {"zookeeper.session.timeout.ms": "30000", "auto.create.topics.enable": "false", "num.partitions": "1"}
 SCALA_COLLECTION = re.compile(r"\b(?:ArrayBuffer|Set)\(([^)]*)\)")
-ANSWERS: dict[type, type] = {
-    LeaderAndIsrRequest: LeaderAndIsrResponse,
-    StopReplicaRequest: StopReplicaResponse,
-    UpdateMetadataRequest: UpdateMetadataResponse,
-    ControlledShutdownRequest: ControlledShutdownResponse,
-    ElectLeadersRequest: ElectLeadersResponse,
-    AlterPartitionReassignmentsRequest: AlterPartitionReassignmentsResponse,
-    ListPartitionReassignmentsRequest: ListPartitionReassignmentsResponse,
-    AlterPartitionRequest: AlterPartitionResponse,
-    AllocateProducerIdsRequest: AllocateProducerIdsResponse,
-    CreateTopicsRequest: CreateTopicsResponse,
-}
 
 
-class Asked:
+class Asked(Asking):
     """A broker that leads the only partition of topic `t`."""
 
     def __init__(self, process: BrokerProcess, zookeeper: KazooClient, root: str) -> None:
-        self._peer = Peer((process.host, process.port))
+        super().__init__(process.port)
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
         created = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=15_000), 7)
         assert created.topics[0].error_code == 0
         self.topic_id = bytes(created.topics[0].topic_id)
         self.epoch = zookeeper.exists(f"{root}/brokers/ids/{NODE}").czxid
-
-    def ask(self, request: Message, version: int) -> Any:
-        is_flexible = version in type(request).flexible
-        head = header(type(request).api_key, version) + (b"\0" if is_flexible else b"")
-        self._peer.send(frame(head + request.encode(version)))
-        payload = self._peer.receive()
-        assert payload is not None, f"no answer to {request} v{version}"
-        return ANSWERS[type(request)].decode(payload[5 if is_flexible else 4 :], version)  # type: ignore[attr-defined]
 
     def told(self, request: Message, version: int) -> str:
         """The answer, with the topic's id by its name, lists in Python's words, and topics in an order."""
@@ -90,9 +66,6 @@ class Asked:
             answer.replica_election_results.sort(key=lambda result: result.topic)
         words = repr(answer).replace(repr(self.topic_id), "<t>")
         return SCALA_COLLECTION.sub(r"[\1]", words)
-
-    def close(self) -> None:
-        self._peer.__exit__()
 
 
 def leads(topic: str, topic_id: bytes, **changes: Any) -> LeaderAndIsrTopicState:

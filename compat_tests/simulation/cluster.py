@@ -4,7 +4,7 @@ import contextlib
 import logging
 import random
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
 
 import trio
@@ -137,6 +137,21 @@ class Simulation:
         self.zookeeper = MemoryService(random.Random(f"zookeeper {self.plan.seed}"), agenda=agenda)
         with self.network.processors.in_force():
             return await self._run_cluster()
+
+    @contextlib.asynccontextmanager
+    async def serving(self, agenda: Agenda) -> AsyncIterator[None]:
+        """Start the brokers, without clients and faults, and wait until all of them serve."""
+        self.record = Recorder(self._note, trio.current_time)
+        self.network = Network(agenda, self.chance, self.trace)
+        self.zookeeper = MemoryService(self.chance, agenda=agenda)
+        async with trio.open_nursery() as self.nursery:
+            self._make_brokers()
+            for broker in self.brokers:
+                self.start(broker)
+            while not all(broker.is_serving for broker in self.brokers):
+                await trio.sleep(1)
+            yield
+            self.nursery.cancel_scope.cancel()
 
     async def _run_cluster(self) -> tuple[int, list[Replicas]]:
         async with trio.open_nursery() as self.nursery:

@@ -2,14 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import trio
 from compat_tests.simulation.cluster import Plan, Simulation
-from compat_tests.simulation.network import Network
 from compat_tests.simulation.virtual import run
 
-from ottla.server.coordination.memory import MemoryService
 from ottla.server.coordination.pipes import Agenda
 
 EXPIRIES = 50
@@ -21,17 +18,9 @@ class Expiring(Simulation):
 
     def __init__(self) -> None:
         super().__init__(Plan(1))
-        self.record: Any = None
 
     async def expire(self, agenda: Agenda) -> tuple[Counter[str], Counter[str]]:
-        self.network = Network(agenda, self.chance, self.trace)
-        self.zookeeper = MemoryService(self.chance, agenda=agenda)
-        async with trio.open_nursery() as self.nursery:
-            self._make_brokers()
-            for broker in self.brokers:
-                self.start(broker)
-            while not all(broker.is_serving for broker in self.brokers):
-                await trio.sleep(1)
+        async with self.serving(agenda):
             await trio.sleep(SETTLE_S)
             before, epochs = self.held(), self.epochs()
             for number in range(EXPIRIES):
@@ -40,7 +29,6 @@ class Expiring(Simulation):
             await trio.sleep(SETTLE_S)
             after = self.held()
             assert all(new >= old + EXPIRIES for new, old in zip(self.epochs(), epochs, strict=True))
-            self.nursery.cancel_scope.cancel()
         return before, after
 
     def epochs(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""A broker stops in bounded time, whatever is away."""
+"""A broker stops in bounded time, although ZooKeeper is gone."""
 
 import logging
 from collections.abc import Callable
@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 import trio
-from compat_tests.history.history import Recorder
 from compat_tests.simulation.brokers import SimBroker
 from compat_tests.simulation.cluster import Plan, Simulation
-from compat_tests.simulation.network import Network
 from compat_tests.simulation.virtual import run
 
-from ottla.server.coordination.memory import MemoryService
 from ottla.server.coordination.pipes import Agenda
 
 HAND_OVER_S = 30.0
@@ -28,15 +25,7 @@ class Stopping(Simulation):
 
     async def stop(self, agenda: Agenda) -> float:
         """How long it takes."""
-        self.record = Recorder(self._note, trio.current_time)
-        self.network = Network(agenda, self.chance, self.trace)
-        self.zookeeper = MemoryService(self.chance, agenda=agenda)
-        async with trio.open_nursery() as self.nursery:
-            self._make_brokers()
-            for broker in self.brokers:
-                self.start(broker)
-            while not all(broker.is_serving for broker in self.brokers):
-                await trio.sleep(1)
+        async with self.serving(agenda):
             await self._create_topic()
             await trio.sleep(10)
             (chosen, *_) = filter(self._choose, self.brokers)
@@ -46,7 +35,6 @@ class Stopping(Simulation):
             with trio.move_on_after(3600):
                 await chosen.stop()
             took_s = trio.current_time() - began
-            self.nursery.cancel_scope.cancel()
         return took_s
 
 

@@ -29,32 +29,29 @@ class RefusingProcess(OttlaProcess):
         return ["env", f"PYTHONPATH={paths}", python, "-m", "compat_tests.support.refusing", *arguments]
 
 
-def _too_few_for_an_instant(append: Callable[..., Any]) -> Callable[..., Any]:
+def _each(nth: int, refuse: Callable[..., Any], append: Callable[..., Any]) -> Callable[..., Any]:
+    """The method `append` with `refuse` in its place at each n-th call."""
     numbers = count(1)
 
     def instead(self: Any, *given: Any, **named: Any) -> Any:
-        if next(numbers) % TOO_FEW_EVERY:
+        if next(numbers) % nth:
             return append(self, *given, **named)
         time.sleep(BUSY_S)
-        enough, self.min_isr = self.min_isr, len(self.isr) + 1
-        try:
-            return append(self, *given, **named)
-        finally:
-            self.min_isr = enough
+        return refuse(append, self, *given, **named)
 
     return instead
 
 
-def _full_for_one_write(append: Callable[..., Any]) -> Callable[..., Any]:
-    numbers = count(1)
+def _too_few_for_an_instant(append: Callable[..., Any], partition: Any, *given: Any, **named: Any) -> Any:
+    enough, partition.min_isr = partition.min_isr, len(partition.isr) + 1
+    try:
+        return append(partition, *given, **named)
+    finally:
+        partition.min_isr = enough
 
-    def instead(self: Any, *given: Any, **named: Any) -> Any:
-        if next(numbers) % FULL_EVERY:
-            return append(self, *given, **named)
-        time.sleep(BUSY_S)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    return instead
+def _full_for_one_write(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def main() -> int:
@@ -62,10 +59,9 @@ def main() -> int:
     from ottla.replication.partition import Partition
     from ottla.server import cli
 
-    with (
-        mock.patch.object(Partition, "append_as_leader", _too_few_for_an_instant(Partition.append_as_leader)),
-        mock.patch.object(Segment, "append", _full_for_one_write(Segment.append)),
-    ):
+    too_few = _each(TOO_FEW_EVERY, _too_few_for_an_instant, Partition.append_as_leader)
+    full = _each(FULL_EVERY, _full_for_one_write, Segment.append)
+    with mock.patch.object(Partition, "append_as_leader", too_few), mock.patch.object(Segment, "append", full):
         return cli.main()
 
 

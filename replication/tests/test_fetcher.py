@@ -405,30 +405,28 @@ async def test_a_diverging_epoch_without_an_end_truncates_nothing(
     assert len(caplog.messages) == 1
 
 
-async def test_a_follower_without_epochs_truncates_to_its_high_watermark(autojump_clock, nursery):
-    """Batches of old formats carry no epoch, so that nothing can tell where the logs part."""
+async def follower_without_epochs(nursery, *, leader_has):
+    """A follower of old batches with 4 records, of which 2 are committed, and its leader, which has so many records."""
     leading = lead(new_partition(LEADER), 3)
-    write(leading, 3)
+    write(leading, leader_has)
     following = new_partition(FOLLOWER)
     history(following, 1, 1, 1, 1)
     following.log._epochs.clear()
     following.high_watermark = 2
     follow(following, LEADER, 3)
-    follower = await Follower(nursery, Leader(LEADER, [leading])).start()
+    return leading, following, await Follower(nursery, Leader(LEADER, [leading])).start()
+
+
+async def test_a_follower_without_epochs_truncates_to_its_high_watermark(autojump_clock, nursery):
+    """Batches of old formats carry no epoch, so that nothing can tell where the logs part."""
+    _, following, follower = await follower_without_epochs(nursery, leader_has=3)
     follower.fetchers.follow(following)
     assert following.log_end_offset == 2
     await until(lambda: following.log_end_offset == 3)
 
 
 async def test_what_cannot_be_cut_for_now_is_cut_before_anything_is_appended(autojump_clock, nursery, monkeypatch):
-    leading = lead(new_partition(LEADER), 3)
-    write(leading, 6)
-    following = new_partition(FOLLOWER)
-    history(following, 1, 1, 1, 1)
-    following.log._epochs.clear()
-    following.high_watermark = 2
-    follow(following, LEADER, 3)
-    follower = await Follower(nursery, Leader(LEADER, [leading])).start()
+    leading, following, follower = await follower_without_epochs(nursery, leader_has=6)
     truncate, refusals = Partition.truncate_to, [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files")] * 3
 
     def truncate_later(partition, offset, *, now_ms):

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -14,52 +15,68 @@ from ottla.server.cluster.session import ClusterSession
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 
 
-async def test_each_failure_is_told_once_and_outlives_sessions(autojump_clock: MockClock) -> None:
+@pytest.fixture
+async def reader(nursery: trio.Nursery) -> MemoryCoordination:
+    """A session with the tree."""
     service = MemoryService(random.Random(3))
-    session = ClusterSession()
-    failures = LogDirFailures(session, 7)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(service.run)
-        reader = MemoryCoordination(service.link())
-        await nursery.start(reader.run)
-        await reader.multi([Create(znodes.LOG_DIR_EVENTS)])
-        nursery.start_soon(failures.run)
-        session.attach(reader)
-        failures.note(LogDirectory("/a", MemoryStorage()))
-        await trio.sleep(1)
-        told = await reader.children_data(znodes.LOG_DIR_EVENTS)
-        assert {name: znodes.decode_log_dir_failure(node.data) for name, node in told.items()} == {
-            "log_dir_event_0000000000": 7
-        }
-        session.attach(None)
-        failures.note(LogDirectory("/b", MemoryStorage()))
-        failures.note(LogDirectory("/c", MemoryStorage()))
-        await trio.sleep(5)
-        session.attach(reader)
-        await trio.sleep(1)
-        assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 3
-        nursery.cancel_scope.cancel()
+    await nursery.start(service.run)
+    reader = MemoryCoordination(service.link())
+    await nursery.start(reader.run)
+    return reader
 
 
-async def test_the_controller_is_told_to_ask_again_for_logs_that_could_not_be_made(autojump_clock: MockClock) -> None:
-    service = MemoryService(random.Random(3))
-    session = ClusterSession()
-    failures = LogDirFailures(session, 7)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(service.run)
-        reader = MemoryCoordination(service.link())
-        await nursery.start(reader.run)
-        nursery.start_soon(failures.run)
-        session.attach(reader)
-        failures.note_missing()
-        failures.note_missing()
-        await trio.sleep(2 * ASK_AGAIN_S)  # the parent of the node is not there yet
-        await reader.multi([Create(znodes.LOG_DIR_EVENTS)])
-        await trio.sleep(1)
-        assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 1
-        await trio.sleep(60)
-        assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 1
-        failures.note_missing()
-        await trio.sleep(ASK_AGAIN_S + 1)
-        assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 2
-        nursery.cancel_scope.cancel()
+@pytest.fixture
+def session() -> ClusterSession:
+    return ClusterSession()
+
+
+@pytest.fixture
+def failures(session: ClusterSession) -> LogDirFailures:
+    return LogDirFailures(session, 7)
+
+
+async def test_each_failure_is_told_once_and_outlives_sessions(
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    reader: MemoryCoordination,
+    session: ClusterSession,
+    failures: LogDirFailures,
+) -> None:
+    await reader.multi([Create(znodes.LOG_DIR_EVENTS)])
+    nursery.start_soon(failures.run)
+    session.attach(reader)
+    failures.note(LogDirectory("/a", MemoryStorage()))
+    await trio.sleep(1)
+    told = await reader.children_data(znodes.LOG_DIR_EVENTS)
+    assert {name: znodes.decode_log_dir_failure(node.data) for name, node in told.items()} == {
+        "log_dir_event_0000000000": 7
+    }
+    session.attach(None)
+    failures.note(LogDirectory("/b", MemoryStorage()))
+    failures.note(LogDirectory("/c", MemoryStorage()))
+    await trio.sleep(5)
+    session.attach(reader)
+    await trio.sleep(1)
+    assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 3
+
+
+async def test_the_controller_is_told_to_ask_again_for_logs_that_could_not_be_made(
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    reader: MemoryCoordination,
+    session: ClusterSession,
+    failures: LogDirFailures,
+) -> None:
+    nursery.start_soon(failures.run)
+    session.attach(reader)
+    failures.note_missing()
+    failures.note_missing()
+    await trio.sleep(2 * ASK_AGAIN_S)  # the parent of the node is not there yet
+    await reader.multi([Create(znodes.LOG_DIR_EVENTS)])
+    await trio.sleep(1)
+    assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 1
+    await trio.sleep(60)
+    assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 1
+    failures.note_missing()
+    await trio.sleep(ASK_AGAIN_S + 1)
+    assert len(await reader.children(znodes.LOG_DIR_EVENTS)) == 2
