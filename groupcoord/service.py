@@ -188,7 +188,7 @@ class GroupCoordinator:
     # ------------------------------------------------------------------ offsets
 
     def offset_commit(self, request: OffsetCommitRequest, *, api_version: int) -> Any:
-        if elements_in(request.topics, attrgetter("partitions")) > ELEMENTS_PER_TURN:
+        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
             return self._commit_in_parts(request, api_version)
         known, refused = split_commit(request, self._topics, api_version)
         if not known:
@@ -211,7 +211,7 @@ class GroupCoordinator:
     def offset_fetch(self, request: OffsetFetchRequest, *, api_version: int) -> Any:
         groups = fetches_of(request, api_version)
         is_stable = request.require_stable
-        if sum(map(_work_of, groups)) > ELEMENTS_PER_TURN:
+        if _is_much(groups):
             return self._fetch_in_parts(groups, api_version, require_stable=is_stable)
         answers = [self._fetch(group, api_version, require_stable=is_stable) for group in groups]
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
@@ -259,7 +259,7 @@ class GroupCoordinator:
             return refuse(error.code)
 
     def offset_delete(self, request: OffsetDeleteRequest) -> Any:
-        if elements_in(request.topics, attrgetter("partitions")) > ELEMENTS_PER_TURN:
+        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
             return self._delete_offsets_in_parts(request)
         known, refused = split_deletion(request, self._topics)
 
@@ -381,9 +381,17 @@ class GroupCoordinator:
             return caller.refuse(error.code)
 
 
+def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
+    """Whether there is more to do than may be done at once."""
+    if len(groups) > ELEMENTS_PER_TURN:
+        return True
+    return sum(map(_work_of, groups)) > ELEMENTS_PER_TURN
+
+
 def _work_of(group: OffsetFetchRequestGroup) -> int:
-    """How much there is to do for a group, its name included."""
-    return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements_in(group.topics or (), PARTITION_INDEXES)
+    """How much there is to do for a group, its name included, as far as it matters for one turn."""
+    elements = elements_in(group.topics or (), PARTITION_INDEXES, ELEMENTS_PER_TURN)
+    return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements
 
 
 async def fetch_response_in_turns(groups: list[OffsetFetchResponseGroup], api_version: int) -> OffsetFetchResponse:

@@ -71,9 +71,14 @@ class Topics(Protocol):
 # ---------------------------------------------------------------------- parts of large requests
 
 
-def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]]) -> int:
-    """How many topics and partitions there are to work on."""
-    return len(topics) + sum([len(partitions_of(topic)) for topic in topics])
+def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]], enough: int) -> int:
+    """How many topics and partitions there are to work on; nobody counts on when there are more than `enough`."""
+    count = len(topics)
+    for topic in topics:
+        if count > enough:
+            break
+        count += len(partitions_of(topic))
+    return count
 
 
 def parts_of(

@@ -9,7 +9,7 @@
     fdatasync           waits for contents only. Without it fsync; macOS means the disk itself only by F_FULLFSYNC.
     CLOCK_BOOTTIME      goes on while the machine is suspended. macOS's monotonic clock does so as well.
     epoll               lets sockets be served inside the event loop's wait (`server/readiness.py`). Without it tasks are woken.
-    mallopt             gives memory back to the system that was needed once (glibc). Without it, as the C library likes.
+    mallopt, malloc_trim    give memory back to the system that was needed once (glibc). Without them, as the C library likes.
     prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.
 """
 
@@ -93,12 +93,18 @@ def has_closed_its_side(sock: socket.socket) -> bool:
         return False  # no TCP connection
 
 
-def give_memory_back() -> None:
+def keep_little_memory() -> None:
     """Have the C library return to the system what is no longer needed, if it can be told to."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in _MALLOPT.items():
             mallopt(parameter, value)
+
+
+def give_free_memory_back() -> None:
+    """Return to the system whatever is free now, if the C library can; takes some milliseconds."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def dying_with_this_process() -> Callable[[], None]:

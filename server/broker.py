@@ -352,7 +352,7 @@ def settle_interpreter() -> None:
     old here is what a broker keeps, topics, partitions and groups. A collection looks at 60,000 objects at most: large
     requests in work may hold millions, which would stop everything for half a second. A thread that computes gives way sooner. Memory that was needed once goes back.
     """
-    system.give_memory_back()
+    system.keep_little_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()

@@ -424,7 +424,10 @@ class Connection:
 
     async def _handle_large(self, call: Call, body: bytearray) -> Any:
         """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
-        request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body), limiter=_large_codecs)
+        async with _large_codecs:
+            if call.route.reads_only and self.peer_has_left():
+                raise ConnectionResetError("the peer has left while its request waited")
+            request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body))
         self._context.api_version = call.version
         call.route.request_count += 1
         result = call.handler(request, self._context)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.replication import system
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.reminders import Reminder
 from ottla.server.connection import Calls, Connection
@@ -37,6 +38,7 @@ logger = logging.getLogger("ottla.listener")
 ACCEPTS_PER_TURN = 64
 HOUSEKEEPING_SECONDS = 1.0
 CONNECTIONS_PER_SLICE = 1000
+KEPT_BYTES_MAX = 32 * 1024 * 1024  # of memory that was used once and is free
 CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so many
 
 # socket.send.buffer.bytes and socket.receive.buffer.bytes: who leaves Kafka's defaults gets what suits this broker. More
@@ -170,6 +172,7 @@ class Listener:
             await self._end_idle_connections()
             await self._end_stalled()
             self._make_room()
+            await self._give_memory_back()
 
     async def _end_idle_connections(self) -> None:
         silent_since = time.monotonic() - self._idle_seconds
@@ -193,6 +196,13 @@ class Listener:
                     logger.warning("closing connections that hold memory others wait for, and neither finish requests nor read answers")
                 connection.cancel_scope.cancel()
                 await trio.lowlevel.checkpoint()
+
+    async def _give_memory_back(self) -> None:
+        """After many large requests at once the C library keeps what they needed, in pieces between what is in use."""
+        memory = self.buffers.memory
+        if memory.most_used > KEPT_BYTES_MAX and memory.used < memory.most_used // 4:
+            memory.most_used = memory.used
+            await trio.to_thread.run_sync(system.give_free_memory_back)
 
     def _make_room(self) -> None:
         """Close the connections that have been silent longest, one for each that is too many."""

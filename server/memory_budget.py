@@ -34,13 +34,14 @@ class _Place(NamedTuple):
 class MemoryBudget:
     """How many bytes are held, and who waits for room."""
 
-    __slots__ = ("_line", "_over", "_total", "used")
+    __slots__ = ("_line", "_over", "_total", "most_used", "used")
 
     def __init__(self, total: int = DEFAULT_BYTES) -> None:
         self._total = total
         self._line: deque[_Place] = deque()
         self._over: object = None  # who may go beyond the limit
         self.used = 0
+        self.most_used = 0  # since the system was given back what is free
 
     @classmethod
     def of(cls, configured: int) -> Self:
@@ -57,6 +58,7 @@ class MemoryBudget:
 
     def take(self, count: int) -> None:
         self.used += count
+        self.most_used = max(self.most_used, self.used)
         if self._line:
             self._admit()
 

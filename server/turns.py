@@ -113,4 +113,5 @@ def in_turn(work: Coroutine[Any, Any, Answer], is_spent: Callable[[], bool]) -> 
         answer: Answer = end.value
         return answer
     finally:
+        resumed_with = None  # may hold the exception that holds this frame, and with it a large request until a full collection
         work.close()

@@ -1,7 +1,9 @@
 """What an accepted connection's socket is like, and when a connection ends."""
 
+import gc
 import socket
 import struct
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -60,11 +62,21 @@ async def test_the_system_may_choose():
     assert system["send"] != BOOKKEEPING * SEND_BUFFER_BYTES
 
 
-async def test_a_large_request_that_only_reads_is_given_up_when_its_peer_has_left(monkeypatch):
+@pytest.fixture
+def without_collections():
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def test_a_large_request_that_only_reads_is_given_up_when_its_peer_has_left(monkeypatch, without_collections):
     monkeypatch.setattr(listeners, "HOUSEKEEPING_SECONDS", 0.01)
     begun, given_up = trio.Event(), trio.Event()
+    kept = weakref.WeakSet()
 
     async def without_end():
+        part_of_it = Descriptors()
+        kept.add(part_of_it)
         begun.set()
         try:
             await trio.sleep_forever()
@@ -92,6 +104,7 @@ async def test_a_large_request_that_only_reads_is_given_up_when_its_peer_has_lef
             while listener.connections:
                 await trio.lowlevel.checkpoint()
         assert buffers.memory.used == 0
+        assert not kept, "it is part of a cycle, which is not collected for a long time"
         nursery.cancel_scope.cancel()
 
 

@@ -1,8 +1,10 @@
 """Sockets served inside the event loop's wait: what wakes the task, and that everything else still gets its turn."""
 
 import contextlib
+import itertools
 import socket
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -174,3 +176,69 @@ async def test_turns_are_short_when_those_before_have_used_up_what_all_may_take(
     assert readiness.turn_end(over) == over + SHORT_TURN_SECONDS
     now = over
     assert [readiness.is_spent() for _ in range(3)] == [False, True, True], "one goes on late, the others wait"
+
+
+@contextlib.contextmanager
+def five_pairs() -> Iterator[list[Pair]]:
+    with contextlib.ExitStack() as sockets:
+        pairs = [socket.socketpair() for _ in range(5)]
+        for each in itertools.chain(*pairs):
+            sockets.enter_context(each)
+        yield pairs
+
+
+@pytest.fixture
+def long_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int], int, int], Callable[[], Any]]:
+    """Makes steps of which two use up the time between two looks. They note their number, and end when called often enough."""
+    now = 100.0
+    monkeypatch.setattr("ottla.server.readiness.time.monotonic", lambda: now)
+
+    def make(calls: list[int], number: int, count: int) -> Callable[[], Any]:
+        def step() -> Any:
+            nonlocal now
+            calls.append(number)
+            now += TURNS_SECONDS * 0.6
+            return "end" if calls.count(number) == count else WAIT_READABLE
+
+        return step
+
+    return make
+
+
+async def test_those_for_whom_there_was_no_time_come_first_next_time(
+    long_step: Callable[[list[int], int, int], Callable[[], Any]],
+) -> None:
+    readiness, calls = Readiness(), list[int]()
+    epoll, looks_at = readiness._epoll, []
+
+    def look(*arguments: Any) -> Any:
+        looks_at.append(len(calls))
+        return epoll.poll(*arguments)
+
+    readiness._epoll = SimpleNamespace(poll=look, register=epoll.register, modify=epoll.modify, unregister=epoll.unregister)
+    with five_pairs() as pairs:
+        async with trio.open_nursery() as nursery:
+            for number, (ours, theirs) in enumerate(pairs):
+                theirs.send(b"stays")
+                nursery.start_soon(readiness.serve, ours, long_step(calls, number, 4))
+    assert max(after - before for before, after in itertools.pairwise(looks_at)) == 2
+    for length in range(len(calls)):
+        counts = [calls[:length].count(number) for number in range(5)]
+        assert max(counts) - min(counts) <= 2, "nobody is passed over again and again"
+
+
+async def test_those_who_are_poked_wait_for_their_turns_as_well(
+    long_step: Callable[[list[int], int, int], Callable[[], Any]],
+) -> None:
+    readiness, calls = Readiness(), list[int]()
+    with five_pairs() as pairs:
+        async with trio.open_nursery() as nursery:
+            for number, (ours, _) in enumerate(pairs):
+                nursery.start_soon(readiness.serve, ours, long_step(calls, number, 1))
+            while len(readiness._served) < len(pairs):
+                await trio.lowlevel.checkpoint()
+            for ours, _ in pairs:
+                readiness.poke(ours)
+            readiness._serve_poked()
+            assert calls == [0, 1]
+    assert calls == [0, 1, 2, 3, 4]
