@@ -22,7 +22,7 @@ FetchContext, FetchSessionCacheShard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from ottla.replication.followers import LastFetch
 from ottla.replication.idle_targets import IDLE_FROM, IdleTarget
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ FINAL_EPOCH = -1
 NO_SESSION = 0
 TOPIC_IDS_SINCE = 13
 EVICTION_MS = 120_000  # Kafka's min.incremental.fetch.session.eviction.ms
+NAMED_PER_STEP = 500
 SESSION_PARTITIONS_MAX = 50_000
 PARTITIONS_MAX = 150_000
 """In all sessions together. Each takes some 800 bytes, whether it exists or not."""
@@ -305,18 +306,27 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, version: int, cluster: ClusterState, now_ms: int) -> FetchContext:
-        """The context a request asks for; see the table in the module's docstring."""
-        changed = _targets(request, version, cluster)
+    def open(
+        self,
+        request: FetchRequest,
+        version: int,
+        cluster: ClusterState,
+        now_ms: int,
+        named: NamedPartitions | None = None,
+    ) -> FetchContext:
+        """The context a request asks for; see the table in the module's docstring. `named`: what it names, if that is known."""
+        if named is None:
+            named = NamedPartitions(request, version, cluster).all_at_once()
+        changed = named.targets
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(changed)
             return FetchContext(changed, begin=partial(self._create, request, version, now_ms))
-        return self._incremental(request, version, changed, cluster, now_ms)
+        return self._incremental(request, version, named, cluster, now_ms)
 
     def _incremental(
-        self, request: FetchRequest, version: int, changed: list[FetchTarget], cluster: ClusterState, now_ms: int
+        self, request: FetchRequest, version: int, named: NamedPartitions, cluster: ClusterState, now_ms: int
     ) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -327,13 +337,13 @@ class FetchSessionCache:
             return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.on_wake = None
         before = len(session.targets)
-        session.update(changed, _forgotten(request, version))
+        session.update(named.targets, named.forgotten)
         if len(session.targets) > before and not self._has_room(len(session.targets), 0):
             self._close(session.session_id)
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.targets:
             self._close(session.session_id)
-            return FetchContext(changed)
+            return FetchContext(named.targets)
         session.advance(now_ms)
         targets = session.awake()
         for target in targets:
@@ -390,20 +400,57 @@ def _topic_name(cluster: ClusterState, topic_id: bytes) -> str | None:
     return None if topic is None else topic.name
 
 
-def _targets(request: FetchRequest, version: int, cluster: ClusterState) -> list[FetchTarget]:
-    """What the request names, each once: with the place of its first mention and the wishes of its last."""
-    targets: dict[Key, FetchTarget] = {}
-    for topic in request.topics:
-        name = topic.topic if version < TOPIC_IDS_SINCE else _topic_name(cluster, topic.topic_id)
-        key = topic.topic if version < TOPIC_IDS_SINCE else topic.topic_id
-        for partition in topic.partitions:
-            targets[key, partition.partition] = FetchTarget(name, topic.topic_id, partition)
-    return list(targets.values())
+class NamedPartitions:
+    """What a request names, each once: with the place of its first mention and the wishes of its last.
 
+    It is read `all_at_once`, or `in_steps` where that takes long.
+    """
 
-def _forgotten(request: FetchRequest, version: int) -> list[Key]:
-    return [
-        (topic.topic if version < TOPIC_IDS_SINCE else topic.topic_id, partition)
-        for topic in request.forgotten_topics_data
-        for partition in topic.partitions
-    ]
+    __slots__ = ("_by_key", "_cluster", "_request", "_uses_names", "forgotten")
+
+    def __init__(self, request: FetchRequest, version: int, cluster: ClusterState) -> None:
+        self._request = request
+        self._uses_names = version < TOPIC_IDS_SINCE
+        self._cluster = cluster
+        self._by_key: dict[Key, FetchTarget] = {}
+        self.forgotten: list[Key] = []
+
+    @property
+    def count(self) -> int:
+        """How many partitions are named, repetitions included."""
+        asked = sum([len(topic.partitions) for topic in self._request.topics])
+        return asked + sum([len(topic.partitions) for topic in self._request.forgotten_topics_data])
+
+    @property
+    def targets(self) -> list[FetchTarget]:
+        """What is asked for, as far as it is read."""
+        return list(self._by_key.values())
+
+    def all_at_once(self) -> NamedPartitions:
+        """Read everything."""
+        for topic in self._request.topics:
+            self._name(topic, topic.partitions)
+        for forgotten in self._request.forgotten_topics_data:
+            self._forget(forgotten, forgotten.partitions)
+        return self
+
+    def in_steps(self) -> Iterator[None]:
+        """Read everything, a little for each step."""
+        for topic in self._request.topics:
+            for start in range(0, len(topic.partitions) or 1, NAMED_PER_STEP):
+                self._name(topic, topic.partitions[start : start + NAMED_PER_STEP])
+                yield
+        for forgotten in self._request.forgotten_topics_data:
+            for start in range(0, len(forgotten.partitions), NAMED_PER_STEP):
+                self._forget(forgotten, forgotten.partitions[start : start + NAMED_PER_STEP])
+                yield
+
+    def _name(self, topic: FetchTopic, partitions: Iterable[FetchPartition]) -> None:
+        name = topic.topic if self._uses_names else _topic_name(self._cluster, topic.topic_id)
+        key = topic.topic if self._uses_names else topic.topic_id
+        for partition in partitions:
+            self._by_key[key, partition.partition] = FetchTarget(name, topic.topic_id, partition)
+
+    def _forget(self, topic: ForgottenTopic, partitions: Iterable[int]) -> None:
+        key = topic.topic if self._uses_names else topic.topic_id
+        self.forgotten += [(key, partition) for partition in partitions]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.leader_hints import endpoints
+from ottla.server.turns import answer_partitions
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     NodeEndpoint,
     PartitionData,
 )
@@ -19,9 +23,22 @@ from ottla.wire.messages.fetch import (
 if TYPE_CHECKING:
     from ottla.replication.fetch_session import FetchTarget
     from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
+    from ottla.replication.partition import Partition
     from ottla.server.broker import Broker
 
 TOPIC_IDS_SINCE = 13
+
+
+class PartitionRead(NamedTuple):
+    """What one partition adds to the answer, and to the end of the wait."""
+
+    target: FetchTarget
+    data: PartitionData
+    size: int = 0  # bytes in the log, before any conversion
+    available: int = 0  # what there is to read up to the partition's own limit
+    is_settled: bool = True  # ends a wait however little it is
+    partition: Partition | None = None  # None if it could not be read
+    layout: int = 0  # of its log when it was read
 
 
 def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
@@ -49,15 +66,19 @@ def leaders_of(broker: Broker, listener_name: str, answers: Sequence[PartitionDa
     ]
 
 
-def not_understood(request: FetchRequest, version: int) -> FetchResponse:
+def not_understood(
+    request: FetchRequest, version: int
+) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     """Kafka's answer to a request that it fails over as a whole; older versions find the error in every partition."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
-    response = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
-    if version < TOPIC_IDS_SINCE:
-        for topic in request.topics:
-            refused = [
-                PartitionData(partition_index=each.partition, error_code=code, high_watermark=-1, records=b"")
-                for each in topic.partitions
-            ]
-            response.responses.append(FetchableTopicResponse(topic=topic.topic, partitions=refused))
-    return response
+    topics = request.topics if version < TOPIC_IDS_SINCE else []
+
+    def refuse(topic: FetchTopic, each: FetchPartition) -> PartitionData:
+        return PartitionData(partition_index=each.partition, error_code=code, high_watermark=-1, records=b"")
+
+    def respond(answers: list[list[PartitionData]]) -> FetchResponse:
+        named = zip(topics, answers, strict=True)
+        responses = [FetchableTopicResponse(topic=topic.topic, partitions=each) for topic, each in named]
+        return FetchResponse(error_code=code, session_id=request.session_id, responses=responses)
+
+    return answer_partitions(topics, attrgetter("partitions"), refuse, respond)

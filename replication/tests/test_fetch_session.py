@@ -5,7 +5,13 @@ import itertools
 import pytest
 
 from ottla.replication.cluster_state import ClusterState, PartitionState, TopicState
-from ottla.replication.fetch_session import EVICTION_MS, FetchContext, FetchSessionCache
+from ottla.replication.fetch_session import (
+    EVICTION_MS,
+    NAMED_PER_STEP,
+    FetchContext,
+    FetchSessionCache,
+    NamedPartitions,
+)
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 from ottla.wire.schema import ZERO_UUID
@@ -209,3 +215,16 @@ def test_all_sessions_together_hold_a_limited_number_of_partitions(cluster):
     again = cache.open(request(0, 0, range(3)), 12, cluster, 0)
     answer(again)
     assert again.session_id == 12
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_what_is_named_in_steps_is_what_is_named_at_once(cluster: ClusterState, version: int) -> None:
+    count = 3 * NAMED_PER_STEP + 1
+    long = request(1, 1, [*range(count), *range(5)], range(count))
+    at_once = NamedPartitions(long, version, cluster).all_at_once()
+    in_steps = NamedPartitions(long, version, cluster)
+    assert in_steps.count == 2 * count + 5
+    assert len(list(in_steps.in_steps())) == 8
+    assert [(each.key, each.topic) for each in in_steps.targets] == [(each.key, each.topic) for each in at_once.targets]
+    assert len(at_once.targets) == count
+    assert in_steps.forgotten == at_once.forgotten

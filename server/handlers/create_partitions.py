@@ -13,13 +13,14 @@ Behaviour
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import trio
 
 from ottla.server.administration import Administration
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -37,12 +38,12 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
     named = Counter(topic.name for topic in request.topics)
     if not administration.is_controller:
         elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
-        return CreatePartitionsResponse(results=[_result(name, elsewhere) for name in named])
+        return await _all_failed(named, elsewhere)
     if request.timeout_ms <= 0 and 1 in named.values():
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        return CreatePartitionsResponse(results=[_result(topic.name, late) for topic in request.topics])
+        return await _all_failed([topic.name for topic in request.topics], late)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    results = [_result(name, twice) for name, count in named.items() if count > 1]
+    results = (await _all_failed([name for name, count in named.items() if count > 1], twice)).results
     asked = [topic for topic in request.topics if named[topic.name] == 1]
     created: dict[str, CreatePartitionsTopicResult] = {}
     for start in range(0, len(asked), TOPICS_PER_SLICE):
@@ -50,6 +51,10 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
             for topic in asked[start : start + TOPICS_PER_SLICE]:
                 nursery.start_soon(_create, administration, topic, request, created)
     return CreatePartitionsResponse(results=results + [created[topic.name] for topic in asked])
+
+
+async def _all_failed(names: Iterable[str], error: KafkaError) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(results=await each_in_turns(names, lambda name: _result(name, error)))
 
 
 async def _create(

@@ -19,10 +19,12 @@ import trio
 
 from ottla.replication.cluster_state import CLUSTER_METADATA_TOPIC
 from ottla.replication.controller import NewTopic, TopicPlan
+from ottla.replication.slices import Slices
 from ottla.server.config_changes import creation_texts
 from ottla.server.configs import ConfigRepository, effective_topic_value, topic_settings
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import (
     CreatableTopic,
@@ -45,12 +47,12 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
     administration = context.broker.administration
     if not administration.is_controller:
         elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
-        return CreateTopicsResponse(topics=[_failure(topic.name, elsewhere) for topic in request.topics])
+        return await _all_failed(request, elsewhere)
     named = Counter(topic.name for topic in request.topics)
     asked = [topic for topic in request.topics if named[topic.name] == 1]
     if request.timeout_ms <= 0 and any(topic.name != CLUSTER_METADATA_TOPIC for topic in asked):
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        return CreateTopicsResponse(topics=[_failure(topic.name, late) for topic in request.topics])
+        return await _all_failed(request, late)
     outcomes = await _outcomes(administration, asked, request)
     results = []
     for number, topic in enumerate(asked, 1):
@@ -58,8 +60,13 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
         if number % TOPICS_PER_SLICE == 0:
             await trio.lowlevel.checkpoint()
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    results += [_failure(name, twice) for name, count in named.items() if count > 1]
+    repeated = [name for name, count in named.items() if count > 1]
+    results += await each_in_turns(repeated, lambda name: _failure(name, twice))
     return CreateTopicsResponse(topics=results)
+
+
+async def _all_failed(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=await each_in_turns(request.topics, lambda topic: _failure(topic.name, error)))
 
 
 async def _outcomes(
@@ -67,7 +74,9 @@ async def _outcomes(
 ) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
     new = []
+    slices = Slices()
     for topic in asked:
+        await slices.give_way()
         try:
             new.append(_new_topic(topic))
         except KafkaError as error:

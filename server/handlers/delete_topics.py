@@ -18,8 +18,10 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ottla.replication.cluster_state import ClusterState
+from ottla.replication.slices import Slices
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
+from ottla.server.turns import each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -42,17 +44,18 @@ class _Asked(NamedTuple):
 @handles(DeleteTopicsRequest)
 async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     broker, version = context.broker, context.api_version
-    named = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names] + request.topics
+    named = await each_in_turns(request.topic_names, lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID))
+    named += request.topics
     if not broker.administration.is_controller:
-        return _all_refused(named, ErrorCode.NOT_CONTROLLER)
+        return await _all_refused(named, ErrorCode.NOT_CONTROLLER)
     if not broker.config.replication.delete_topic_enable:
         code = ErrorCode.TOPIC_DELETION_DISABLED if version >= DISABLED_CODE_SINCE else ErrorCode.INVALID_REQUEST
-        return _all_refused(named, code)
-    asked, responses = _sorted_out(named)
+        return await _all_refused(named, code)
+    asked, responses = await _sorted_out(named)
     if asked and request.timeout_ms <= 0:
-        return _all_refused(named, ErrorCode.REQUEST_TIMED_OUT)
+        return await _all_refused(named, ErrorCode.REQUEST_TIMED_OUT)
     given_ids = {state.topic_id for state in named if state.name is None}
-    to_delete, failures = _found(broker.cluster, asked, given_ids)
+    to_delete, failures = await _found(broker.cluster, asked, given_ids)
     names = [each.name for each in to_delete]
     errors = await broker.administration.delete_topics(names, timeout_s=request.timeout_ms / 1000)
     for each, error in zip(to_delete, errors, strict=True):
@@ -60,39 +63,47 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
     return DeleteTopicsResponse(responses=responses + failures)
 
 
-def _all_refused(named: Sequence[DeleteTopicState], code: ErrorCode) -> DeleteTopicsResponse:
-    responses = [_response(state.name, state.topic_id, KafkaError(code)) for state in named]
+async def _all_refused(named: Sequence[DeleteTopicState], code: ErrorCode) -> DeleteTopicsResponse:
+    error = KafkaError(code)
+    responses = await each_in_turns(named, lambda state: _response(state.name, state.topic_id, error))
     return DeleteTopicsResponse(responses=responses)
 
 
-def _sorted_out(
+async def _sorted_out(
     named: Sequence[DeleteTopicState],
 ) -> tuple[list[DeleteTopicState], list[DeletableTopicResult]]:
     """What is named rightly and only once, and the answers for everything else."""
     counts: Counter[tuple[str | None, bytes]] = Counter()
     responses: list[DeletableTopicResult] = []
+    slices = Slices()
     for state in named:
+        await slices.give_way()
         if (state.name is None) != (state.topic_id == ZERO_UUID):
             counts[state.name, state.topic_id] += 1
             continue
         neither, both = "Neither topic name nor id were specified.", "You may not specify both topic name and topic id."
         error = KafkaError(ErrorCode.INVALID_REQUEST, neither if state.name is None else both)
         responses.append(_response(state.name, state.topic_id, error))
+    once = []
     for (name, topic_id), count in counts.items():
-        if count > 1:
+        await slices.give_way()
+        if count == 1:
+            once.append(DeleteTopicState(name=name, topic_id=topic_id))
+        else:
             error = KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {'id' if name is None else 'name'}.")
             responses.append(_response(name, topic_id, error))
-    once = [DeleteTopicState(name=name, topic_id=topic_id) for (name, topic_id), count in counts.items() if count == 1]
     return once, responses
 
 
-def _found(
+async def _found(
     cluster: ClusterState, asked: Sequence[DeleteTopicState], given_ids: Collection[bytes]
 ) -> tuple[list[_Asked], list[DeletableTopicResult]]:
     """The topics that are asked for, and the answers for those that are not there or named in both ways."""
     found: dict[bytes, _Asked] = {}
     responses: list[DeletableTopicResult] = []
+    slices = Slices()
     for state in sorted(asked, key=lambda each: each.name is not None):  # ids first
+        await slices.give_way()
         topic = cluster.topic_by_id.get(state.topic_id) if state.name is None else cluster.topics.get(state.name)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

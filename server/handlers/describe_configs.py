@@ -35,7 +35,7 @@ from ottla.server.configs import (
 )
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
-from ottla.server.turns import each_in_turns
+from ottla.server.turns import answer_each, each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -75,7 +75,7 @@ def describe_configs(
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
         error = KafkaError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message)
-        return DescribeConfigsResponse(results=[_refused(each, error) for each in request.resources])
+        return answer_each(request.resources, lambda each: _refused(each, error), _response)
     resources = request.resources
     if len(resources) > RESOURCES_REPEATED_MAX:
         resources = list({(each.resource_type, each.resource_name): each for each in resources}.values())
@@ -85,6 +85,10 @@ def describe_configs(
     if len(resources) > RESOURCES_PER_TURN:
         return _describe_in_turns(describer, resources)
     return DescribeConfigsResponse(results=[describer.describe(each) for each in resources])
+
+
+def _response(results: list[DescribeConfigsResult]) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=results)
 
 
 async def _read_and_describe(

@@ -28,23 +28,25 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.replication.fetch_session import FetchContext, FetchTarget
+from ottla.replication.fetch_session import FetchContext, FetchTarget, NamedPartitions
 from ottla.replication.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.partition import NO_LEADER_EPOCH
 from ottla.replication.replica_selector import in_same_rack
+from ottla.replication.slices import Slices
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.down_conversion import Conversion, DownConversion
-from ottla.server.fetch_answers import aborted, failed, leaders_of, not_understood
+from ottla.server.fetch_answers import PartitionRead, aborted, failed, leaders_of, not_understood
 from ottla.server.fetched_files import KeepsFewFilesOpen
 from ottla.server.leader_hints import current_leader
+from ottla.server.parked_partitions import ParkedPartition, role_of
 from ottla.server.pending import PendingAnswer
-from ottla.server.turns import PARTITIONS_PER_TURN
+from ottla.server.turns import PARTITIONS_PER_TURN, each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import (
     EpochEndOffset,
@@ -83,8 +85,23 @@ Answered = FetchResponse | PendingAnswer
 
 @handles(FetchRequest, abandonable=True, answers_at_length=True)
 def fetch(request: FetchRequest, context: RequestContext) -> Answered | Coroutine[Any, Any, Answered]:
+    named = NamedPartitions(request, context.api_version, context.broker.cluster)
+    if named.count > PARTITIONS_PER_TURN:
+        return _fetch_in_turns(request, context, named)
+    return _fetch(request, context, named.all_at_once())
+
+
+async def _fetch_in_turns(request: FetchRequest, context: RequestContext, named: NamedPartitions) -> Answered:
+    await each_in_turns(named.in_steps(), lambda step: step)
+    answer = _fetch(request, context, named)
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _fetch(
+    request: FetchRequest, context: RequestContext, named: NamedPartitions
+) -> Answered | Coroutine[Any, Any, Answered]:
     broker = context.broker
-    opened = broker.fetch_sessions.open(request, context.api_version, broker.cluster, context.now_ms)
+    opened = broker.fetch_sessions.open(request, context.api_version, broker.cluster, context.now_ms, named)
     if opened.error:
         return FetchResponse(error_code=opened.error, responses=[])
     reading = Reading(broker, request, context, opened)
@@ -98,18 +115,6 @@ def fetch(request: FetchRequest, context: RequestContext) -> Answered | Coroutin
         return reading.finish_in_turns()
     reading.read_all()
     return reading.answer()
-
-
-class PartitionRead(NamedTuple):
-    """What one partition adds to the answer, and to the end of the wait."""
-
-    target: FetchTarget
-    data: PartitionData
-    size: int = 0  # bytes in the log, before any conversion
-    available: int = 0  # what there is to read up to the partition's own limit
-    is_settled: bool = True  # ends a wait however little it is
-    partition: Partition | None = None  # None if it could not be read
-    layout: int = 0  # of its log when it was read
 
 
 class Reading(PendingAnswer, KeepsFewFilesOpen):
@@ -139,7 +144,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         self._gives_one_batch = version >= AT_LEAST_ONE_BATCH_SINCE
         self._bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
-        self._parked: list[_Parked] = []
+        self._parked: list[ParkedPartition] = []
         self._changed: set[int] = set()  # places in `_reads` of what has changed since it was read
         self._deadline: Deadline | None = None
         self._descriptors = broker.surroundings.descriptors
@@ -147,6 +152,8 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         self._refused: list[Answer] = []
         self._reads: list[PartitionRead] = []
         self._bytes_read = 0
+        self._available = 0  # in all partitions together, while this waits
+        self._is_any_read = False  # whether a partition gave records, while this waits
         self.is_complete = False
 
     def has_readable_targets(self) -> bool:
@@ -158,10 +165,18 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         self._start_over()
         self._read_targets(self._opened.targets)
 
-    async def finish_in_turns(self) -> Answered:
-        """Answer for a great many partitions, giving way between pieces."""
+    async def finish_in_turns(self) -> FetchResponse:
+        """Answer for a great many partitions, giving way between pieces. The connection waits, and so encodes in a thread."""
         await self._read_in_turns()
-        return self.answer()
+        await self._wait_in_turns()
+        return self._response()
+
+    async def _wait_in_turns(self) -> None:
+        """Wait if that is due, then read again what has changed."""
+        if not self._is_final:
+            self._wait()
+            await self._until_ready()
+            await self._read_changed_in_turns()
 
     async def _read_in_turns(self) -> None:
         self._start_over()
@@ -334,11 +349,13 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
 
     def _wait(self) -> None:
         self._notes_progress = False
+        self._available = sum([read.available for read in self._reads])
+        self._is_any_read = any(read.size for read in self._reads)
         self._deadline = self._broker.deadlines.add(self._request.max_wait_ms / 1000, self.become_ready)
         for index, read in enumerate(self._reads):
             self._let_go(index)
             if (partition := read.partition) is not None:
-                self._parked.append(_Parked(self, index, partition, self.end_of(partition), _role(partition)))
+                self._parked.append(ParkedPartition(self, index, partition, self.end_of(partition), role_of(partition)))
         self._opened.on_wake(self._on_woken)
 
     def end_of(self, partition: Partition) -> int:
@@ -376,12 +393,15 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         )
 
     def _read_again(self, index: int) -> None:
-        """Read a partition that has changed, as if it were the only one."""
+        """Read a partition that has changed, as if it were the only one; may set `is_complete`, without a look at the others."""
         self._changed.discard(index)
-        target = self._reads[index].target
+        before = self._reads[index]
         room = self._with_files(self._bytes_max, is_first=True)
-        self._reads[index] = self._read(target, room, at_least_one=self._gives_one_batch)
-        self.is_complete = self.is_complete or self._is_enough()
+        read = self._reads[index] = self._read(before.target, room, at_least_one=self._gives_one_batch)
+        self._available += read.available - before.available
+        self._is_any_read = self._is_any_read or read.size > 0
+        if read.is_settled or self._available >= self._bytes_min or (self._is_short_of_files and self._is_any_read):
+            self.is_complete = True
 
     def response(self) -> FetchResponse:
         """The answer after the wait."""
@@ -394,11 +414,24 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         self._take_share_of_regions()
         for index in sorted(self._changed):
             self._read_again(index)
-        if self._woken:
-            self._reads.sort(key=_place)
-            self._opened.sort_targets()
-        if sum([read.size > 0 for read in self._reads]) > 1:
+        if self._have_to_share():
             self.read_all()
+
+    async def _read_changed_in_turns(self) -> None:
+        slices = Slices()
+        self._take_share_of_regions()
+        for index in sorted(self._changed):
+            self._read_again(index)
+            await slices.give_way()
+        if self._have_to_share():
+            await self._read_in_turns()
+
+    def _have_to_share(self) -> bool:
+        """Whether more than one partition has something to give, so that all are to be read again, in their order."""
+        if self._woken:
+            self._reads.sort(key=lambda read: read.target.place)
+            self._opened.sort_targets()
+        return sum([read.size > 0 for read in self._reads]) > 1
 
     def abandon(self) -> None:
         for parked in self._parked:
@@ -407,6 +440,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         self._opened.on_wake(None)
         if self._deadline is not None:
             self._broker.deadlines.cancel(self._deadline)
+            self._deadline = None
 
     # ------------------------------------------------------------------ idle partitions
 
@@ -432,7 +466,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         self._woken += 1
         never_told = failed(target, ErrorCode.NONE)  # it is read again, for it has changed
         self._reads.append(PartitionRead(target, never_told, is_settled=False, partition=partition))
-        parked = _Parked(self, len(self._reads) - 1, partition, target.asked.fetch_offset, idle.role)
+        parked = ParkedPartition(self, len(self._reads) - 1, partition, target.asked.fetch_offset, idle.role)
         self._parked.append(parked)
         parked.look()
 
@@ -452,7 +486,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
                     continue
             if self._has_all(target, partition):
                 self._opened.let_idle(
-                    target, partition, role=_role(partition), follower=follower, circumstances=circumstances
+                    target, partition, role=role_of(partition), follower=follower, circumstances=circumstances
                 )
 
     def _has_all(self, target: FetchTarget, partition: Partition) -> bool:
@@ -484,10 +518,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
     async def _convert_later(self, *, is_read: bool) -> FetchResponse:
         if not is_read:
             await self._read_in_turns()
-        if not self._is_final:
-            self._wait()
-            await self._until_ready()
-            self._read_changed()
+        await self._wait_in_turns()
         conversion, places = self._conversion()
         await trio.to_thread.run_sync(conversion.run, limiter=_conversions_in_threads)
         return self._finish_conversion(places)
@@ -560,39 +591,3 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
                 size += read.size
         if size:
             throttle.record(size, self._broker.now_ms())
-
-
-class _Parked:
-    """A partition of a request that waits. Most changes are none to it: the log grows, but not yet for a consumer."""
-
-    __slots__ = ("_end", "_index", "_partition", "_reading", "_role")
-
-    def __init__(
-        self, reading: Reading, index: int, partition: Partition, end: int, role: tuple[object, ...]
-    ) -> None:
-        self._reading = reading
-        self._index = index
-        self._partition = partition
-        self._end = end
-        self._role = role
-        partition.watchers.add(self.look)
-
-    def look(self) -> None:
-        end, role = self._reading.end_of(self._partition), _role(self._partition)
-        if end == self._end and role == self._role:
-            self._reading.on_change(self._index, None)
-        else:
-            self._end, self._role = end, role
-            self._reading.on_change(self._index, end)
-
-    def leave(self) -> None:
-        self._partition.watchers.discard(self.look)
-
-
-def _role(partition: Partition) -> tuple[object, ...]:
-    """What ends a wait when it changes."""
-    return partition.leader_id, partition.leader_epoch, partition.is_deleted, partition.log.log_directory.failure
-
-
-def _place(read: PartitionRead) -> int:
-    return read.target.place

@@ -17,7 +17,8 @@ asked, the answer is awaited: a few searches at a time, in threads (`replication
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ from ottla.replication.timestamps import (
 )
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
-from ottla.server.turns import answer_partitions
+from ottla.server.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -86,16 +87,23 @@ def list_offsets(
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _not_understood(request)
-    topics = _once_each(request.topics)
-    asking = Asking(request, context)
+    if sum([len(topic.partitions) for topic in request.topics]) > PARTITIONS_PER_TURN:
+        return _list_in_turns(request, context)
+    return _list(request, context, _Wishes(_each(request.topics)))
 
-    def respond(answers: list[list[ListOffsetsPartitionResponse]]) -> ListOffsetsResponse:
-        answered = zip(topics, answers, strict=True)
-        return ListOffsetsResponse(
-            topics=[ListOffsetsTopicResponse(name=topic.name, partitions=each) for topic, each in answered]
-        )
 
-    response = answer_partitions(topics, attrgetter("partitions"), asking.answer, respond)
+async def _list_in_turns(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    wishes = _Wishes()
+    await each_in_turns(_each(request.topics), wishes.add)
+    response = _list(request, context, wishes)
+    return response if isinstance(response, ListOffsetsResponse) else await response
+
+
+def _list(
+    request: ListOffsetsRequest, context: RequestContext, wishes: _Wishes
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    topics, asking = wishes.by_topic(), Asking(request, context)
+    response = answer_partitions(topics, attrgetter("partitions"), asking.answer, partial(_response, topics))
     return asking.finish(response) if asking.is_waiting or not isinstance(response, ListOffsetsResponse) else response
 
 
@@ -188,30 +196,44 @@ class Asking:
         )
 
 
-def _once_each(topics: list[ListOffsetsTopic]) -> list[TopicAsked]:
-    """Every topic and partition once, in the order of their first mention."""
-    wishes: dict[str, dict[int, PartitionAsked]] = {}
-    for topic in topics:
-        for each in topic.partitions:
-            of_topic = wishes.setdefault(topic.name, {})
-            is_repeated = each.partition_index in of_topic
-            of_topic[each.partition_index] = PartitionAsked(each, is_repeated)
-    return [TopicAsked(name, list(partitions.values())) for name, partitions in wishes.items()]
+def _each(topics: list[ListOffsetsTopic]) -> Iterator[tuple[str, ListOffsetsPartition]]:
+    return ((topic.name, each) for topic in topics for each in topic.partitions)
 
 
-def _not_understood(request: ListOffsetsRequest) -> ListOffsetsResponse:
-    code = ErrorCode.UNKNOWN_SERVER_ERROR
-    topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[
-                ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)
-                for each in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return ListOffsetsResponse(topics=topics)
+class _Wishes:
+    """What is asked: every topic and partition once, in the order of their first mention."""
+
+    def __init__(self, wishes: Iterable[tuple[str, ListOffsetsPartition]] = ()) -> None:
+        self._by_topic: dict[str, dict[int, PartitionAsked]] = {}
+        for each in wishes:
+            self.add(each)
+
+    def add(self, wish: tuple[str, ListOffsetsPartition]) -> None:
+        topic, asked = wish
+        of_topic = self._by_topic.setdefault(topic, {})
+        of_topic[asked.partition_index] = PartitionAsked(asked, asked.partition_index in of_topic)
+
+    def by_topic(self) -> list[TopicAsked]:
+        return [TopicAsked(name, list(partitions.values())) for name, partitions in self._by_topic.items()]
+
+
+def _not_understood(
+    request: ListOffsetsRequest,
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    def refuse(topic: ListOffsetsTopic, each: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)
+
+    return answer_partitions(request.topics, attrgetter("partitions"), refuse, partial(_response, request.topics))
+
+
+def _response(
+    topics: Sequence[ListOffsetsTopic | TopicAsked], answers: list[list[ListOffsetsPartitionResponse]]
+) -> ListOffsetsResponse:
+    answered = zip(topics, answers, strict=True)
+    return ListOffsetsResponse(
+        topics=[ListOffsetsTopicResponse(name=topic.name, partitions=each) for topic, each in answered]
+    )
 
 
 def _refusal(code: ErrorCode, api_version: int) -> ErrorCode:

@@ -33,10 +33,17 @@ class Shop(Leader):
             partition.high_watermark = 2
 
     def consume(
-        self, *, min_bytes: int = 1, max_wait_ms: int = 500, partitions: int = PARTITIONS, version: int = VERSION
+        self,
+        *,
+        min_bytes: int = 1,
+        max_wait_ms: int = 500,
+        partitions: int = PARTITIONS,
+        offset: int = 0,
+        version: int = VERSION,
+        isolation_level: int = 0,
     ) -> Any:
         asked = [
-            FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
             for index in range(partitions)
         ]
         request = FetchRequest(
@@ -44,6 +51,7 @@ class Shop(Leader):
             min_bytes=min_bytes,
             max_bytes=50 << 20,
             session_epoch=-1,
+            isolation_level=isolation_level,
             topics=[FetchTopic(topic="t", topic_id=TOPIC_ID, partitions=asked)],
         )
         return fetch(request, RequestContext(cast(Any, self), api_version=version, now_ms=self.time_ms))

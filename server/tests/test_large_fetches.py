@@ -1,0 +1,79 @@
+"""Fetches of very many partitions: others are served while they are worked on, and a change costs little while they wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from ottla.replication.log.tests.logs import batch, contents
+from ottla.server.handlers import fetch as fetch_handler
+from ottla.server.handlers.fetch import Reading
+from ottla.server.surroundings import Surroundings
+from ottla.server.tests.test_fetched_regions import PARTITIONS, Shop
+from ottla.server.tests.test_follower_fetch import told
+from ottla.wire.errors import ErrorCode
+
+
+def append(shop: Shop, index: int) -> None:
+    """One more record that consumers may read, of which all that wait are told."""
+    partition = shop.partitions[index]
+    partition.append_as_leader(batch(1), required_acks=1, now_ms=shop.time_ms)
+    partition.high_watermark += 1
+    for watcher in list(partition.watchers):
+        watcher()
+
+
+async def test_a_change_of_one_partition_costs_no_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred appends would look at ten thousand partitions each, for every fetch that waits."""
+    shop = Shop()
+    shop.surroundings = Surroundings()
+    size = len(batch(1))
+    waiting = shop.consume(min_bytes=2 * PARTITIONS * size + 5 * size)
+    assert isinstance(waiting, Reading)
+    looks: list[Reading] = []
+    is_enough = Reading._is_enough
+    monkeypatch.setattr(Reading, "_is_enough", lambda self: looks.append(self) or is_enough(self))
+    for index in range(4):
+        append(shop, index)
+    assert not waiting.is_ready
+    append(shop, 4)
+    assert waiting.is_ready
+    assert not looks
+    waiting.abandon()
+
+
+async def test_a_very_large_fetch_waits_in_its_connection(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    """So that its answer is put together with others served in between, and encoded in a thread."""
+    monkeypatch.setattr(fetch_handler, "PARTITIONS_PER_TURN", 10)
+    shop = Shop()
+    answers: list[Any] = []
+
+    async def wait() -> None:
+        answers.append(await shop.consume(min_bytes=1, offset=2, max_wait_ms=60_000))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(shop.deadlines.run)
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not answers
+        append(shop, 7)
+        append(shop, 3)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    given = {index: data.records for index, data in told(answers[0]).items() if data.records}
+    assert sorted(given) == [3, 7]
+    assert all(contents(records)[61:] == bytes(batch(1))[61:] for records in given.values())
+    assert not any(partition.watchers for partition in shop.partitions)
+
+
+@pytest.mark.parametrize("isolation_level", [5, -1])
+async def test_a_very_large_fetch_is_refused_in_turns(monkeypatch: pytest.MonkeyPatch, isolation_level: int) -> None:
+    monkeypatch.setattr(fetch_handler, "PARTITIONS_PER_TURN", 10)
+    answer = await Shop().consume(version=12, isolation_level=isolation_level)
+    (topic,) = answer.responses
+    assert [each.error_code for each in topic.partitions] == [ErrorCode.UNKNOWN_SERVER_ERROR] * PARTITIONS

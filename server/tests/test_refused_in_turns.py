@@ -1,0 +1,98 @@
+"""A request that is refused as a whole may name a hundred thousand elements, each of which is answered: others run meanwhile."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.replication import slices
+from ottla.server.handlers.create_partitions import create_partitions
+from ottla.server.handlers.create_topics import create_topics
+from ottla.server.handlers.delete_topics import delete_topics
+from ottla.server.handlers.describe_configs import describe_configs
+from ottla.server.handlers.list_offsets import list_offsets
+from ottla.server.tests.administered import opened
+from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+COUNT = 1_200
+NAMES = [f"t{number}" for number in range(COUNT)]
+PARTITIONS = [
+    ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=-1) for index in range(COUNT)
+]
+
+
+def creation(timeout_ms: int, partition_count: int) -> CreateTopicsRequest:
+    topics = [
+        CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1, assignments=[], configs=[])
+        for name in NAMES
+    ]
+    return CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=True)
+
+
+@pytest.mark.parametrize(
+    ("handler", "version", "request_"),
+    [
+        (create_topics, 4, creation(0, 1)),
+        (create_topics, 4, creation(1000, 0)),
+        (
+            create_partitions,
+            1,
+            CreatePartitionsRequest(
+                topics=[CreatePartitionsTopic(name=name, count=1, assignments=None) for name in NAMES],
+                timeout_ms=0,
+                validate_only=True,
+            ),
+        ),
+        (delete_topics, 3, DeleteTopicsRequest(topic_names=NAMES, topics=[], timeout_ms=0)),
+        (delete_topics, 3, DeleteTopicsRequest(topic_names=NAMES, topics=[], timeout_ms=1000)),
+        (delete_topics, 3, DeleteTopicsRequest(topic_names=[*NAMES, *NAMES], topics=[], timeout_ms=1000)),
+        (
+            describe_configs,
+            1,
+            DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(resource_type=77, resource_name=name, configuration_keys=None)
+                    for name in NAMES
+                ]
+            ),
+        ),
+        (
+            list_offsets,
+            2,
+            ListOffsetsRequest(
+                replica_id=-1, isolation_level=7, topics=[ListOffsetsTopic(name="t", partitions=PARTITIONS)]
+            ),
+        ),
+    ],
+)
+async def test_others_run_while_a_long_request_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: Any, version: int, request_: Any
+) -> None:
+    broker = await opened(tmp_path)
+    monkeypatch.setattr(slices, "SLICE_S", -1.0)
+    turns = 0
+
+    async def run() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        response = await handler(request_, broker.context(version))
+        nursery.cancel_scope.cancel()
+    assert turns > COUNT // 2
+    assert len(answers_in(response)) == COUNT
+
+
+def answers_in(response: Any) -> list[Any]:
+    """What is answered for the elements of a request."""
+    if hasattr(response, "topics") and hasattr(response.topics[0], "partitions"):
+        return response.topics[0].partitions
+    return next(value for name in ("topics", "results", "responses") if (value := getattr(response, name, None)))
