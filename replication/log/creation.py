@@ -44,8 +44,7 @@ def create_log_directory(
         segment = Segment.create(log_directory.files, unfinished, log_start_offset, created_ms=now_ms)
         storage.write(path_in(unfinished, LEADER_EPOCH_CHECKPOINT), b"")
         if topic_id is not None:
-            # Whoever finds a log without an id takes it for one of the topic that has its name by then.
-            storage.write(path_in(unfinished, PARTITION_METADATA), encode_partition_metadata(topic_id), sync=True)
+            storage.write(path_in(unfinished, PARTITION_METADATA), encode_partition_metadata(topic_id))
         storage.rename(unfinished, directory)
     except OSError:
         try:

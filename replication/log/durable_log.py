@@ -21,7 +21,7 @@ from ottla.replication.log.checkpoints import encode_epochs
 from ottla.replication.log.epochs import LeaderEpochs
 from ottla.replication.log.flush import EpochsJob, FlushJob
 from ottla.replication.log.log_reader import LogReader, base_offset_of, guarded
-from ottla.replication.log.names import LEADER_EPOCH_CHECKPOINT, path_in
+from ottla.replication.log.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, path_in
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory, StorageFile
@@ -87,6 +87,7 @@ class DurableLog(LogReader):
             offset = sealed[SEALED_PER_FLUSH].base_offset
         files = [lazy.open() for segment in sealed[:SEALED_PER_FLUSH] for lazy in segment.files_to_sync()]
         files += self._snapshot_to_sync(active.base_offset if is_whole else offset)
+        files += self._topic_id_to_sync()
         if include_active and is_whole:
             files += [lazy.open() for lazy in active.files_to_sync(is_active=True)]
         return FlushJob(
@@ -106,6 +107,13 @@ class DurableLog(LogReader):
             return []
         file = self._snapshots.file_to_sync(offset)
         return [] if file is None else [file]
+
+    def _topic_id_to_sync(self) -> list[StorageFile]:
+        """The file of the topic id, at the first flush: a log without an id would be taken for one of any topic of its name."""
+        with contextlib.suppress(FileNotFoundError):
+            if not self._names_synced:
+                return [self.log_directory.storage.open(path_in(self.directory, PARTITION_METADATA))]
+        return []
 
     def _unsynced(self) -> Sequence[Segment]:
         # All but the last that end at the recovery point or above. The one that ends right there has been synced to its

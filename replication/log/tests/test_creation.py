@@ -9,7 +9,6 @@ import pytest
 
 from ottla.replication.config import LogConfig
 from ottla.replication.log.memory_storage import MemoryStorage
-from ottla.replication.log.names import PARTITION_METADATA
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import (
     NOW_MS,
@@ -25,6 +24,7 @@ from ottla.replication.log.tests.logs import (
 )
 
 LONGEST = 249
+OTHER_ID = bytes(range(16))
 
 
 def test_logs_whose_long_names_begin_alike_are_made_side_by_side() -> None:
@@ -48,27 +48,20 @@ def test_logs_whose_long_names_begin_alike_are_made_side_by_side() -> None:
         assert offsets(read_batches(load(log, clean=False))) == [0]
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["made with its id", "got its id later"])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_log_that_is_there_after_a_power_cut_knows_its_topic(seed: int) -> None:
+def test_a_log_that_was_flushed_knows_its_topic_after_a_power_cut(seed: int, is_late: bool) -> None:
     storage = MemoryStorage()
     log = new_log(log_directory(storage))
+    append(log, batch())
+    log.flush()
+    if is_late:
+        log.assign_topic_id(OTHER_ID)
+        append(log, batch())
+        log.flush()
     storage.sync_directory("/")
-    storage.sync_directory(ROOT)
-    storage.sync_directory(log.directory)
     storage.crash(Random(seed))
-    assert load(log, clean=False).topic_id == TOPIC_ID
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
-def test_a_log_whose_topic_id_does_not_reach_the_disk_is_not_made(number: int) -> None:
-    storage = MemoryStorage()
-    directory = log_directory(storage)
-    storage.fail = lambda operation, path: (
-        OSError(number, "lost") if operation == "sync" and PARTITION_METADATA in path else None
-    )
-    with pytest.raises(OSError, match="lost"):
-        new_log(directory)
-    assert storage.names(ROOT) == []
+    assert load(log, clean=False).topic_id == (OTHER_ID if is_late else TOPIC_ID)
 
 
 def test_what_is_left_of_a_failed_creation_is_removed_soon() -> None:
