@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "start":
         return _start(options.file, options.override, options.accept_empty_log_dir)
     if options.command == "cluster":
-        return _cluster(options.brokers, options.data, options.override)
+        return _cluster(options.brokers, options.data, options.override, options.accept_empty_log_dir)
     parser.print_help()
     return EXIT_USAGE
 
@@ -106,13 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--override", action="append", default=[], metavar="name=value", help="one setting, over the file's; repeatable"
     )
-    start.add_argument(
-        "--accept-empty-log-dir",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="start although this log directory is empty or another one than it was; repeatable",
-    )
+    _add_accepted(start)
     _add_cluster(commands)
     commands.add_parser("version", help="print the version")
     return parser
@@ -138,6 +132,20 @@ def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
 
 
+    _add_accepted(cluster)
+
+
+def _add_accepted(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--accept-empty-log-dir",
+        action="append",
+        default=[],
+        type=os.path.abspath,
+        metavar="PATH",
+        help="start although this log directory is empty or another one than it was; repeatable",
+    )
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
         raise argparse.ArgumentTypeError(f"{text} is not a number from 1 to {BROKERS_MAX}")
@@ -149,18 +157,20 @@ def _start(file: Path | None, overrides: Sequence[str], accepted_log_dirs: Seque
 
     try:
         config = load_config(_texts(file, overrides))
-        config = replace(config, accepted_log_dirs=tuple(os.path.abspath(path) for path in accepted_log_dirs))
+        config = replace(config, accepted_log_dirs=tuple(accepted_log_dirs))
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)
     return _run(config)
 
 
-def _cluster(brokers: int | None, data: Path | None, overrides: Sequence[str]) -> int:
+def _cluster(
+    brokers: int | None, data: Path | None, overrides: Sequence[str], accepted_log_dirs: Sequence[str]
+) -> int:
     from ottla.server.cluster_command import ClusterFailed, run_cluster
     from ottla.server.config import ConfigError
 
     try:
-        run_cluster(brokers, data, _texts(None, overrides))
+        run_cluster(brokers, data, _texts(None, overrides), accepted_log_dirs)
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)
     except ClusterFailed as error:

@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -59,10 +59,13 @@ def cluster_settings(size: int) -> dict[str, str]:
     }
 
 
-def run_cluster(size: int | None, data: Path | None, settings: Mapping[str, str]) -> None:
+def run_cluster(
+    size: int | None, data: Path | None, settings: Mapping[str, str], accepted_log_dirs: Sequence[str] = ()
+) -> None:
     """Run until SIGTERM or Ctrl-C; raises ConfigError or ClusterFailed.
 
-    `size` None: as many brokers as the folder has, or three. `settings` are for all brokers.
+    `size` None: as many brokers as the folder has, or three. `settings` are for all brokers. A broker whose log directory is
+    among `accepted_log_dirs` starts although that is not what it was.
     """
     for name in OWN_SETTINGS:
         if name in settings:
@@ -72,7 +75,7 @@ def run_cluster(size: int | None, data: Path | None, settings: Mapping[str, str]
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock:
             _lock(lock, folder)
-            cluster = LocalCluster(folder, _ports(folder, size), settings)
+            cluster = LocalCluster(folder, _ports(folder, size), settings, accepted_log_dirs)
             trio.run(cluster.run)
     except (OSError, ZooKeeperMissing) as error:
         raise ClusterFailed(str(error)) from None
@@ -119,10 +122,13 @@ def _listen(port: int) -> socket.socket:
 class LocalCluster:
     """The processes of one cluster, for the time of one `run`."""
 
-    def __init__(self, folder: Path, ports: list[int], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, ports: list[int], settings: Mapping[str, str], accepted_log_dirs: Sequence[str]
+    ) -> None:
         """Raises ConfigError before anything has been started."""
         zookeeper_port, *self._broker_ports = ports
         self._folder = folder
+        self._accepted = self._checked(accepted_log_dirs)
         self._zookeeper = self._prepared_zookeeper(zookeeper_port)
         self._zookeeper_port = zookeeper_port
         self._brokers = [
@@ -144,13 +150,26 @@ class LocalCluster:
         texts |= {
             "node.id": str(number),
             "listeners": f"PLAINTEXT://{HOST}:{port}",
-            "log.dirs": str(self._folder / f"broker-{number}"),
+            "log.dirs": self._log_dir(number),
             "zookeeper.connect": f"{HOST}:{self._zookeeper_port}",
         }
         self._hand_over_s = load_config(texts).member.controlled_shutdown_timeout_ms / 1000
         overrides = [part for name, text in texts.items() for part in ("--override", f"{name}={text}")]
-        command = [sys.executable, "-m", "ottla", "start", *overrides]
+        accepted = [f"--accept-empty-log-dir={path}" for path in self._accepted if path == texts["log.dirs"]]
+        command = [sys.executable, "-m", "ottla", "start", *overrides, *accepted]
         return Child(f"broker {number}", command, self._folder / f"broker-{number}.log")
+
+    def _log_dir(self, number: int) -> str:
+        return str(self._folder / f"broker-{number}")
+
+    def _checked(self, accepted_log_dirs: Sequence[str]) -> Sequence[str]:
+        known = [self._log_dir(number) for number, _ in enumerate(self._broker_ports, 1)]
+        for path in accepted_log_dirs:
+            if path not in known:
+                raise ConfigError(
+                    f"--accept-empty-log-dir {path}: the log directories of this cluster are {', '.join(known)}"
+                )
+        return accepted_log_dirs
 
     @property
     def bootstrap(self) -> str:

@@ -1,11 +1,13 @@
 import fcntl
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import trio
 
-from ottla.server import local_zookeeper
+from ottla.server import cluster_command, local_zookeeper
 from ottla.server.cli import main
 from ottla.server.cluster_command import cluster_settings
 from ottla.server.config import load_config
@@ -51,6 +53,29 @@ def test_a_bad_setting_is_told_before_anything_is_started(tmp_path: Path, capsys
     code, words = failure(["--data", str(tmp_path), "--override", "log.retention.hour=1"], capsys)
     assert code == 2
     assert "did you mean log.retention.hours?" in words
+
+
+def test_an_empty_log_directory_is_accepted_for_the_broker_to_which_it_belongs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: dict[str, Sequence[str]] = {}
+
+    class Noted:
+        def __init__(self, name: str, command: Sequence[str], log_path: Path) -> None:
+            commands[name] = command
+
+    monkeypatch.setattr(cluster_command, "Child", Noted)
+    monkeypatch.setattr(cluster_command, "zookeeper_command", lambda configuration: [])
+    monkeypatch.setattr(trio, "run", lambda run: None)
+    path = str(tmp_path / "broker-2")
+    assert main(["cluster", "--data", str(tmp_path), "--accept-empty-log-dir", path]) == 0
+    assert [name for name, command in commands.items() if f"--accept-empty-log-dir={path}" in command] == ["broker 2"]
+
+
+def test_a_log_directory_of_no_broker_cannot_be_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, words = failure(["--data", str(tmp_path), "--accept-empty-log-dir", "/broker-2"], capsys)
+    assert code == 2
+    assert f"the log directories of this cluster are {tmp_path}/broker-1, " in words
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "many", "1000"])
