@@ -194,11 +194,13 @@ class Flaw(Enum):
             yield
 
 
-def hunt(flaw: Flaw, seeds_max: int = SEEDS_MAX) -> Outcome | None:
-    """The outcome of the first seed that finds the flaw."""
+def hunt(
+    flaw: Flaw, seeds_max: int = SEEDS_MAX, *, seconds: float = SECONDS, only_fault: str = ""
+) -> Outcome | None:
+    """The outcome of the first seed that finds the flaw, among all faults or with only one of them."""
     with flaw.built_in():
         for seed in range(1, seeds_max + 1):
-            outcome = Simulation(Plan(seed, SECONDS)).run()
+            outcome = Simulation(Plan(seed, seconds, only_fault=only_fault)).run()
             if not outcome.is_good:
                 return outcome
     return None

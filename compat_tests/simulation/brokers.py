@@ -142,6 +142,11 @@ class SimBroker:
         held = self.broker and self.broker.replicas.partition(topic, partition)
         return held is not None and held.is_leader
 
+    def successors(self, topic: str, partition: int) -> list[int]:
+        """The brokers that a controller elects in this order when this one, which leads, hands a partition over."""
+        held = self.broker and self.broker.replicas.partition(topic, partition)
+        return [] if held is None else [each for each in held.replicas if each in held.isr and each != self.node_id]
+
     def is_under_min_isr(self, topic: str, partition: int) -> bool:
         held = self.broker and self.broker.replicas.partition(topic, partition)
         return held is not None and held.is_under_min_isr

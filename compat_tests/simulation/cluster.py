@@ -22,6 +22,7 @@ from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.producer import SimProducer
 from compat_tests.simulation.trace import Trace
 
+from ottla.groupcoord.java import absolute_string_hash
 from ottla.replication import znodes
 from ottla.replication.coordination import CoordinationError, Delete
 from ottla.replication.log.memory_storage import MemoryStorage
@@ -32,7 +33,8 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 TOPIC, OFFSETS_TOPIC = "t", "__consumer_offsets"
-PARTITIONS = 3
+PARTITIONS, OFFSETS_PARTITIONS = 3, 2
+GROUP = "group"
 BROKERS = (1, 2, 3)
 FIRST_CLIENT = 100
 CREATE_TOPICS_VERSION = 6
@@ -51,6 +53,8 @@ class Plan(NamedTuple):
 
     readers: int = 2
     has_faults: bool = True
+    only_fault: str = ""
+    """The method of `Faults` that goes wrong once, in place of everything else; all is calm after it."""
 
 
 class Outcome(NamedTuple):
@@ -200,7 +204,14 @@ class Simulation:
     @property
     def partitions(self) -> list[tuple[str, int]]:
         """All that is led by somebody, internal topics too."""
-        return [(TOPIC, partition) for partition in range(PARTITIONS)] + [(OFFSETS_TOPIC, 0), (OFFSETS_TOPIC, 1)]
+        return [(TOPIC, partition) for partition in range(PARTITIONS)] + [
+            (OFFSETS_TOPIC, partition) for partition in range(OFFSETS_PARTITIONS)
+        ]
+
+    @property
+    def group_partition(self) -> tuple[str, int]:
+        """Where the offsets of the group are kept."""
+        return OFFSETS_TOPIC, absolute_string_hash(GROUP) % OFFSETS_PARTITIONS
 
     def remove_controller_node(self) -> None:
         with contextlib.suppress(CoordinationError):
@@ -240,7 +251,7 @@ class Simulation:
             "zookeeper.session.timeout.ms": str(chance.choice((3000, 6000))),
             "default.replication.factor": "3",
             "min.insync.replicas": "2",
-            "offsets.topic.num.partitions": "2",
+            "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
             "offsets.topic.replication.factor": "3",
             "replica.lag.time.max.ms": str(chance.choice((3000, 8000))),
             "replica.socket.timeout.ms": str(chance.choice((3000, 10000))),
@@ -286,7 +297,7 @@ class Simulation:
             SimProducer(self.client(f"p{number}"), self.record, where, self.plan.rate, self.fail, bool(number % 2))
             for number in range(self.plan.producers)
         ]
-        self.group = SimGroup(self.client("group"), self.record, TOPIC, 0, self._is_coordinator)
+        self.group = SimGroup(self.client(GROUP), self.record, TOPIC, 0, self._is_coordinator)
         for producer in self.producers:
             self.nursery.start_soon(producer.run)
         self.nursery.start_soon(self.group.run)

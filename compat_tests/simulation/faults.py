@@ -72,6 +72,11 @@ class Faults:
     async def run(self, seconds: float) -> None:
         """Do harm for so long, and leave everything mended."""
         end = trio.current_time() + seconds
+        if self._simulation.plan.only_fault:
+            await trio.sleep(BETWEEN_S)
+            await self._cause(getattr(self, self._simulation.plan.only_fault))
+            await trio.sleep(max(end - trio.current_time(), 0.0))
+            return
         async with trio.open_nursery() as nursery:
             while True:
                 await trio.sleep(self._chance.expovariate(1 / BETWEEN_S))
@@ -227,12 +232,11 @@ class Faults:
 
     async def _elect_fenced(self) -> None:
         """A broker that has lost sight of ZooKeeper takes over what another one hands over, before its session ends."""
-        topic, partition = self._chance.choice(self._simulation.partitions)
-        leader = next((each for each in self._brokers if each.is_serving and each.leads(topic, partition)), None)
-        if leader is None or leader in self._busy:
+        successions = self._successions()
+        if not successions:
             return
+        leader, target = self._chance.choice(successions)
         self._busy[leader] = None
-        target = self._chance.choice([each for each in self._brokers if each is not leader])
         target.cut_from_zookeeper()
         self._simulation.record.add(FaultBegan, "elected while fenced", str(target))
         with trio.move_on_after(6.0):
@@ -244,6 +248,17 @@ class Faults:
             await leader.kill()
         self._simulation.record.add(FaultEnded, "elected while fenced", str(target))
         self._restart(leader)
+
+    def _successions(self) -> list[tuple[SimBroker, SimBroker]]:
+        """Who can hand something over to whom while another broker controls; most often that is the group."""
+        found = []
+        for topic, partition in [*self._simulation.partitions, *[self._simulation.group_partition] * 3]:
+            leader = next((each for each in self._brokers if each.is_serving and each.leads(topic, partition)), None)
+            if leader is None or leader in self._busy or leader.is_controller:
+                continue
+            heir = leader.successors(topic, partition)[:1]
+            found += [(leader, each) for each in self._brokers if each.node_id in heir and not each.is_controller]
+        return found
 
     # ------------------------------------------------------------------ network
 
