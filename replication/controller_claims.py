@@ -4,6 +4,8 @@ Whoever reaches the listener among brokers can claim to be the controller, of an
 So a broker believes
 
 * a controller epoch if /controller_epoch holds it, and the controller's id if /controller does not name another broker,
+* that a broker has come, has moved or has gone if /brokers/ids says so: clients send their records to the address that they
+  are told, and what waits for a broker to be in sync is committed without it once it is gone,
 * a new partition if /brokers/topics/<topic> has its number, under the topic's id,
 * that a replica is to be deleted if its topic is gone or is being deleted, or the partition is to live elsewhere.
 
@@ -16,14 +18,14 @@ nothing but has to pass through the leader of the ensemble. While the tree is ou
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import trio
 
 from ottla.replication import znodes
-from ottla.replication.cluster_state import NO_CONTROLLER, topic_name_problem
+from ottla.replication.cluster_state import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration, topic_name_problem
 from ottla.replication.coordination import (
     ANY_VERSION,
     Check,
@@ -83,6 +85,8 @@ class ControllerClaims:
         self._controller_id = NO_CONTROLLER
         self._looked_at = self._looked_for_certain_at = NEVER
         self._topics: dict[str, KnownTopic] = {}
+        self._told_brokers: Mapping[int, BrokerRegistration] = {}
+        self._brokers: Mapping[int, BrokerRegistration] = {}
 
     # ------------------------------------------------------------------ the controller
 
@@ -113,6 +117,35 @@ class ControllerClaims:
             logger.error("No controller is believed: %s", problem)
             self._epoch = 0
         self._looked_at = began
+
+    # ------------------------------------------------------------------ brokers
+
+    async def live_brokers(
+        self, told: Mapping[int, BrokerRegistration], known: Collection[int]
+    ) -> Mapping[int, BrokerRegistration]:
+        """The brokers that live, as the tree has them; `known` were told of before. Others are left out."""
+        named = {*told, *known}
+        if told != self._told_brokers or named != told.keys():
+            self._brokers = await self._read_brokers()
+            if self._brokers_among(named) != told:
+                await self._barrier()
+                self._brokers = await self._read_brokers()
+                if self._brokers_among(named) != told:
+                    logger.warning("The coordination tree has other brokers than those that a controller tells of")
+            self._told_brokers = told
+        return self._brokers_among(named)
+
+    def _brokers_among(self, named: Collection[int]) -> Mapping[int, BrokerRegistration]:
+        return {broker: found for broker, found in self._brokers.items() if broker in named}
+
+    async def _read_brokers(self) -> Mapping[int, BrokerRegistration]:
+        found: dict[int, BrokerRegistration] = {}
+        for name, node in (await self._patiently(lambda: self._coordination.children_data(znodes.BROKER_IDS))).items():
+            try:
+                found[int(name)] = znodes.decode_broker(int(name), node.data, NO_BROKER_EPOCH)
+            except ValueError as problem:
+                logger.error("%s/%s is passed over: %s", znodes.BROKER_IDS, name, problem)
+        return found
 
     # ------------------------------------------------------------------ topics
 

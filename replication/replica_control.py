@@ -18,6 +18,7 @@ controller and of partitions that are new here is verified first (`controller_cl
 | StopReplica: knows an older leader epoch         | FENCED_LEADER_EPOCH (74); -2 (deletion) and -1 (old brokers) are taken  |
 | ... is to delete what the tree says stays here   | INVALID_REQUEST (42)                                                    |
 | UpdateMetadata: the tree has no such partition   | NONE, but it is passed over                                             |
+| ... has no such broker, or at another address    | NONE, but clients are told what the tree says                           |
 
 A broker that has registered anew does not know which of its leaderships another broker has taken over meanwhile. It
 `must_hear` of each of them, by LeaderAndIsr, before it serves that one again, or coordinates what lives in it.
@@ -409,12 +410,9 @@ class ReplicaControl:
         """UpdateMetadata, v7 and later: what this broker tells its clients from now on."""
         async with self._my_turn(request) as error:
             if not error:
-                known = set(self._cluster.brokers)
-                self._cluster.put_brokers(map(_registration, request.live_brokers), controller_id=request.controller_id)
-                if known - set(self._cluster.brokers):
-                    self._wait_for_nobody_gone()
                 deleted: dict[str, bytes] = {}
                 slices = Slices()
+                await self._update_brokers(request, slices)
                 bounds = await self._bounds(request, slices)
                 for topic in request.topic_states:
                     states = await self._possible(topic, bounds.get(topic.topic_name), slices)
@@ -423,6 +421,19 @@ class ReplicaControl:
                 if deleted:
                     self._forget_topics(deleted)
             return UpdateMetadataResponse(error_code=error)
+
+    async def _update_brokers(self, request: UpdateMetadataRequest, slices: Slices) -> None:
+        known = self._cluster.brokers
+        told: dict[int, BrokerRegistration] = {}
+        for broker in request.live_brokers:
+            told[broker.id] = _registration(broker)
+            await slices.give_way()
+        live: Mapping[int, BrokerRegistration] = told
+        if self._claims is not None:
+            live = await self._claims.live_brokers(told, known.keys())
+        self._cluster.put_brokers(live.values(), controller_id=request.controller_id)
+        if known.keys() - live.keys():
+            self._wait_for_nobody_gone()
 
     async def _bounds(self, request: UpdateMetadataRequest, slices: Slices) -> Mapping[str, KnownTopic]:
         """What the tree has of topics of which the request says more than this broker knows."""

@@ -19,6 +19,7 @@ from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from ottla.wire.messages.update_metadata import (
     UpdateMetadataBroker,
@@ -142,6 +143,7 @@ def test_clients_cannot_speak_as_brokers_and_brokers_are_held_to_the_tree(
         assert (told.error_code, told.topics[0].partition_errors[0].error_code) == (0, code)
     for index in (20_000_000, 2**31 - 1):
         assert inside.ask(update("t", index), 8).error_code == 0
+    assert [each.port for each in outside.ask(MetadataRequest(topics=[]), 1).brokers] != [1]
     told = inside.ask(delete("t"), 4)
     assert (told.error_code, told.partition_errors[0].error_code) == (0, ErrorCode.INVALID_REQUEST)
 

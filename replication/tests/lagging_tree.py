@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from ottla.replication import znodes
+from ottla.replication.cluster_state import BrokerRegistration
 from ottla.replication.coordination import (
     CoordinationError,
     Node,
@@ -42,6 +43,9 @@ class LaggingTree:
         self.put(znodes.CONTROLLER, znodes.encode_controller(node_id, 0))
         self.put(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch))
 
+    def register(self, broker: BrokerRegistration) -> None:
+        self.put(znodes.broker_path(broker.node_id), znodes.encode_broker(broker, 0))
+
     def make_topic(
         self, name: str, topic_id: bytes, *replicas: list[int], removing: Mapping[int, list[int]] | None = None
     ) -> None:
@@ -75,7 +79,9 @@ class LaggingTree:
         raise NotImplementedError
 
     async def children_data(self, path: str) -> Mapping[str, Node]:
-        raise NotImplementedError
+        self._check()
+        self.reads += 1
+        return {each.removeprefix(f"{path}/"): node for each, node in self._shown.items() if each.startswith(f"{path}/")}
 
     def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
         raise NotImplementedError

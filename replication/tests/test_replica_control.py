@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from ottla.replication import slices, znodes
-from ottla.replication.cluster_state import ClusterState
+from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.config import LogConfig
 from ottla.replication.controller_claims import ControllerClaims
 from ottla.replication.coordination import CoordinationUnavailable, SessionExpired
@@ -423,6 +423,8 @@ class Verifying(Stage):
     def __init__(self, replicas: ReplicaManager) -> None:
         self.tree = LaggingTree()
         self.tree.elect(9, 1)
+        for broker in (NODE, OTHER):
+            self.tree.register(registration(broker))
         super().__init__(replicas, ControllerClaims(self.tree, NODE))
 
 
@@ -468,6 +470,48 @@ async def test_what_was_verified_is_not_read_again(verifying: Verifying) -> None
     for epoch in range(1, 50):
         assert await stage.lead_and_follow(state(epoch=epoch), state(1, epoch=epoch)) == [0, 0]
         assert await stage.update(told(0, epoch=epoch), told(2)) == 0
+    assert stage.tree.reads == reads + 1  # of the brokers
+
+
+def registration(node_id: int, *, port: int = 0) -> BrokerRegistration:
+    endpoint = BrokerEndpoint(node_id, "h", port or 9000 + node_id, "r")
+    return BrokerRegistration(node_id, {"PLAINTEXT": endpoint}, "r", security_protocols={"PLAINTEXT": 0})
+
+
+async def test_clients_are_told_of_no_broker_that_the_tree_does_not_have(verifying: Verifying) -> None:
+    stage = verifying
+    assert await stage.update(brokers=(NODE, OTHER, 99)) == 0
+    assert sorted(stage.cluster.brokers) == [NODE, OTHER]
+    stage.tree.register(registration(OTHER, port=7))
+    assert await stage.update(brokers=(NODE, OTHER)) == 0  # at another port than the one that it has now
+    assert stage.cluster.brokers == {NODE: registration(NODE), OTHER: registration(OTHER, port=7)}
+
+
+async def test_no_broker_is_gone_that_lives_by_the_tree(verifying: Verifying, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = verifying
+    stage.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER])
+    assert await stage.lead_and_follow(state()) == [0]
+    reconsidered: list[bool] = []
+    monkeypatch.setattr(Partition, "reconsider", lambda partition: reconsidered.append(True))
+    assert await stage.update(brokers=(NODE, OTHER)) == 0
+    assert await stage.update(brokers=(NODE,)) == 0
+    assert sorted(stage.cluster.brokers) == [NODE, OTHER] and not reconsidered
+    stage.tree.lags = True
+    stage.tree.put(znodes.broker_path(OTHER), None)
+    assert await stage.update(brokers=(NODE,)) == 0
+    assert sorted(stage.cluster.brokers) == [NODE] and reconsidered
+
+
+async def test_a_broker_that_has_come_is_seen_though_the_tree_lags_behind(verifying: Verifying) -> None:
+    stage = verifying
+    assert await stage.update(brokers=(NODE,)) == 0
+    assert sorted(stage.cluster.brokers) == [NODE]  # the other one lives, but was not introduced yet
+    stage.tree.lags = True
+    stage.tree.register(registration(7))
+    assert await stage.update(brokers=(NODE, OTHER, 7)) == 0
+    assert sorted(stage.cluster.brokers) == sorted([NODE, OTHER, 7])
+    reads = stage.tree.reads
+    assert await stage.update(brokers=(NODE, OTHER, 7)) == 0
     assert stage.tree.reads == reads
 
 
