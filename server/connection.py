@@ -29,6 +29,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -413,7 +414,7 @@ class Connection:
         elif isinstance(result, (PendingAnswer, call.response_class)):
             self._keep(call, correlation_id, result)
         elif result is not None:
-            work = in_turn(result, self._readiness.is_spent) if call.takes_records else result
+            work = in_turn(result, self._readiness.is_spent) if isinstance(result, CoroutineType) else result
             return Waiting(call, correlation_id, work)
         return None
 

@@ -159,6 +159,19 @@ async def test_answers_behind_a_waiting_request_wait_and_those_before_do_not(pee
     assert (await peer.frame())[:4] == b"\0\0\0\3"
 
 
+@pytest.mark.parametrize("peer", ["inside the loop's wait"], indirect=True)
+async def test_small_requests_that_are_awaited_go_on_only_while_there_is_time_left(
+    peer: Peer, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+):
+    """Sixty of them at once would each do a piece of work between two looks at the sockets."""
+    left = iter([True, True, False])
+    monkeypatch.setattr(Readiness, "is_spent", lambda self: next(left))
+    scripted.gate.set()
+    await peer.send(heartbeat(1, 100))
+    assert (await peer.frame())[:4] == b"\0\0\0\1"
+    assert next(left, None) is None
+
+
 async def test_who_does_not_know_the_cluster_yet_answers_brokers_and_lets_others_wait(
     peer: Peer, calls: Calls, scripted: Scripted
 ):
