@@ -225,7 +225,7 @@ def test_answers_that_nobody_reads_hold_up_nobody_else(limited):
     assert "Errno" not in broker.log
 
 
-def test_what_half_closed_peers_had_parked_is_let_go(limited):
+def test_requests_of_half_closed_peers_are_given_up(limited):
     broker = limited(1024)
     before = broker.sockets
     create(broker, "t", 1)
@@ -248,7 +248,7 @@ def test_what_half_closed_peers_had_parked_is_let_go(limited):
 
 
 @pytest.mark.parametrize("unread", [b"", b"\0\0"])
-def test_what_silent_peers_had_parked_is_let_go(limited, unread):
+def test_requests_of_silent_peers_are_given_up(limited, unread):
     broker = limited(1024, **{"connections.max.idle.ms": "1500"})
     before = broker.sockets
     create(broker, "t", 1)

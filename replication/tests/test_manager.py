@@ -235,7 +235,7 @@ async def test_topics_of_the_longest_name_come_and_go(tmp_path: Any) -> None:
     await manager.shutdown()
 
 
-async def test_what_a_failed_creation_leaves_is_in_nobodys_way(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_leftovers_of_a_failed_creation_do_not_stop_the_next_one(disk: Disk, autojump_clock: MockClock) -> None:
     def is_full(operation: str, path: str) -> OSError | None:
         refused = operation == "write" or (operation.startswith("remove") and "/logs/new-0" in path)
         return OSError(errno.ENOSPC, "No space left on device", path) if refused else None
@@ -254,7 +254,7 @@ async def test_what_a_failed_creation_leaves_is_in_nobodys_way(disk: Disk, autoj
         assert sorted([*disk.names("/logs"), *disk.names("/more")]).count("new-0") == 1
 
 
-async def test_logs_are_nobodys_until_they_are_adopted(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_new_logs_are_not_seen_until_they_are_adopted(disk: Disk, autojump_clock: MockClock) -> None:
     hosted = [Hosted(topic, index) for topic in ("a", "b") for index in range(40)]
     async with disk.broker() as manager:
         disk.storage.fail = lambda operation, path: OSError(errno.EMFILE, "full") if "/b-7." in path else None
@@ -453,7 +453,7 @@ async def test_retention_gives_way_after_each_segment_where_a_disk_is_slow(
         assert sum(given_up) == 20 and max(given_up) == 1
 
 
-async def test_what_could_not_be_removed_is_removed_later(
+async def test_files_that_could_not_be_removed_are_removed_later(
     disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(operation: str, path: str) -> OSError | None:
@@ -774,7 +774,7 @@ async def test_only_the_directory_that_fails_goes_offline_when_a_log_is_made_in_
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-async def test_what_the_checkpoints_say_of_a_deleted_topic_is_not_believed_of_a_new_one(
+async def test_a_new_topic_does_not_begin_where_checkpoints_say_a_deleted_one_began(
     is_killed: bool, autojump_clock: MockClock
 ) -> None:
     disk, earlier, later = Disk(), Hosted(config=LogConfig(segment_bytes=400)), Hosted(topic_id=bytes(range(16, 32)))

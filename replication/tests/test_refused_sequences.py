@@ -72,7 +72,7 @@ def leader() -> Leader:
     return Leader()
 
 
-def test_what_follows_a_refused_batch_gets_its_error_until_that_comes_again(leader: Leader) -> None:
+def test_batches_behind_a_refused_one_get_its_error_until_it_comes_again(leader: Leader) -> None:
     assert leader.hears(0) is FINE
     leader.refuses(TOO_FEW, 1)
     assert [leader.hears(sequence) for sequence in (2, 3)] == [TOO_FEW, TOO_FEW]
@@ -107,7 +107,7 @@ def test_a_gap_that_was_never_refused_is_a_gap(leader: Leader) -> None:
     assert leader.hears(4) is GAP
 
 
-def test_who_gives_a_refused_batch_up_has_left_a_gap(leader: Leader) -> None:
+def test_a_producer_that_gives_up_a_refused_batch_leaves_a_gap(leader: Leader) -> None:
     assert leader.hears(0) is FINE
     leader.refuses(TOO_FEW, 1)
     assert leader.hears(2) is TOO_FEW
@@ -126,7 +126,7 @@ def test_what_is_left_on_an_old_connection_changes_nothing(leader: Leader) -> No
     assert not leader.remembers
 
 
-def test_what_another_leader_has_taken_meanwhile_is_not_waited_for(leader: Leader) -> None:
+def test_a_batch_that_another_leader_has_taken_is_not_waited_for(leader: Leader) -> None:
     assert leader.hears(0) is FINE
     leader.refuses(TOO_FEW, 1, 2)
     leader.log.append_as_follower(idempotent(1, 2, base_offset=1), now_ms=NOW_MS)
@@ -169,7 +169,7 @@ def test_sequences_that_begin_again_after_the_highest(leader: Leader) -> None:
     assert [leader.hears(sequence) for sequence in (SEQUENCE_MAX, 0, 1)] == [FINE] * 3
 
 
-def test_what_is_refused_late_and_lost_has_to_come_again(leader: Leader) -> None:
+def test_a_batch_that_is_refused_late_and_lost_has_to_come_again(leader: Leader) -> None:
     assert [leader.hears(sequence) for sequence in (0, 1)] == [FINE, FINE]
     leader.refuses(TOO_FEW, 2)
     for sequence in (0, 1):
@@ -181,7 +181,7 @@ def test_what_is_refused_late_and_lost_has_to_come_again(leader: Leader) -> None
     assert [leader.hears(sequence) for sequence in range(5)] == [FINE] * 5
 
 
-def test_what_is_refused_late_and_stays_is_not_waited_for(leader: Leader) -> None:
+def test_a_batch_that_is_refused_late_but_stays_is_not_waited_for(leader: Leader) -> None:
     assert leader.hears(0) is FINE
     header = BatchHeader._make(unpack_header(idempotent(0)))
     leader.refused.note_late(PLACE, header, ErrorCode.REQUEST_TIMED_OUT)
@@ -202,7 +202,7 @@ def test_the_memory_is_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) 
     assert leader.remembers
 
 
-def test_what_comes_to_a_new_leader_before_what_the_old_one_refused_comes_again(leader: Leader) -> None:
+def test_batches_that_reach_a_new_leader_before_a_refused_one_come_again(leader: Leader) -> None:
     assert [leader.hears(sequence) for sequence in (0, 1)] == [FINE, FINE]
     leader.begins_epoch()  # the old leader refused 2; 3 and 4 have overtaken it
     assert [leader.hears(sequence) for sequence in (3, 4)] == [MOVED, MOVED]

@@ -434,7 +434,7 @@ async def verifying() -> AsyncIterator[Verifying]:
         yield Verifying(replicas)
 
 
-async def test_nobody_is_the_controller_who_is_not_by_the_tree(verifying: Verifying) -> None:
+async def test_only_the_broker_that_the_tree_names_is_the_controller(verifying: Verifying) -> None:
     stage = verifying
     stage.tree.make_topic("topic", TOPIC_ID, [NODE, OTHER])
     stale = [ErrorCode.STALE_CONTROLLER_EPOCH]
@@ -461,7 +461,7 @@ async def test_a_new_controller_is_believed_though_the_tree_lags_behind(verifyin
     assert await stage.lead_and_follow(state(epoch=2)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
 
 
-async def test_what_was_verified_is_not_read_again(verifying: Verifying) -> None:
+async def test_a_claim_that_was_verified_is_not_read_again(verifying: Verifying) -> None:
     stage = verifying
     stage.tree.make_topic("topic", TOPIC_ID, *[[NODE, OTHER]] * 3)
     assert await stage.lead_and_follow(state()) == [0]

@@ -57,7 +57,7 @@ def test_a_broker_that_is_alone_does_not_serve_them(key: int) -> None:
 BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
 
 
-def test_what_brokers_ask_each_other_is_advertised_on_their_listener_only() -> None:
+def test_requests_between_brokers_are_advertised_on_their_listener_only() -> None:
     def keys(**listener: bool) -> set[int]:
         return {each.api_key for each in served_api_versions(is_in_cluster=True, **listener)}
 
@@ -65,7 +65,7 @@ def test_what_brokers_ask_each_other_is_advertised_on_their_listener_only() -> N
     assert keys(is_between_brokers=True) == keys()
 
 
-async def test_a_listener_for_clients_does_not_tell_of_what_is_for_brokers(tmp_path: Path) -> None:
+async def test_a_listener_for_clients_does_not_advertise_requests_between_brokers(tmp_path: Path) -> None:
     async with clustered(tmp_path) as cluster:
         for listener, is_told in ((LISTENER, True), ("OUTSIDE", False)):
             context = RequestContext(cast(Any, cluster[1]), api_version=0, listener_name=listener)
@@ -73,7 +73,7 @@ async def test_a_listener_for_clients_does_not_tell_of_what_is_for_brokers(tmp_p
             assert ({each.api_key for each in answer.api_keys} >= BETWEEN_BROKERS) == is_told
 
 
-async def test_what_is_for_brokers_is_refused_on_other_listeners(tmp_path: Path) -> None:
+async def test_requests_between_brokers_are_refused_on_other_listeners(tmp_path: Path) -> None:
     async with clustered(tmp_path) as cluster:
         for_brokers, for_clients = calls_of(cast(Any, cluster[1]))
         for_brokers.opened.set()

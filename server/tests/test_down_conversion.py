@@ -97,7 +97,7 @@ async def test_many_large_or_compressed_records_are_converted_in_a_thread(
     assert converters and threading.get_ident() not in converters
 
 
-async def test_what_is_waited_for_is_converted_in_a_thread(converters: set[int], nursery: trio.Nursery) -> None:
+async def test_records_that_end_a_wait_are_converted_in_a_thread(converters: set[int], nursery: trio.Nursery) -> None:
     old = Old()
     answers: list[FetchResponse] = []
 
@@ -148,7 +148,7 @@ async def test_the_first_batch_that_is_read_is_given_and_the_others_as_there_is_
     assert second.records == b"" and second.error_code == 0
 
 
-async def test_what_is_cut_off_meanwhile_is_not_given_out() -> None:
+async def test_records_that_are_cut_off_meanwhile_are_not_given_out() -> None:
     old = Old()
     old.append(batch(*range(3000)))
     asking = old.ask({0: 0})

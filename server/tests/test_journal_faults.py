@@ -106,7 +106,7 @@ async def test_nobody_sees_what_is_not_on_the_disk_yet() -> None:
     assert (await coordination.children("/"), seen) == (["a"], [""])
 
 
-async def test_what_rests_on_a_refused_multi_is_refused_with_it() -> None:
+async def test_a_multi_that_depends_on_a_refused_one_is_refused_with_it() -> None:
     storage = disk()
     coordination = opened(storage)
     await coordination.multi([Create("/a")])
@@ -324,7 +324,7 @@ async def test_a_broker_whose_journal_is_broken_stops_and_says_why(caplog: pytes
     assert f"stopping: {failure}" in caplog.text
 
 
-async def test_whoever_waits_for_room_does_not_spin(autojump_clock: MockClock) -> None:
+async def test_a_writer_that_waits_for_room_does_not_spin(autojump_clock: MockClock) -> None:
     storage = disk()
     coordination = opened(storage)
     storage.space_left = 0

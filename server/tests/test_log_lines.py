@@ -54,5 +54,5 @@ def test_any_text_is_printable_and_short(name: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["\ud800", "\0", "\x85", "\u2028"])
-def test_what_ends_lines_elsewhere_is_escaped_too(name: str) -> None:
+def test_characters_that_end_lines_elsewhere_are_escaped_too(name: str) -> None:
     assert shown(name).isascii()

@@ -45,7 +45,7 @@ def tell_of_topic(cluster: ClusterState, name: str) -> None:
 
 
 @pytest.mark.parametrize("failures", [0, 3])
-async def test_it_waits_for_the_topics_and_not_for_those_that_are_being_deleted(
+async def test_a_member_waits_for_its_topics_but_not_for_those_being_deleted(
     autojump_clock: trio.testing.MockClock, nursery: trio.Nursery, failures: int
 ) -> None:
     cluster = ClusterState()
@@ -67,7 +67,7 @@ async def test_it_waits_for_the_topics_and_not_for_those_that_are_being_deleted(
     assert is_told.is_set()
 
 
-async def test_it_does_not_wait_for_ever(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_member_does_not_wait_for_its_topics_for_ever(autojump_clock: trio.testing.MockClock) -> None:
     cluster = ClusterState()
     tell_of_brokers(cluster)
     await Member(cluster, {znodes.TOPICS: ["half created"], znodes.DELETED_TOPICS: []}).until_told()

@@ -64,7 +64,7 @@ async def test_the_first_in_line_goes_beyond_the_limit_and_then_the_next(nursery
     assert not memory.is_short
 
 
-async def test_who_gives_up_waiting_leaves_the_line_to_others(nursery: trio.Nursery) -> None:
+async def test_a_connection_that_gives_up_waiting_leaves_its_place_to_others(nursery: trio.Nursery) -> None:
     memory = MemoryBudget(10)
     memory.take(10)
     first, third = object(), object()
@@ -205,7 +205,7 @@ async def test_whether_those_in_line_are_still_there_is_looked_at(broker: Broker
 
 
 @pytest.mark.parametrize("is_short", [False, True])
-async def test_who_keeps_memory_that_others_wait_for_is_closed_in_time(nursery: trio.Nursery, is_short: bool) -> None:
+async def test_a_peer_that_keeps_memory_others_wait_for_is_closed_in_time(nursery: trio.Nursery, is_short: bool) -> None:
     memory = MemoryBudget(10)
     memory.take(10)
     if is_short:

@@ -416,7 +416,7 @@ async def test_who_loses_the_leadership_tells_who_leads(producer: Producer, lead
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_nothing_is_taken_that_comes_behind_what_a_fenced_broker_refused(producer: Producer, leader: Leader) -> None:
+async def test_batches_behind_one_that_a_fenced_broker_refused_are_not_taken(producer: Producer, leader: Leader) -> None:
     await producer.send(producer.number(0, 0))
     await appended(leader, 1)
     leader.commit(0, 1)
@@ -517,7 +517,7 @@ async def test_what_was_refused_once_and_given_up_is_a_gap(producer: Producer, l
     assert await producer.acknowledged() == (3, 0, 0)
 
 
-async def test_nothing_is_remembered_of_names_that_are_too_long_for_a_topic(producer: Producer, leader: Leader) -> None:
+async def test_names_that_are_too_long_for_a_topic_are_not_remembered(producer: Producer, leader: Leader) -> None:
     for number, name in enumerate(("x" * 250, "x" * 30_000), 1):
         await producer.send(producer.number(0, 0, topic=name))
         assert await producer.acknowledged() == (number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)

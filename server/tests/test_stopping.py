@@ -64,7 +64,7 @@ async def test_work_is_done_unless_a_signal_comes(autojump_clock: MockClock) -> 
         assert trio.current_time() == 7
 
 
-async def test_what_work_raises_is_not_lost(autojump_clock: MockClock) -> None:
+async def test_an_error_of_the_work_is_not_lost(autojump_clock: MockClock) -> None:
     stop = StopSignals()
 
     async def fail() -> None:

@@ -49,7 +49,7 @@ def test_timestamps_are_found_in_any_order_of_times(
             assert (found and found.offset) == (None if expected is None else BASE + expected)
 
 
-def test_one_early_record_with_a_late_time_lets_nobody_read_the_whole_segment() -> None:
+def test_one_early_record_with_a_late_time_makes_no_search_read_the_whole_segment() -> None:
     filled = Filled([(1, 900)], LogConfig())
     filled.batches.clear()
     filled.add(timestamp=9_000)

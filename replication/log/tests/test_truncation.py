@@ -47,7 +47,7 @@ def fill(log: PartitionLog, steps: list[str]) -> None:
     steps=st.lists(st.sampled_from(["data", "data", "other", "roll", "transaction", "abort"]), min_size=1, max_size=20),
     cut=st.integers(0, 40),
 )
-def test_the_producers_at_a_cut_are_the_same_whoever_read_them(steps: list[str], cut: int) -> None:
+def test_the_producers_at_a_cut_are_the_same_read_by_a_thread_or_at_once(steps: list[str], cut: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(truncation_module, "READ_AT_ONCE_BYTES", -1)
         prepared, plain = new_log(), new_log()
@@ -94,7 +94,7 @@ def test_little_is_read_at_once() -> None:
     assert without_producers.prepare_truncation(1, now_ms=NOW_MS) is None
 
 
-def test_what_a_thread_read_is_not_believed_of_a_log_that_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_has_changed_does_not_believe_what_a_thread_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truncation_module, "READ_AT_ONCE_BYTES", -1)
     log = new_log()
     append(log, idempotent(0), idempotent(1), idempotent(2))
@@ -108,7 +108,7 @@ def test_what_a_thread_read_is_not_believed_of_a_log_that_has_changed(monkeypatc
     assert (log.producers[7].epoch, log.producers[7].last_sequence) == (4, 0)
 
 
-def test_a_disk_that_fails_the_thread_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_cut_when_the_disk_fails_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(truncation_module, "READ_AT_ONCE_BYTES", -1)
     log = new_log()
     append(log, idempotent(0), idempotent(1))
