@@ -60,6 +60,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.refused_sequences import RefusedSequences
 from ottla.replication.removals import Removals
 from ottla.replication.repairing import Repairer
+from ottla.replication.retaining import apply_retention
 from ottla.replication.slices import Slices
 from ottla.replication.throttle import ReplicationThrottle
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -73,7 +74,6 @@ logger = logging.getLogger("ottla.replication")
 
 RunInThread = Callable[..., Awaitable[Any]]
 
-SEGMENTS_PER_TURN = 16  # that retention looks at, or gives up
 INITIAL_DELAY_S = 30
 
 
@@ -511,15 +511,7 @@ class ReplicaManager:
             await trio.sleep(interval_s())
 
     async def _apply_retention(self) -> None:
-        slices = Slices()
-        for partition in self.partitions():
-            delete_some = partial(partition.delete_old_segments, limit=SEGMENTS_PER_TURN, is_enough=slices.is_used_up)
-            try:
-                while not partition.is_deleted and partition.log.log_directory.is_online and delete_some(self._clock_ms()):
-                    await slices.give_way()
-            except KafkaError as error:
-                logger.error("Retention of %s failed: %s", partition.log.directory, error)
-            await slices.give_way()
+        await apply_retention(self.partitions(), self._repairer, self._clock_ms)
 
     async def _compact(self) -> None:
         """Compact the log that needs it most, then the next, as long as there is one."""

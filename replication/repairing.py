@@ -1,6 +1,7 @@
 """Making indexes anew for the readers of logs, one segment after the other, in a thread.
 
-Whoever comes upon damaged indexes of a large segment is told to come again (`DamagedIndexes`). The event loop asks here
+Whoever comes upon damaged indexes of a large segment, or asks for times that nobody has read yet, is told to come again
+(`DamagedIndexes`). The event loop asks here
 for the repair, and the log learns the new indexes when they are made.
 """
 
@@ -31,11 +32,17 @@ class Repairer:
         self._run_in_thread = run_in_thread
         self._requests: dict[Segment, LogReader] = {}
         self._wanted = trio.Event()
+        self._done = trio.Event()
 
     def request(self, log: LogReader, segment: Segment) -> None:
         """Make the indexes of a segment anew soon."""
         self._requests.setdefault(segment, log)
         self._wanted.set()
+
+    async def until_done(self, segment: Segment) -> None:
+        """Wait until a request is over, whether the segment could be repaired or not."""
+        while segment in self._requests:
+            await self._done.wait()
 
     async def run(self) -> None:
         """Repair what is asked for; until cancelled."""
@@ -48,6 +55,8 @@ class Repairer:
                     await self._repair(log, segment)
                 finally:
                     del self._requests[segment]
+                    self._done.set()
+                    self._done = trio.Event()
 
     async def _repair(self, log: LogReader, segment: Segment) -> None:
         if segment not in log.segments or not log.log_directory.is_online:

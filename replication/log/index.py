@@ -1,7 +1,8 @@
 """The sparse indexes beside a segment: `.index` (offset -> file position) and `.timeindex` (timestamp -> offset).
 
-An entry is written whenever more than `index.interval.bytes` have been appended since the last one, so a lookup gives a
-place to start reading headers from, not the answer. Offsets are stored relative to the segment's base offset.
+An entry is written whenever more than `index.interval.bytes` have been appended since the last one, or `INDEX_INTERVAL_MAX`
+if that is less, so a lookup gives a place to start reading headers from, not the answer. Offsets are stored relative to the
+segment's base offset.
 
     .index       8 bytes   int32 last offset of a batch, int32 position of that batch
     .timeindex  12 bytes   int64 largest timestamp so far, int32 last offset of the batch that brought it
@@ -30,6 +31,7 @@ from ottla.replication.log.storage import FileCache, LazyFile, Storage
 
 SPILL_ENTRIES = 512
 PAGE_ENTRIES = 512
+INDEX_INTERVAL_MAX = 64 * 1024  # what a reader has time to look through, whatever the topic is set to
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 

@@ -19,11 +19,11 @@ import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
 from ottla.replication.log.faults import Irreparable, insist
-from ottla.replication.log.index import CorruptIndex, IndexCut, OffsetIndex, TimeIndex
+from ottla.replication.log.index import INDEX_INTERVAL_MAX, CorruptIndex, OffsetIndex, TimeIndex
 from ottla.replication.log.index_checks import check_indexes
 from ottla.replication.log.names import (
     DELETED_SUFFIX,
@@ -34,7 +34,7 @@ from ottla.replication.log.names import (
     segment_path,
 )
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
-from ottla.replication.log.segment_files import give_up_files, remove_unfinished, rename_files
+from ottla.replication.log.segment_files import SegmentCut, give_up_files, remove_unfinished, rename_files
 from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile, StorageFile
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import BatchHeader
@@ -52,21 +52,11 @@ KINDS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class DamagedIndexes(KafkaError):
-    """Indexes have to be made anew from more batches than a reader can wait for; they will be soon."""
+    """More batches have to be read, to make indexes anew or to know their times, than a reader can wait for; they will be."""
 
     def __init__(self, segment: Segment, error: Exception) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"The indexes of {segment!r} are made anew: {error}")
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment!r} has to be read through: {error}")
         self.segment = segment
-
-
-class SegmentCut(NamedTuple):
-    """Everything that has to be known to cut a segment. `position` is None where no batch goes."""
-
-    file: StorageFile
-    position: int | None
-    offset_index: IndexCut
-    time_index: IndexCut
-    transactions: int
 
 
 class Segment:
@@ -329,7 +319,8 @@ class Segment:
         if batch.max_timestamp > max_timestamp:
             self._max_timestamp = max_timestamp = batch.max_timestamp
             self.offset_of_max_timestamp = batch.last_offset
-        if self.bytes_since_last_index_entry > index_interval_bytes:
+        waited = self.bytes_since_last_index_entry
+        if waited > index_interval_bytes or waited > INDEX_INTERVAL_MAX:
             if max_timestamp >= 0:
                 self.time_index.maybe_append(max_timestamp, self.offset_of_max_timestamp)
             self.offset_index.append(batch.last_offset, position)
@@ -448,8 +439,10 @@ class Segment:
         index = self.time_index
         if self._max_timestamp is not None:  # opening the index found it broken and made it anew
             return
-        timestamp, offset = index.last_timestamp, index.last_offset
-        for header, _ in scan_batches(self._log.open(), self.end_of_known_times(), self.size):
+        timestamp, offset, start = index.last_timestamp, index.last_offset, self.end_of_known_times()
+        if self.defers_repair and self.size - start > REPAIR_AT_ONCE_BYTES:
+            raise DamagedIndexes(self, CorruptIndex("its largest timestamp is not known"))
+        for header, _ in scan_batches(self._log.open(), start, self.size):
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset
         self._max_timestamp, self.offset_of_max_timestamp = timestamp, offset

@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ottla.replication.log.faults import Fault, Irreparable, classify, insist
+from ottla.replication.log.index import IndexCut
 from ottla.replication.log.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
-from ottla.replication.log.storage import Storage
+from ottla.replication.log.storage import Storage, StorageFile
+
+
+class SegmentCut(NamedTuple):
+    """Everything that has to be known to cut a segment. `position` is None where no batch goes."""
+
+    file: StorageFile
+    position: int | None
+    offset_index: IndexCut
+    time_index: IndexCut
+    transactions: int
 
 
 def rename_files(storage: Storage, paths: Sequence[str], new_paths: Sequence[str]) -> None:

@@ -16,11 +16,13 @@ from ottla.replication import slices
 from ottla.replication.cluster_state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import LogDirectoryProblem
+from ottla.replication.log import segment
 from ottla.replication.log.checkpoints import decode_offsets
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
-from ottla.replication.manager import SEGMENTS_PER_TURN, ReplicaManager
+from ottla.replication.manager import ReplicaManager
 from ottla.replication.new_logs import MadeLog
+from ottla.replication.retaining import SEGMENTS_PER_TURN
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -422,6 +424,25 @@ async def test_retention_gives_up_a_few_segments_at_a_time(
         assert partition.log_start_offset == 100
         assert sum(given_up) == 100
         assert max(given_up) <= SEGMENTS_PER_TURN < 20
+
+
+async def test_segments_without_times_are_read_for_retention_in_threads(
+    disk: Disk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Old producers send no timestamps. Then a segment has no index of times, and its age is that of its file."""
+    monkeypatch.setattr(segment, "REPAIR_AT_ONCE_BYTES", 1000)
+    hosted = Hosted(config=LogConfig(segment_bytes=2000, retention_ms=60_000))
+    async with disk.broker(hosted) as manager:
+        for _ in range(100):
+            partition_of(manager).append_as_leader(batch(-1, value=b"x" * 100), required_acks=1, now_ms=disk.now_ms())
+    await trio.sleep(600)
+    async with disk.broker(hosted, log_retention_check_interval_ms=10_000) as manager:
+        log, jobs = partition_of(manager).log, disk.jobs
+        sealed = len(log.segments) - 1
+        await trio.sleep(15)
+        assert log.log_start_offset == log.log_end_offset == 100
+        assert disk.jobs - jobs >= sealed >= 5
+    assert not [record for record in caplog.records if "Retention" in record.message]
 
 
 async def test_retention_gives_way_after_each_segment_where_a_disk_is_slow(

@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log import segment as segment_module
 from ottla.replication.log.flush import write_epochs
-from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.memory_storage import MemoryFile, MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.pictures import Survey
+from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.storage import FileRegion, OsStorage
 from ottla.replication.log.tests.logs import (
     NAME,
@@ -23,6 +26,7 @@ from ottla.replication.log.tests.logs import (
     TOPIC_ID,
     append,
     batch,
+    batches_of,
     contents,
     find,
     idempotent,
@@ -473,6 +477,48 @@ def test_an_empty_log_has_no_timestamps() -> None:
     log = new_log()
     assert find(log, 0) is None
     assert find(log, MAX_TIMESTAMP) is None
+
+
+def test_a_reader_finds_its_place_soon_whatever_the_index_interval_of_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = new_log(index_interval_bytes=2**31 - 1)
+    for _ in range(2000):
+        append(log, batch(NOW_MS, value=b"x" * 100))
+    log.roll(NOW_MS)
+    log.flush()
+    log.close()
+    log = load(log)
+    read_bytes = 0
+    original = MemoryFile.read_at
+
+    def counting(file: MemoryFile, position: int, length: int) -> bytes:
+        nonlocal read_bytes
+        data = original(file, position, length)
+        read_bytes += len(data)
+        return data
+
+    monkeypatch.setattr(MemoryFile, "read_at", counting)
+    assert offsets(batches_of(contents(log.read(1999, 1000, upper_bound=2000).region))) == [1999]
+    assert log.size_in_bytes > 300_000 and read_bytes < 100_000
+
+
+def test_on_the_event_loop_no_large_segment_is_read_for_its_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "REPAIR_AT_ONCE_BYTES", 1000)
+    log = new_log(retention_ms=1)
+    for _ in range(20):
+        append(log, batch(-1, value=b"x" * 100))
+    log.roll(NOW_MS)
+    log.flush()
+    log.close()
+    log = load(log)
+    damaged: list[Segment] = []
+    log.enter_service(lambda _, segment: damaged.append(segment))
+    with pytest.raises(DamagedIndexes):
+        log.delete_old_segments(NOW_MS, log.log_end_offset)
+    assert damaged == [log.segments[0]]
+    survey = Survey(log, damaged)
+    survey.run()
+    assert survey.finish() and log.segments[0].max_timestamp == -1
+    assert log.delete_old_segments(NOW_MS, log.log_end_offset) == 1
 
 
 # --- durability -------------------------------------------------------------------------------------------------------
