@@ -350,7 +350,8 @@ def settle_interpreter() -> None:
 
     What was made at start stays, and a full collection becomes rare: young garbage is collected as ever, and what grows
     old here is what a broker keeps, topics, partitions and groups. A collection looks at 60,000 objects at most: large
-    requests in work may hold millions, which would stop everything for half a second. A thread that computes gives way sooner. Memory that was needed once goes back.
+    requests in work may hold millions, which would stop everything for half a second. A thread that computes gives way
+    sooner. Memory that was needed once goes back to the system.
     """
     system.keep_little_memory()
     sys.setswitchinterval(SWITCH_SECONDS)

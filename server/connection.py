@@ -9,11 +9,10 @@ Some answers come later without a task that waits for them (`pending.py`): fetch
 their commits. Then the connection goes on with requests of the kind that may be pipelined, up to `PENDING_MAX`, and
 whatever becomes ready is sent in the order of the requests. Any other request waits until all before it are answered.
 
-Limits: a read's frames are handled until `Readiness.turn_end` before other connections get their turn; while answers cannot be
-sent nothing more is read, so a peer that never reads holds one read's worth of answers, which count as memory that it
-keeps from others. Large requests without records
-are decoded in a thread, one at a time, and very large ones are refused: nobody needs them, and they could hold millions
-of elements.
+Limits: the frames of one read are handled until `Readiness.turn_end`; then it is the turn of other connections. While answers
+cannot be sent nothing more is read. So a peer that does not read holds the answers to one read, which count as memory that
+it keeps from others. A large request without records is decoded in a thread, one at a time. A very large one is refused:
+no client needs it, and it could hold millions of elements.
 
 Errors: `ProtocolViolation` and `CloseConnection` close with one log line; a reset by the peer is silent; anything else
 is a bug and is logged with its traceback, and only this connection pays for it.
@@ -41,7 +40,7 @@ from ottla.server.inbox import Inbox, NoRoom
 from ottla.server.long_answers import EncodedAnswer
 from ottla.server.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.outbox import Outbox, Progress, unreadable
-from ottla.server.pending import PendingAnswer
+from ottla.server.pending import Pending, PendingAnswer
 from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.turns import in_turn
 from ottla.wire.errors import KafkaError, ProtocolViolation
@@ -128,27 +127,11 @@ DRAIN = Waiting(None, 3, None)  # type: ignore[arg-type]
 ROOM = Waiting(None, 4, None)  # type: ignore[arg-type]
 """In place of a request: too many answers are pending."""
 MEMORY = Waiting(None, 6, None)  # type: ignore[arg-type]
-"""In place of a request: there is no room for the rest of a large one."""
+"""In place of a request: there is no memory for the rest of a large one."""
 OPENING = Waiting(None, 5, None)  # type: ignore[arg-type]
 """In place of a request: the broker does not know its cluster yet."""
 END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
 """In place of a request: the peer will send no more."""
-
-
-class Pending(NamedTuple):
-    """A request whose turn to be answered has not come: its response, or what will have it."""
-
-    call: Call
-    correlation_id: int
-    answer: Any
-
-    @property
-    def is_ready(self) -> bool:
-        return not isinstance(self.answer, PendingAnswer) or self.answer.is_ready
-
-    @property
-    def is_abandonable(self) -> bool:
-        return isinstance(self.answer, PendingAnswer) and self.answer.is_abandonable
 
 
 class Calls:
@@ -269,7 +252,7 @@ class Connection:
 
     @property
     def is_parked(self) -> bool:
-        """Whether what it waits for is of no use when the peer has left, and may take long."""
+        """Whether it waits for something that may take long, and that nobody needs when the peer has left."""
         return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
 
     def peer_has_left(self) -> bool:
@@ -419,7 +402,7 @@ class Connection:
         return None
 
     def _check_large(self, call: Call, size: int) -> None:
-        """Refuse before anything is copied. A controller speaks of all partitions at once."""
+        """Refuse a client's request before it is copied. A controller may name all partitions at once."""
         if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not call.route.between_brokers:
             raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
 

@@ -1,12 +1,12 @@
 """How many connections there may be, for all listeners together, as in Kafka.
 
-    max.connections             when there are as many, no listener accepts more until one has ended; they wait in the backlog.
-                                The listener among brokers accepts nevertheless if it is not the only one, and for each
-                                connection too many the one that has been silent longest on another listener is closed.
-    max.connections.per.ip      when an address has as many, more of it are accepted and closed at once.
-                                max.connections.per.ip.overrides has other numbers for single addresses or host names.
+    max.connections             When there are so many, no listener accepts more until one has ended. New ones wait in the
+                                backlog of the socket. If brokers have a listener of their own, it still accepts, and the
+                                connection that has been silent longest on another listener is closed instead.
+    max.connections.per.ip      When an address has so many, new ones from it are accepted and closed at once.
+                                max.connections.per.ip.overrides gives single addresses or host names another number.
 
-The budget of descriptors is a limit of the first kind. Whatever limit is reached is told in one line, once a minute.
+The budget of descriptors limits connections as max.connections does. A limit that is reached is logged, in one line a minute.
 """
 
 from __future__ import annotations

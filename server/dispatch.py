@@ -112,12 +112,15 @@ def handles(
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`.
 
-    `versions` narrows what is advertised and served. An `abandonable` handler may be cancelled while it waits when its
-    peer has closed the connection; give this to handlers that wait long and change nothing on the way. So may one that
-    `reads_only`: it works for long if it is asked for much. The answer of one that `answers_at_length` is encoded in a thread when it had to be awaited. What is `in_cluster_only` is neither served nor
-    advertised by a broker that is alone, and what is `alone_only` not by a member of a cluster. What is `between_brokers` is
-    served by members, on their inter-broker listener. A `pipelined` one is called while the answers to requests before it are
-    pending.
+    versions           which versions are advertised and served; None: all that are declared
+    abandonable        may be cancelled while it waits when its peer has closed the connection: it may wait for long, and
+                       changes nothing before it has waited
+    reads_only         may be cancelled in the same way: it works for long if it is asked for much, and changes nothing
+    answers_at_length  its answer is encoded in a thread, if it had to be awaited
+    alone_only         neither served nor advertised by a member of a cluster
+    in_cluster_only    neither served nor advertised by a broker that is alone
+    between_brokers    served only by members of a cluster, and only on their inter-broker listener
+    pipelined          called while answers to earlier requests of the connection are pending
     """
 
     def register(handler: HandlerT) -> HandlerT:

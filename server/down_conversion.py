@@ -1,10 +1,12 @@
 """Records for clients of old: batches converted down to message sets of magic 0 or 1, in a thread (Fetch v0-3).
 
-Converting touches every record and may decompress and compress, so the event loop does it only where there is very
-little. A thread reads one batch after the other from the files and holds the records of one at a time. What it gives out
-keeps within what the request asks for, as far as whole batches allow, although message sets are often longer than the
-batches they come from; and a partition gives no more than a megabyte at a time, because whoever asks for more gets the
-rest by asking again. What a log cut off meanwhile is not given out.
+To convert a batch is to read every record, and maybe to decompress and to compress. So only very little is converted on the
+event loop, and the rest in a thread. The thread reads one batch after the other from the files and holds the records of
+one at a time.
+
+A message set is often longer than the batch it comes from. The answer still keeps to the sizes that the request asks for,
+as far as whole batches allow. A partition gives at most a megabyte; a client that wants more gets it with its next fetch.
+If the log is cut off while the thread reads, the partition gives nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ LITTLE_RECORDS = 250
 
 
 class Conversion:
-    """What one partition gives to the answer. `layout`: of the log when it was read; `room`: how much was asked for."""
+    """What one partition gives to the answer. `layout`: that of the log when it was read. `room`: how much is asked for."""
 
     def __init__(self, log: LogReader, layout: int, region: FileRegion, first_offset: int, room: int) -> None:
         self.region = region
@@ -40,7 +42,7 @@ class Conversion:
         self._error: OSError | KafkaError | CorruptSegment | None = None
 
     def run(self, magic: int, room: int, *, must_give: bool) -> int:
-        """Convert, in a thread, as many whole batches as there is room for; `must_give` one. Returns the size."""
+        """In a thread: convert as many whole batches as there is room for, with `must_give` at least one. Returns their size."""
         try:
             self._records = b"".join(self._converted(magic, min(room, self._room), must_give))
         except (OSError, KafkaError, CorruptSegment) as error:

@@ -1,8 +1,9 @@
-"""How few files one answer to a fetch keeps open.
+"""Answers to fetches keep few files open.
 
-Each region of a log file in an answer keeps that file open until the peer has taken it, and a peer may take its time. One
-answer may have half of the regions that all answers together may still have. When it has them it is as if fetch.max.bytes were
-reached: the partitions that follow come with the next fetch. When there is none to be had one partition is read into memory.
+An answer holds regions of log files. Each region keeps its file open until the peer has received it, which may take long. All
+answers together may hold a number of regions, and one answer may take half of those that are left. When it has taken them,
+the answer is full, as if fetch.max.bytes were reached: the other partitions come with the next fetch. If no region is left
+at all, one partition is read into memory, so that no answer is empty for want of files.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BYTES_WITHOUT_FILES = 64 * 1024
 
 
 class KeepsFewFilesOpen:
-    """The part of a reading that counts regions. It is a part and not an object, because fetches are many."""
+    """A base class of `Reading` that counts its regions. An object of its own would cost every fetch some time."""
 
     _descriptors: Descriptors
     _regions_max = 0
@@ -35,13 +36,13 @@ class KeepsFewFilesOpen:
         return self._regions_taken >= self._regions_max
 
     def _with_files(self, room: int, *, is_first: bool) -> int:
-        """What of the room may be filled, which is little when no more regions are to be had."""
+        """How much of `room` may be filled: when no region is left little for the first partition, nothing for others."""
         if not self._is_short_of_files:
             return room
         return min(room, BYTES_WITHOUT_FILES) if is_first else 0
 
     def _kept(self, partition: Partition, read: ReadInfo, *, as_region: bool) -> ReadInfo:
-        """A read with its region counted, or with bytes if no more regions are to be had. KafkaError: they cannot be read."""
+        """The read with its region counted, or with its bytes if no region is left. KafkaError: the bytes cannot be read."""
         region: Any = read.records
         if not self._is_short_of_files:
             self._regions_taken += 1
@@ -55,7 +56,7 @@ class KeepsFewFilesOpen:
 
 
 class _Copy:
-    """Bytes with the face of an open file."""
+    """Bytes that can be read like an open file."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

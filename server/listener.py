@@ -1,14 +1,13 @@
 """Listeners: bind, accept, and end connections that idle or have lost their peer.
 
 A connection ends
-    when not a byte has come or gone for connections.max.idle.ms, whatever waits on it: a long poll, a join, a produce request.
-        Kafka counts so, too. Bytes that lie unread in the socket are none that came. A healthy client whose join may wait for
-        longer needs a broker with a larger connections.max.idle.ms; its own limit, 9 minutes, is lower in any case.
-    within a second or two after its peer has closed its side, if what waits is of use to nobody then: a long poll or a join
-        (`abandonable`), a large request that is being read or worked on and changes nothing (`reads_only`), or room for the
-        rest of a large frame. What the peer sent before and nobody has read is dropped. A
-        produce request is carried out and answered.
-    when others need its place (`connection_limits.py`).
+    when not a byte has been read or sent for connections.max.idle.ms, whatever waits on it: a long poll, a join, a produce
+        request. Kafka does the same. Bytes that the broker has not read yet do not count. If joins may wait for longer than
+        that, connections.max.idle.ms has to be larger; clients close after 9 minutes by themselves.
+    within a second or two after its peer has closed its side, if nobody needs what it waits for any more: a long poll or a
+        join (`abandonable`), a long request that changes nothing (`reads_only`), or memory for the rest of a large frame.
+        What the peer has sent and the broker has not read is dropped. A produce request is carried out and answered.
+    when it keeps memory that others wait for (`memory_budget.py`), or its place is needed (`connection_limits.py`).
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ class Listener:
             self._welcome(sock, address[0], nursery)
 
     async def _after_failed_accept(self, error: OSError) -> None:
-        """The system is out of descriptors or memory: wait for them; anything else concerns only that peer."""
+        """Wait if the system is out of descriptors or memory. Any other error concerns only the peer that wanted to connect."""
         if classify(error) is Fault.TRANSIENT:
             if self._shortage.is_due():
                 logger.error("cannot accept on %s for now: %s", self.name, error)
@@ -193,7 +192,9 @@ class Listener:
             too_long = time.monotonic() - STALLED_S
             for connection in [each for each in self.connections if each.stalled_since < too_long]:
                 if self._stalled.is_due():
-                    logger.warning("closing connections that hold memory others wait for, and neither finish requests nor read answers")
+                    logger.warning(
+                        "closing connections that keep memory others wait for: they neither finish requests nor read answers"
+                    )
                 connection.cancel_scope.cancel()
                 await trio.lowlevel.checkpoint()
 

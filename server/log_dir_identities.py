@@ -1,8 +1,8 @@
 """Keeps the ids of a broker's log directories in the coordination tree, and refuses to start on others.
 
 The node is /ottla/log_dirs/<node id>, which brokers of Apache Kafka ignore. `replication/directory_identities.py` has the
-rules. A tree that lies in a log directory itself, that of a broker that is alone, can be lost with the disk; what can be
-known then is in `check_journal`.
+rules. A broker that is alone keeps its tree in one of its log directories, so the tree can be lost with the disk.
+`check_journal` finds out what it can then.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def _write(coordination: Coordination, path: str, node: Node | None, known
 
 
 def check_journal(held: Sequence[HeldDirectory], accepted: Collection[str]) -> None:
-    """Refuse to begin a new journal where there seems to be one already. Waits for the disk; LogDirectoryProblem."""
+    """LogDirectoryProblem if a new journal would be begun although there seems to be one already. Waits for the disk."""
     first = held[0]
     if not first.log_directory.is_online or _has_journal(first):
         return

@@ -1,13 +1,13 @@
 """One limit on the memory that all connections together hold for requests, until their answers are read.
 
-What is held for strangers is counted here, by whoever holds it: the bytes of frames whose end has not come, large requests
-while they are worked on, and answers that are not read. When the limit is reached nobody is refused: connections that want
-more are not read for a while, and stand in line. Small frames need no leave, so a peer with small requests does not notice.
+Connections count here what they hold: the bytes of frames that have not arrived in full, large requests that are being
+worked on, and answers that the peer has not read. When the limit is reached no request is refused. A connection that wants
+more memory stands in line, and is not read meanwhile. Small frames need no leave, so peers with small requests do not notice.
 
-Somebody always gets on: while there is no room, the first in line may go on beyond the limit until its frame is complete
-and answered; then it is the next one's turn. A peer that lets the others wait too long for the rest of its frame is
-closed by its listener (`STALLED_S`, `BEYOND_S`); the time that it waited in line itself does not count. So is one that
-reads none of its answers.
+Somebody always gets on. While there is no room, the first in line may go beyond the limit until its frame is complete and
+answered; then it is the turn of the next one. The listener closes a peer that keeps others waiting, because it does not
+send the rest of its frame (`STALLED_S`, `BEYOND_S`) or does not read its answers. The time that the peer waited in line
+itself does not count.
 
 Kafka's `queued.max.request.bytes` is this limit.
 """
@@ -45,7 +45,7 @@ class MemoryBudget:
 
     @classmethod
     def of(cls, configured: int) -> Self:
-        """As queued.max.request.bytes says; what is not positive is Kafka's default, for which there is a limit here."""
+        """The budget for a value of queued.max.request.bytes. Kafka's default, -1, means no limit there and 128 MiB here."""
         return cls(configured) if configured > 0 else cls()
 
     @property
@@ -68,22 +68,22 @@ class MemoryBudget:
             self._admit()
 
     def is_beyond(self, holder: object) -> bool:
-        """Whether it is this one that may go on beyond the limit."""
+        """Whether `holder` is the one that may go beyond the limit."""
         return self._over is holder
 
     def pass_on(self, holder: object, successor: object) -> None:
-        """The right to go beyond the limit, if `holder` has it, is another's until it is released."""
+        """If `holder` may go beyond the limit, `successor` may instead, until it releases that."""
         if self._over is holder:
             self._over = successor
 
     def release(self, holder: object) -> None:
-        """Whoever went beyond the limit is done."""
+        """`holder` goes beyond the limit no more."""
         if self._over is holder:
             self._over = None
             self._admit()
 
     async def wait(self, holder: object) -> None:
-        """Return when `holder` may take more; others may be quicker, so it has to look again."""
+        """Return when there seems to be room for `holder`. It has to ask `may_take` again, for others may be quicker."""
         place = _Place(holder, trio.Event())
         self._line.append(place)
         self._admit()

@@ -122,7 +122,7 @@ class Outbox:
 
 
 def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
-    """What to raise after sendfile failed, which does not say whether the socket or the file is to blame."""
+    """What to raise after sendfile failed. It does not say whether the socket or the file is to blame, so the file is read."""
     try:
         os.pread(region.file.fileno(), 1, position)
     except OSError as failure:

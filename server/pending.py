@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class PendingAnswer(ABC):
@@ -39,3 +39,19 @@ class PendingAnswer(ABC):
     @abstractmethod
     def abandon(self) -> None:
         """Nobody waits any more: let go of everything."""
+
+
+class Pending(NamedTuple):
+    """A request whose turn to be answered has not come: its response, or what will have it."""
+
+    call: Any
+    correlation_id: int
+    answer: Any
+
+    @property
+    def is_ready(self) -> bool:
+        return not isinstance(self.answer, PendingAnswer) or self.answer.is_ready
+
+    @property
+    def is_abandonable(self) -> bool:
+        return isinstance(self.answer, PendingAnswer) and self.answer.is_abandonable

@@ -11,9 +11,9 @@ Theory
 
     `poke` has the function called soon, too, although nothing happened at the socket: what it has to say came from inside.
 
-    `turn_end` says how long one connection may go on. What all of them do between two looks at the sockets has one budget:
-    when it is used up, who is ready as well is served first after the next look, so that a hundred peers that pipeline hold
-    nobody up.
+    `turn_end` says how long one connection may go on. All connections share one budget of time between two looks at the
+    sockets. When it is used up, those that are ready but have had no turn are served first after the next look. So a hundred
+    peers that pipeline hold nobody up.
 
     An exception wakes the task and is raised there. The function must not block for long, must not await and is not in
     any task; it may call whatever wakes tasks up. After each call that woke one, and when trio's time is up, trio goes on.
@@ -111,7 +111,7 @@ class Readiness:
         return end if end < self._turns_end else min(end, max(self._turns_end, now + SHORT_TURN_SECONDS))
 
     def is_spent(self) -> bool:
-        """Whether what all may take between two looks at the sockets is used up; one that asks then may go on, too."""
+        """Whether the time between two looks at the sockets is used up. The first one that asks then may still go on."""
         if time.monotonic() <= self._turns_end:
             return False
         is_spent, self._has_late_turn = not self._has_late_turn, False

@@ -278,9 +278,10 @@ def decode_records(batch_buffer: Buffer, start: int = 0, limit: int = DECOMPRESS
 def first_record(
     batch: Buffer, timestamp: int, start_offset: int = 0, *, is_exact: bool = False
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record of a batch that is at or after both; `is_exact`: that has this timestamp.
+    """(timestamp, offset) of the first record of a batch that is not before `timestamp` and `start_offset`.
 
-    The whole batch is checked, but keys, values and headers are mostly not read.
+    With `is_exact` its timestamp has to be `timestamp`. The whole batch is checked, but keys, values and headers are mostly
+    not read.
     """
     header = read_header(batch)
     if header.magic != MAGIC_V2:
@@ -334,7 +335,7 @@ def _first_not_older(area: bytes | bytearray, header: BatchHeader, timestamp: in
 
 
 def sliceable(area: Buffer) -> bytes | bytearray:
-    """An area whose slices are copies; what was decompressed is looked at where it is, for it may be large."""
+    """The area in a form whose slices are copies. Of a view a copy is made; other areas are used where they are."""
     return bytes(area) if isinstance(area, memoryview) else area
 
 

@@ -11,7 +11,8 @@ Everything is bounded by the bytes that are left, and read as Kafka's own genera
 - any negative length is null, where null is allowed;
 - an array never counts more elements than bytes are left;
 - the declared size of a tagged field that we know is not looked at, of one that we do not know it is skipped;
-- a section holds at most a thousand tags; a tag may repeat, the last one wins; a tag that belongs to another version of the struct is refused;
+- a section holds at most a thousand tags;
+- a tag may repeat, and the last one wins; a tag that belongs to another version of the struct is refused;
 - bytes after the message are ignored, and text that is not UTF-8 gets replacement characters.
 """
 

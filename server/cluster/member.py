@@ -12,8 +12,9 @@ registers anew, and the controller tells it what it leads and follows from now o
 
 Fencing: a broker must not serve what it leads when it may have been replaced without hearing of it. It is *fenced* while its
 session may have ended (`session_sure_until`), and after a new registration until a controller has spoken to it under the
-new epoch; what it led before it serves only after LeaderAndIsr has named it (`ReplicaControl.begin_anew`). A fenced broker answers NOT_LEADER_OR_FOLLOWER for every partition, so that clients look for the leader elsewhere.
-It may lead again a moment later; `replication/refused_sequences.py` keeps the order of what producers send meanwhile.
+new epoch. What it led before it serves only after LeaderAndIsr has named it again (`ReplicaControl.begin_anew`). A fenced
+broker answers NOT_LEADER_OR_FOLLOWER for every partition, so that clients look for the leader elsewhere. It may lead again a
+moment later; `replication/refused_sequences.py` keeps the order of what producers send meanwhile.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Behaviour
 * A topic's settings are described with the chain of values behind each: its own, then those of the broker-wide setting
   of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
 * A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
-* A resource that is named twice is described twice, but of a request that names very many each is described once:
-  the few bytes that name a broker again would cost fifty kilobytes each time.
+* A resource that is named twice is described twice. If a request names more than 20 resources each is described once,
+  because a few bytes that name a broker again would cost fifty kilobytes each time.
 * Configuration keys restrict what is described; null and an empty list mean everything.
 * In a cluster a broker describes what is written in ZooKeeper at this moment, not only what it has heard of.
 * Sensitive values are never told, and an unknown setting counts as sensitive.

@@ -21,7 +21,8 @@ Behaviour
 * Of a large session only what may have something to tell is read; the others are idle (`replication/idle_targets.py`).
 
 Version notes
-* v0-2 have no limit for the whole answer, and one batch more than a partition's limit allows is not given. v4 isolation level. v7 sessions (KIP-227). v9 and v12 fence by leader epochs.
+* v0-2 have no limit for the whole answer, and one batch more than a partition's limit allows is not given. v4 isolation
+  level. v7 sessions (KIP-227). v9 and v12 fence by leader epochs.
   v13 topic ids. KAFKA_STORAGE_ERROR is unknown to clients below v6 and told as NOT_LEADER_OR_FOLLOWER.
 """
 
