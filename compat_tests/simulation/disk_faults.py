@@ -91,11 +91,12 @@ class DiskFaults:
         target = self._borrow()
         if target is None:
             return
+        is_passing = target.is_serving  # a start that meets the fault goes on without a directory, or ends
         target.disk.space_left = self._chance.randrange(ROOM_BYTES)
         life = target.broker
         await self._while("disk full", target)
         target.disk.space_left = None
-        await self._end(target, life, "disk full", is_passing=True)
+        await self._end(target, life, "disk full", is_passing=is_passing)
 
     async def _with(self, name: str, fail: Callable[[str, str], OSError | None], *, is_passing: bool) -> None:
         target = self._borrow()
@@ -105,7 +106,7 @@ class DiskFaults:
             await target.kill()
             target.disk.fail = fail
             self._simulation.start(target)
-            is_passing = False
+        is_passing = is_passing and target.is_serving
         target.disk.fail = fail
         life = target.broker
         await self._while(name, target)

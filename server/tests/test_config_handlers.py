@@ -16,6 +16,7 @@ from ottla.wire.messages import incremental_alter_configs as incremental
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
@@ -253,6 +254,7 @@ async def test_a_broker_that_is_named_very_often_is_described_once(tmp_path: Pat
     assert len(twice.results) == 3
     topic = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
     often: Any = describe_configs(DescribeConfigsRequest(resources=[own] * 4_000 + [topic] * 9), broker.context(4))
+    assert isinstance(often, DescribeConfigsResponse), "so few are described that it needs no turns"
     assert [each.resource_name for each in often.results] == [own.resource_name, "t"]
 
 
