@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol, cast
@@ -41,6 +41,7 @@ logger = logging.getLogger("ottla.groupcoord")
 
 RECORDS_PER_BATCH = 500
 RECORDS_PER_TURN = 500
+COMMITS_PER_CALL = 500  # those that are refused leave no records
 FENCED_LOOK_S = 0.05
 """Time between two looks whether the broker is still fenced."""
 LOAD_RETRY_S, LOAD_RETRY_MAX_S = 0.1, 1.0
@@ -145,7 +146,7 @@ class PartitionRuntime:
         self._log = runtime.log
         self._shard: Shard | None = None
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # why there is no shard
-        self._queue: deque[Queued] = deque()
+        self._queue: OrderedDict[WaitingCaller, Queued] = OrderedDict()
         self._in_flight: Outcome | None = None
         self._is_draining = False
         self._failed_loads = 0  # since the last one that succeeded
@@ -174,7 +175,7 @@ class PartitionRuntime:
             self._is_draining = True
             self._runtime.spawn(self._drain, None, [], iter(()), NOTHING)
         if self._is_draining:
-            self._queue.append(Queued(request, caller, now_ms))
+            self._queue[caller] = Queued(request, caller, now_ms)
             return caller.waits_for(self)
         try:
             self._carry_out(self._handle(request, caller))
@@ -188,7 +189,7 @@ class PartitionRuntime:
     def abandon(self, caller: WaitingCaller) -> None:
         """The caller no longer waits. What it asked for may still happen."""
         if self._is_draining:
-            self._queue = deque(each for each in self._queue if each.caller is not caller)
+            self._queue.pop(caller, None)
         elif self._shard is not None:
             self._carry_out(self._shard.abandon(caller, **self._runtime.times()))
             self._runtime.mind(self._shard)
@@ -325,23 +326,27 @@ class PartitionRuntime:
 
         What was due when it arrived comes first.
         """
-        if self._is_due(self._queue[0].arrival_ms):
-            return self._expire(self._queue[0].arrival_ms)
-        request, caller, _ = self._queue.popleft()
-        outcome = self._handle(request, caller)
-        if type(request) is OffsetCommitRequest:
-            while (
-                self._queue
-                and type(self._queue[0].request) is OffsetCommitRequest
-                and not self._is_due(self._queue[0].arrival_ms)
-                and len(outcome.records) < RECORDS_PER_CALL
-            ):
-                more = self._handle(*self._queue.popleft()[:2])
-                outcome = Outcome(
-                    outcome.records + more.records,
-                    outcome.replies + more.replies,
-                    outcome.settlements + more.settlements,
-                )
+        first = next(iter(self._queue.values()))
+        if self._is_due(first.arrival_ms):
+            return self._expire(first.arrival_ms)
+        del self._queue[first.caller]
+        outcome = self._handle(first.request, first.caller)
+        commits = COMMITS_PER_CALL - 1 if type(first.request) is OffsetCommitRequest else 0
+        while (
+            commits
+            and len(outcome.records) < RECORDS_PER_CALL
+            and (following := next(iter(self._queue.values()), None)) is not None
+            and type(following.request) is OffsetCommitRequest
+            and not self._is_due(following.arrival_ms)
+        ):
+            commits -= 1
+            del self._queue[following.caller]
+            more = self._handle(following.request, following.caller)
+            outcome = Outcome(
+                outcome.records + more.records,
+                outcome.replies + more.replies,
+                outcome.settlements + more.settlements,
+            )
         return outcome
 
     # ------------------------------------------------------------------ load and unload
@@ -393,7 +398,7 @@ class PartitionRuntime:
         shard, self._shard, self._absent, self._is_draining = self._shard, None, absent, False
         outcome, self._in_flight = self._in_flight, None
         while self._queue:
-            caller = self._queue.popleft().caller
+            caller, _ = self._queue.popitem(last=False)
             caller.answer(caller.refuse(error))
         if shard is None:
             return

@@ -10,7 +10,7 @@ import trio.testing
 
 from ottla.groupcoord.java import absolute_string_hash
 from ottla.groupcoord.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
-from ottla.groupcoord.runtime import FENCED_LOOK_S, LOAD_RETRY_MAX_S
+from ottla.groupcoord.runtime import FENCED_LOOK_S, LOAD_RETRY_MAX_S, PartitionRuntime
 from ottla.groupcoord.service import finished
 from ottla.groupcoord.shard import TIMERS_PER_CALL, Shard
 from ottla.groupcoord.tests.conversation import offset_record
@@ -19,6 +19,11 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
 
@@ -321,6 +326,34 @@ async def test_caller_cancelled_in_the_queue_is_not_handled(
     await trio.sleep(20)
     assert error_of(answers["commit"]) is ErrorCode.NONE
     assert not any(isinstance(record, GroupMetadataRecord) for record in talk.log.records())
+
+
+async def test_very_many_refused_commits_in_the_queue_do_not_share_one_turn(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Coordination()
+    talk.log.commit_seconds = 5
+    await talk.start(nursery)
+    lengths: list[int] = []
+    original = PartitionRuntime._next_outcome
+
+    def counting(partition: PartitionRuntime) -> Any:
+        before = len(partition._queue)
+        outcome = original(partition)
+        lengths.append(before - len(partition._queue))
+        return outcome
+
+    monkeypatch.setattr(PartitionRuntime, "_next_outcome", counting)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(name="topic", partitions=[partition])]
+    request = OffsetCommitRequest(group_id="group", member_id="m", generation_id_or_member_epoch=5, topics=topics)
+    answers: dict[Any, Any] = {}
+    async with trio.open_nursery() as askers:
+        askers.start_soon(collect, answers, "first", talk.commit(1))
+        for number in range(1200):
+            askers.start_soon(collect, answers, number, talk.groups.offset_commit(request, api_version=9))
+    assert sum(lengths) == 1200 and max(lengths) == 500
+    assert ErrorCode.NONE not in {error_of(answers[number]) for number in range(1200)}
 
 
 async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock: trio.abc.Clock) -> None:
