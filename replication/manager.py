@@ -265,7 +265,10 @@ class ReplicaManager:
     def _take_up(self, log: PartitionLog, hosted: HostedPartition) -> None:
         """Let a log be known as a partition."""
         if log.topic_id is None and hosted.topic_id != NO_TOPIC_ID:
-            log.assign_topic_id(hosted.topic_id)
+            try:
+                log.assign_topic_id(hosted.topic_id)
+            except KafkaError as error:  # the log is served without it, and the next start tries again
+                logger.warning("The topic id of %s cannot be written: %s", log.directory, error)
         checkpoints = self._checkpoints.get(log.log_directory.path)
         key = (log.topic, log.partition)
         partition = Partition(

@@ -72,8 +72,7 @@ class Removals:
         while True:
             self._rename_due()
             for directory in self._directories():
-                paths = directory.removals_due(self._clock_ms())
-                if paths and directory.is_online:
+                while directory.is_online and (paths := directory.removals_due(self._clock_ms())):
                     for path in await self._run_in_thread(self._remove, paths):
                         directory.remove_later(path, self._clock_ms() + RETRY_MS)
             await trio.sleep(INTERVAL_S)

@@ -37,6 +37,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 Buffer = bytes | bytearray | memoryview
 
 TEMPORARY_SUFFIX = ".tmp"
+REMOVALS_MAX = 1000  # paths that are removed by one call of a thread
 SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole file system takes less time
 
 
@@ -472,10 +473,10 @@ class LogDirectory:
         """Note that a file or directory given up is to be removed at `due_ms`."""
         heappush(self._removals, (due_ms, path))
 
-    def removals_due(self, now_ms: int) -> list[str]:
-        """Paths whose time has come; they are the caller's to remove now."""
-        due = []
-        while self._removals and self._removals[0][0] <= now_ms:
+    def removals_due(self, now_ms: int, *, limit: int = REMOVALS_MAX) -> list[str]:
+        """Paths whose time has come, at most `limit`; they are the caller's to remove now."""
+        due: list[str] = []
+        while self._removals and self._removals[0][0] <= now_ms and len(due) < limit:
             due.append(heappop(self._removals)[1])
         return due
 
@@ -492,8 +493,3 @@ class LogDirectory:
         apart._removals.clear()
         if apart.failure is not None:
             self.take_offline(apart.failure)
-
-    @property
-    def next_removal_ms(self) -> int | None:
-        """When the next path is due."""
-        return self._removals[0][0] if self._removals else None

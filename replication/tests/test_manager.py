@@ -18,6 +18,7 @@ from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.log import segment
 from ottla.replication.log.checkpoints import decode_offsets
+from ottla.replication.log.names import PARTITION_METADATA
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
 from ottla.replication.manager import ReplicaManager
@@ -164,6 +165,23 @@ async def test_partitions_spread_over_directories(disk: Disk, autojump_clock: Mo
         assert sorted(counts) == [2, 2, 3]
     async with disk.broker(*hosted, log_dirs=("/a", "/b", "/c")) as manager:
         assert [len(manager.partitions_in(directory)) for directory in manager.log_directories] == counts
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
+async def test_a_log_whose_topic_id_cannot_be_written_at_start_is_served(
+    disk: Disk, autojump_clock: MockClock, error: int
+) -> None:
+    """Brokers that knew no topic ids have made the log."""
+    async with disk.broker(Hosted(topic_id=bytes(16))) as manager:
+        produce(partition_of(manager))
+    disk.storage.fail = lambda operation, path: (
+        OSError(error, "not now") if operation == "write" and path.endswith(PARTITION_METADATA) else None
+    )
+    async with disk.broker(Hosted()) as manager:
+        assert partition_of(manager).log_end_offset == 1
+        disk.storage.fail = None
+    async with disk.broker(Hosted()) as manager:
+        assert partition_of(manager).topic_id == TOPIC_ID
 
 
 async def test_a_partition_in_two_directories_stops_the_start(disk: Disk, autojump_clock: MockClock) -> None:
@@ -443,6 +461,18 @@ async def test_segments_without_times_are_read_for_retention_in_threads(
         assert log.log_start_offset == log.log_end_offset == 100
         assert disk.jobs - jobs >= sealed >= 5
     assert not [record for record in caplog.records if "Retention" in record.message]
+
+
+async def test_very_many_files_are_removed_some_at_a_time(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker() as manager:
+        (directory,) = manager.log_directories
+        for number in range(2500):
+            disk.storage.write(f"/logs/{number}", b"")
+            directory.remove_later(f"/logs/{number}", 0)
+        jobs = disk.jobs
+        await trio.sleep(1.5)
+        assert disk.jobs - jobs == 3
+        assert not [name for name in disk.names() if name.isdecimal()]
 
 
 async def test_retention_gives_way_after_each_segment_where_a_disk_is_slow(
