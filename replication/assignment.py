@@ -26,7 +26,9 @@ def place_replicas(
             "broker(s) are registered or some brokers have all their log directories cordoned."
         )
     row = _alternating(racks)
-    return [_replicas(row, racks, start + number, replication_factor) for number in range(partition_count)]
+    period = len(row) * (len(row) - 1) or 1  # then all begins again
+    placed = [_replicas(row, racks, start + number, replication_factor) for number in range(min(partition_count, period))]
+    return [placed[number % period] for number in range(partition_count)]
 
 
 def _replicas(row: list[int], racks: Mapping[int, str | None], number: int, count: int) -> tuple[int, ...]:

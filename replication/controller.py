@@ -119,7 +119,7 @@ class Controller:
         state = TopicState(
             name=topic.name,
             topic_id=topic_id,
-            partitions=tuple(self._new_partition(ids) for ids in replicas),
+            partitions=self._new_partitions(replicas),
             is_internal=is_internal_topic(topic.name),
         )
         return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
@@ -141,7 +141,7 @@ class Controller:
         if count - present > PARTITIONS_PER_REQUEST_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         replicas = self._added_replicas(topic, count - present, assignments)
-        state = replace(topic, partitions=topic.partitions + tuple(self._new_partition(ids) for ids in replicas))
+        state = replace(topic, partitions=topic.partitions + self._new_partitions(replicas))
         return TopicPlan(before=topic, after=state, first_new=present)
 
     def _added_replicas(
@@ -232,9 +232,14 @@ class Controller:
                 "controlled shutdown.",
             )
 
-    def _new_partition(self, ids: Sequence[int]) -> PartitionState:
-        isr = tuple(broker for broker in ids if broker in self.cluster.brokers)
-        return PartitionState(leader=isr[0], leader_epoch=0, replicas=tuple(ids), isr=isr)
+    def _new_partitions(self, replicas: Sequence[Sequence[int]]) -> tuple[PartitionState, ...]:
+        """New partitions with these replicas. Thousands of them are few different states."""
+        states = {ids: self._new_partition(ids) for ids in {tuple(each) for each in replicas}}
+        return tuple([states[tuple(ids)] for ids in replicas])
+
+    def _new_partition(self, ids: tuple[int, ...]) -> PartitionState:
+        isr = tuple([broker for broker in ids if broker in self.cluster.brokers])
+        return PartitionState(leader=isr[0], leader_epoch=0, replicas=ids, isr=isr)
 
     # ------------------------------------------------------------------ deletion
 
@@ -280,7 +285,7 @@ class Controller:
         showed them, may be gone after a crash.
         """
         if known is None:
-            return self._new_partition(assignment)
+            return self._new_partition(tuple(assignment))
         isr = tuple(broker for broker in known.isr if broker in self.cluster.brokers) or tuple(known.isr)
         leader = next((broker for broker in assignment if broker in isr and broker in self.cluster.brokers), NO_LEADER)
         return PartitionState(leader, known.leader_epoch + 1, tuple(assignment), isr, partition_epoch + 1)

@@ -1,5 +1,6 @@
 import pytest
 
+from ottla.replication import assignment
 from ottla.replication.assignment import place_replicas
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -44,3 +45,18 @@ def test_impossible_factors_are_refused(brokers: tuple[int, ...], factor: int, m
         place_replicas(dict.fromkeys(brokers), partition_count=1, replication_factor=factor)
     assert failure.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
     assert failure.value.message == message
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_ten_thousand_partitions_take_no_more_thought_than_one_round(
+    monkeypatch: pytest.MonkeyPatch, factor: int
+) -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: None}
+    one_by_one = [
+        place_replicas(racks, partition_count=1, replication_factor=factor, start=start)[0] for start in range(5, 105)
+    ]
+    choose, chosen = assignment._replicas, []
+    monkeypatch.setattr(assignment, "_replicas", lambda *given: chosen.append(given) or choose(*given))
+    assert place_replicas(racks, partition_count=100, replication_factor=factor, start=5) == one_by_one
+    place_replicas(racks, partition_count=10_000, replication_factor=factor)
+    assert len(chosen) == 24
