@@ -37,6 +37,14 @@ AWHILE_S = 5  # files are removed by then, and what is done now and then has not
 Partitions = dict[tuple[str, int], Hosted]
 
 
+class Sent(NamedTuple):
+    """A record on its way to the disk."""
+
+    partition: Partition
+    offset: int
+    value: bytes
+
+
 class Broker:
     """One broker after the other on the same disks, and what was acknowledged."""
 
@@ -88,18 +96,19 @@ class Broker:
     # --- records ------------------------------------------------------------------------------------------------------
 
     async def produce(self, count: int = 1) -> None:
-        """To every partition; what the broker acknowledges is noted."""
-        for key in list(self.hosted):
-            for _ in range(count):
-                await self._produce(key)
+        """To every partition, to all at the same time; what the broker acknowledges is noted."""
+        for _ in range(count):
+            for sent in [self._append(key) for key in list(self.hosted)]:
+                if sent is not None:
+                    await self._await_acknowledgement(sent)
 
-    async def _produce(self, key: tuple[str, int]) -> None:
+    def _append(self, key: tuple[str, int]) -> Sent | None:
         self._count += 1
         value = b"record %d" % self._count
         partition = self.manager.partition(*key)
         if partition is None:
             assert self.calls.failed, f"{key} is not there"
-            return
+            return None
         try:
             append = partition.append_as_leader(
                 batch(self.disk.now_ms(), value=value), required_acks=-1, now_ms=self.disk.now_ms()
@@ -108,10 +117,14 @@ class Broker:
             assert error.code == ErrorCode.KAFKA_STORAGE_ERROR, error
             if partition.log.log_directory.is_online:
                 self.refused.add(value)
-            return
-        code = await self.manager.wait_committed(partition, append.last_offset + 1, timeout_s=5)
+            return None
+        return Sent(partition, append.first_offset, value)
+
+    async def _await_acknowledgement(self, sent: Sent) -> None:
+        partition = sent.partition
+        code = await self.manager.wait_committed(partition, sent.offset + 1, timeout_s=5)
         if code == ErrorCode.NONE:
-            self.acknowledged[key][append.first_offset] = value
+            self.acknowledged[partition.topic, partition.index][sent.offset] = sent.value
         else:
             is_held_up = code == ErrorCode.REQUEST_TIMED_OUT and self.calls.failed  # it may be there or not
             assert is_held_up or code == ErrorCode.KAFKA_STORAGE_ERROR, code
