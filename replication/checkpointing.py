@@ -53,7 +53,7 @@ class CheckpointWriter:
         self._was_cut = trio.Event()
 
     def note_cut(self, held: HeldDirectory) -> None:
-        """A log was cut below its recovery point: a recovery that believed the old one would trust what comes there now."""
+        """A log was cut below its recovery point. A recovery that believed the old point would trust other records there."""
         self._cut.add(held)
         self._was_cut.set()
 
@@ -74,16 +74,16 @@ class CheckpointWriter:
         return all([await self.write(held, name) for name in CHECKPOINTS])
 
     async def forget(self, logs: Collection[tuple[str, int]], directories: Iterable[HeldDirectory]) -> None:
-        """Let no checkpoint tell of logs that are not there, before new ones get their names. OSError: some do.
+        """Remove logs that are gone from the checkpoints, before new ones get their names. OSError: some checkpoint has them.
 
-        After a kill the new log would begin where the old one began, and what it holds below that would be lost.
+        Else, after a kill, a new log would begin at the old one's start offset, and records below it would be lost.
         """
         for held in directories:
             if held.log_directory.is_online and held.tells_of(logs) and not await self.write_all(held):
                 raise OSError(errno.EAGAIN, "The checkpoints still tell of deleted partitions, and cannot be written", held.path)
 
     async def write(self, held: HeldDirectory, name: str) -> bool:
-        """One checkpoint of one directory. What passes keeps it from being written this time; a broken disk goes offline."""
+        """One checkpoint of one directory; False: not this time. A broken disk takes the directory offline."""
         async with self._turn:
             offsets = {}
             slices = Slices()

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 NO_LEADER = -1
 NO_CONTROLLER = -1
 NO_BROKER_EPOCH = -1
-NO_TOPIC_ID = bytes(16)  # of topics that were made before Kafka had ids
 NO_TOPIC_ID = bytes(16)  # of topics that Kafka before 2.8 made, until a newer controller gives them one
 NO_PARTITION_EPOCH = -1  # nobody was ever elected: the partition has no /state node
 

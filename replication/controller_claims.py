@@ -1,7 +1,7 @@
-"""Whether what a request says in the controller's name is so: it is held against the coordination tree.
+"""Checks against the coordination tree what requests say in the controller's name.
 
-Whoever reaches the listener among brokers can claim to be the controller, of any epoch, and can name any topic and partition.
-So a broker believes
+Any process that reaches the inter-broker listener can claim to be the controller, of any epoch, and can name any topic and
+partition. So a broker believes
 
 * a controller epoch if /controller_epoch holds it, and the controller's id if /controller does not name another broker,
 * that a broker has come, has moved or has gone if /brokers/ids says so: clients send their records to the address that they
@@ -9,10 +9,10 @@ So a broker believes
 * a new partition if /brokers/topics/<topic> has its number, under the topic's id,
 * that a replica is to be deleted if its topic is gone or is being deleted, or the partition is to live elsewhere.
 
-The tree is read only where a request says something new, and what was verified is kept: requests of a known controller about
-known partitions read nothing, and requests that came before a look began share it. The server that answers may lag behind
-the one that the controller wrote to. So a request is refused only after a second look behind a barrier, a multi that changes
-nothing but has to pass through the leader of the ensemble. While the tree is out of reach, requests wait.
+The broker reads the tree only where a request says something new, and keeps what it has verified: requests of a known
+controller about known partitions read nothing, and requests that came before a look began share it. The server that answers
+may lag behind the server that the controller wrote to. So a request is refused only after a second look behind a barrier, a
+multi that changes nothing but has to pass through the leader of the ensemble. While the tree is out of reach, requests wait.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class ControllerClaims:
         return await self._patiently(lambda: self._coordination.get_all(wanted))
 
     async def _barrier(self) -> None:
-        """Let what is read next be at least as new as what any broker had written before now."""
+        """Let the next read see at least what any broker has written before now."""
         with suppress(NoNode):
             await self._patiently(lambda: self._coordination.multi([Check(znodes.CONTROLLER_EPOCH, ANY_VERSION)]))
 
@@ -230,7 +230,7 @@ class ControllerClaims:
             except NoNode:
                 raise
             except CoordinationError as problem:
-                logger.debug("The controller's words cannot be verified yet: %r", problem)
+                logger.debug("A request of the controller cannot be verified yet: %r", problem)
                 if isinstance(problem, CoordinationUnavailable):
                     with suppress(CoordinationError):
                         await self._coordination.until_available()

@@ -2,8 +2,8 @@
 
 A directory belongs to one broker of one cluster (`meta.properties`) and to one process at a time (`.lock`). It holds one
 subdirectory per partition and checkpoints of all of them: up to where each log is known to be on disk, where it begins,
-its high watermark, and up to where it is compacted. `.kafka_cleanshutdown` is there exactly while nobody has the directory open and the last one
-left it in order; it goes before anything else is done.
+its high watermark, and up to where it is compacted. `.kafka_cleanshutdown` is there while no broker has the directory open
+and the last broker closed it in order. It is removed before anything else is done.
 
 Everything in this module waits for the disk and is called in a thread, or before there is anybody to wait.
 """

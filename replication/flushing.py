@@ -1,9 +1,9 @@
 """Forced flushes: many partitions' appends made durable by one round of syncs, side by side in threads.
 
-What a shortage that passes keeps from being synced is tried again; a sync that failed takes its log directory offline.
+A log that a passing shortage keeps from being synced is tried again. A sync that failed takes its log directory offline.
 
-Whoever asks while a round is under way shares the next one, which is group commit. The logs are asked on the event loop
-which files a round concerns and are told there what became of it; threads only sync.
+Partitions that ask while a round is under way share the next one, which is group commit. On the event loop each log says
+which files are to be synced and hears the outcome; threads only sync.
 """
 
 from __future__ import annotations

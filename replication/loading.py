@@ -77,7 +77,7 @@ def plan_loads(
     """Look through a directory. Partitions nobody hosts are put aside, deleted ones are to be removed."""
     checkpoints = held.read_checkpoints()
     if not checkpoints.are_recovery_points_known and not held.found_partitions():
-        held.write_checkpoint(RECOVERY_POINT_CHECKPOINT, {})  # so that whatever is missing there is known to be new
+        held.write_checkpoint(RECOVERY_POINT_CHECKPOINT, {})  # so that a log that is missing there is known to be new
     had_clean_shutdown = held.take_clean_shutdown_mark()
     loads: list[Load] = []
     futures: list[Load] = []
@@ -131,9 +131,8 @@ def _is_to_be_loaded(
         return False
     if hosted is not None and found.topic_id in (None, hosted.topic_id):
         return True
-    # Its topic was deleted, or another of the same name was made, while this broker was away. The records may be
-    # somebody's last copy, so they are moved out of the way and not removed.
-    # One without records was left by a creation that did not come to its end.
+    # While this broker was away its topic was deleted, or another topic of the same name was made. The records may be the
+    # last copy, so they are put aside and not removed. A log without records was left by a creation that was cut short.
     is_worth_keeping = has_records(held.log_directory.storage, path)
     mark = STRAY_MARK if is_worth_keeping else DELETE_MARK
     aside = marked_directory_name(found.parsed.topic, found.parsed.partition, new_uuid().hex(), mark)
@@ -146,7 +145,7 @@ def _is_to_be_loaded(
 
 
 def has_records(storage: Storage, path: str) -> bool:
-    """Whether there is anything in a partition's directory that somebody may want back."""
+    """Whether a partition's directory holds records."""
     for name in storage.names(path):
         file = parse_segment_file(name)
         if file is not None and file.kind == LOG_SUFFIX:

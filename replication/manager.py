@@ -174,8 +174,8 @@ class ReplicaManager:
     def found_partitions(self) -> list[FoundPartition]:
         """The partitions on disk, whether anybody knows of them or not; only before `load`.
 
-        A directory that cannot be looked through is offline from then on: whoever took it for empty would put aside what
-        is in it, and begin anew.
+        A directory that cannot be read is offline from then on. A broker that took it for empty would put its logs aside
+        and begin them anew.
         """
         found: list[FoundPartition] = []
         for held in self._online():

@@ -1,9 +1,9 @@
-"""Making the logs of new partitions: on the disk first, seen by nobody, until their owner takes them up or gives them back.
+"""Making the logs of new partitions: on the disk first, seen by nobody, until the caller takes them up or gives them back.
 
-A creation that failed, or was cut short by a kill, can leave a directory behind that nobody claims, and so can a deletion
-whose rename failed. It must not stand in the way of a new partition of that name, nor be taken for it: whoever makes a
-log clears its name first, in all log directories and in their checkpoints (`forget_former`). A leftover with records in it is
-kept aside (`-stray`), as at start.
+A creation that failed or was killed, and a deletion whose rename failed, can leave a directory that no partition claims. It
+must not stand in the way of a new partition of that name, nor be taken for it. So `NewLogs` clears the name of a log before
+it makes the log, in all log directories and in their checkpoints (`forget_former`). A leftover with records is put aside
+(`-stray`), as at start.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class NewLogs:
         mark = STRAY_MARK if is_worth_keeping else DELETE_MARK
         aside = partition_path(directory.path, marked_directory_name(topic, index, self._new_uuid().hex(), mark))
         storage.rename(path, aside)
-        logger.warning("%s was left by a partition that is gone; it is called %s now", path, aside)
+        logger.warning("%s belongs to no partition any more; it was renamed to %s", path, aside)
         if not is_worth_keeping:
             with contextlib.suppress(OSError):  # then the next start removes it
                 storage.remove_tree(aside)
@@ -161,10 +161,10 @@ class NewLogs:
                 try:
                     log.log_directory.storage.remove_tree(log.directory)
                 except OSError as error:
-                    logger.warning("%s is not wanted but cannot be removed: %s", log.directory, error)
+                    logger.warning("%s was made in vain and cannot be removed before the next start: %s", log.directory, error)
 
 
 def _reason(failure: OSError) -> OSError:
-    """What made the making of a log fail. What could not be removed afterwards is in nobody's way (`_clear_name`)."""
+    """Why a log could not be made. A leftover that could not be removed then is in nobody's way (`_clear_name`)."""
     cause = failure.__cause__ or failure.__context__
     return cause if isinstance(failure, Irreparable) and isinstance(cause, OSError) else failure

@@ -6,8 +6,8 @@ Theory
     gave out; a change with an older `partition_epoch` than the present one is ignored.
 
     The high watermark is the smallest of the offsets the in-sync replicas are sure to hold; `followers` knows of the
-    others. What this replica is sure to hold is its log end offset, or, where the topic asks for it with flush.messages or flush.ms, only what has been synced
-    to disk (`log.recovery_point`). So a forced flush needs no rule of its own: a record is committed, visible to consumers
+    others. This replica is sure to hold its log up to the log end offset or, where the topic asks for it with
+    flush.messages or flush.ms, only what has been synced to disk (`log.recovery_point`). So a forced flush needs no rule of its own: a record is committed, visible to consumers
     and acknowledged when the high watermark has passed it, and the high watermark waits for the disk. For acks=1 only this
     replica's own offset counts.
 

@@ -1,4 +1,4 @@
-"""Taking what was given up off the disks: renamed at once, so that its name is free, and removed when its time has come.
+"""Removing logs and files that were given up. A log is renamed at once, so that its name is free, and removed later.
 
 A rename that fails leaves its directory online, unless the disk is broken, and is tried again.
 """
@@ -62,7 +62,7 @@ class Removals:
         return True
 
     def free_names(self, wanted: Iterable[HostedPartition]) -> None:
-        """The last try to rename what had these names; who makes the new logs clears them of what is left."""
+        """Try a last time to rename logs that have these names. `NewLogs` puts aside those that still have them then."""
         for each in wanted:
             if (log := self._unrenamed.pop((each.topic, each.index), None)) is not None:
                 self._rename(log)

@@ -1,8 +1,7 @@
 """Making indexes anew for the readers of logs, one segment after the other, in a thread.
 
-Whoever comes upon damaged indexes of a large segment, or asks for times that nobody has read yet, is told to come again
-(`DamagedIndexes`). The event loop asks here
-for the repair, and the log learns the new indexes when they are made.
+A reader that meets damaged indexes of a large segment, or needs a timestamp that nobody has read yet, gets `DamagedIndexes`
+and has to come again. The log asks here for the repair, and learns the new indexes when they are made.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Repairer:
         self._done = trio.Event()
 
     def request(self, log: LogReader, segment: Segment) -> None:
-        """Make the indexes of a segment anew soon."""
+        """Read a segment through soon, and make its indexes anew if they are damaged."""
         self._requests.setdefault(segment, log)
         self._wanted.set()
 

@@ -8,7 +8,7 @@ controller and of partitions that are new here is verified first (`controller_cl
 | the request                                      | answer                                                                  |
 |--------------------------------------------------|-------------------------------------------------------------------------|
 | is for an earlier incarnation of this broker     | STALE_BROKER_EPOCH (77); -1 and newer epochs than ours are taken        |
-| comes from an earlier controller, or from nobody who is one | STALE_CONTROLLER_EPOCH (11)                                  |
+| comes from an earlier controller, or a false one | STALE_CONTROLLER_EPOCH (11)                                             |
 | LeaderAndIsr: the log is on a failed directory   | KAFKA_STORAGE_ERROR (56) for that partition                             |
 | ... its name is no topic's or partition's        | INVALID_TOPIC_EXCEPTION (17)                                            |
 | ... the tree has no such topic or partition      | UNKNOWN_TOPIC_OR_PARTITION (3)                                          |
@@ -87,7 +87,7 @@ ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataReq
 
 
 class NewPartition(NamedTuple):
-    """A partition that this broker is told to hold for the first time, or again."""
+    """A partition that this broker has no log of and is told to hold."""
 
     topic: str
     number: int
@@ -113,7 +113,7 @@ class LeadershipListener(Protocol):
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None: ...
 
     def on_logs_missing(self) -> None:
-        """Something could not be done just now, though the disks are well: the controller is to ask for it again."""
+        """A log could not be made, or a role not taken, for a passing reason: the controller has to ask for it again."""
 
 
 class ReplicaControl:
@@ -132,7 +132,7 @@ class ReplicaControl:
         clock_ms: Callable[[], int],
         claims: ControllerClaims | None = None,
     ) -> None:
-        """`claims` None: whoever speaks is the controller, and what it says is so."""
+        """Without `claims` every sender of a request is believed to be the controller."""
         self.registered = trio.Event()
         self.controller_epoch = 0
         self.heard_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
@@ -185,7 +185,7 @@ class ReplicaControl:
             request.controller_id, request.controller_epoch, since=since
         ):
             logger.warning(
-                "Refused a request in the name of controller %d of epoch %d, which it is not",
+                "Refused a request of controller %d of epoch %d: the coordination tree has another one",
                 request.controller_id,
                 request.controller_epoch,
             )
@@ -269,7 +269,7 @@ class ReplicaControl:
         known = await self._claims.topics(claims)
         for name, index, topic_id, _ in found:
             if code := known[name].refusal(topic_id, index):
-                logger.warning("Refused to make %s-%d, of which the coordination tree does not know", name, index)
+                logger.warning("Refused to make a log of %s-%d, which is not in the coordination tree", name, index)
                 refused[name, index] = code
             await slices.give_way()
         return [each for each in found if (each.topic, each.number) not in refused]
@@ -389,7 +389,7 @@ class ReplicaControl:
             return set()
         kept = named - await self._claims.goes(named)
         if kept:
-            logger.warning("Refused to delete %d replicas, which are to stay by the coordination tree", len(kept))
+            logger.warning("Refused to delete %d replicas: the coordination tree assigns them to this broker", len(kept))
         return kept
 
     def _stop(self, name: TopicPartition, leader_epoch: int) -> ErrorCode:
@@ -464,7 +464,7 @@ class ReplicaControl:
             await slices.give_way()
         if len(possible) < len(topic.partition_states):
             logger.warning(
-                "Passed over %d partitions of topic %.249r, of which the coordination tree does not know",
+                "Passed over %d partitions of topic %.249r that are not in the coordination tree",
                 len(topic.partition_states) - len(possible),
                 topic.topic_name,
             )
@@ -477,7 +477,7 @@ class ReplicaControl:
         self._listener.on_topics_deleted(topics)
 
     def _wait_for_nobody_gone(self) -> None:
-        """What waited only for a broker that was about to be in sync is committed now that it is gone."""
+        """Commit records that waited only for a broker that was about to be in sync and is gone now."""
         for partition in self._replicas.partitions():
             partition.reconsider()
 
@@ -503,7 +503,7 @@ class ReplicaControl:
         self._cluster.put_topic(TopicState(name, topic_id, partitions, is_internal_topic(name)))
 
     def _resign_if_moved(self, topic: str, told: UpdateMetadataPartitionState) -> None:
-        """What was reassigned away while this broker could not hear of it, it must not go on leading.
+        """Stop leading a partition that was reassigned away while this broker could not hear of it.
 
         The controller does not speak of it to a broker that is no replica any more. The log stays, as with Kafka.
         """

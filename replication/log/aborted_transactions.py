@@ -59,7 +59,7 @@ class TransactionIndex:
     def append(self, transaction: AbortedTransaction) -> None:
         """Add the transaction whose abort marker was appended last."""
         self._tail.append(transaction)
-        with contextlib.suppress(OSError):  # whoever needs it in the file saves again
+        with contextlib.suppress(OSError):  # the next flush saves again
             self.save()
 
     def save(self) -> None:

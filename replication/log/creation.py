@@ -1,8 +1,8 @@
 """Making the directory of a new log.
 
-It gets its name when it is complete, so nobody ever finds half of one under a name that counts. Until then it is called as
-if it were to be deleted, by a name that no other attempt has: threads make several logs at a time, and long names of topics
-are cut. What a failed attempt leaves is removed like everything else that was given up, and at the next start.
+The directory gets its name when it is complete, so half a log is never found under a name that counts. Until then it has
+the name of a deleted partition's directory, one that no other attempt has: threads make several logs at a time, and long
+names of topics are cut. What a failed attempt leaves is removed like any deleted partition, at the next start at the latest.
 """
 
 from __future__ import annotations

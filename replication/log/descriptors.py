@@ -2,7 +2,7 @@
 
     limit = reserve + connections + files that the log keeps open + regions of files on their way to sockets
 
-The reserve belongs to whatever must never fail for want of a descriptor: checkpoints, rolls, flushes, the journal, compaction,
+The reserve is for work that must never fail for want of a descriptor: checkpoints, rolls, flushes, the journal, compaction,
 ZooKeeper and connections to other brokers. Regions on their way may have `regions_max`, because each may keep a file open that
 the cache has given up. Of the rest the log always keeps some files; connections may have all others, and what they do not
 need is the cache's. So at the limit only new connections wait, and answers to fetches become shorter.

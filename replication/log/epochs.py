@@ -4,8 +4,8 @@ The list is what makes truncation safe: a follower asks the leader where an epoc
 of trusting high watermarks. Epochs and start offsets both rise strictly. An entry may begin at the log end offset, when
 a leader has been elected but has not written yet.
 
-The list changes in memory first. Whoever moves the recovery point past an epoch's start must have written the file before
-(`is_dirty`), because above the recovery point the epochs are found again in the batches themselves.
+The list changes in memory first. A flush writes the file (`is_dirty`) before it moves the recovery point past an epoch's
+start: above the recovery point the epochs are found again in the batches themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNDEFINED_EPOCH_OFFSET = -1
 class LeaderEpochs:
     """Epochs and their start offsets, as two parallel sorted lists.
 
-    `version` counts the changes, `written_version` says which of them are in the file; the lock is for those who write it.
+    `version` counts the changes, `written_version` says which of them are in the file; writers of the file hold the lock.
     """
 
     __slots__ = ("_epochs", "_start_offsets", "lock", "version", "written_version")

@@ -6,11 +6,11 @@
                 (some file systems take less than 255 bytes). The operation is undone, and everything else goes on.
     BROKEN      the disk, or what is on it, is not what it was. The log directory goes offline, as with Kafka.
 
-Whoever catches an `OSError` of a `Storage` asks `classify` and nobody compares errno.
+Code that catches an `OSError` of a `Storage` asks `classify`; no other code compares errno.
 
-What fails in the middle of something that can be neither finished nor undone is raised as `Irreparable`, which is BROKEN
-whatever its errno. So is a sync that failed (`SyncFailed`): the kernel takes the pages for written, and a second sync that
-succeeds says nothing about them.
+Some operations can be neither finished nor undone once a call in the middle has failed. They raise `Irreparable`, which is
+BROKEN whatever its errno. So does a sync that failed (`SyncFailed`): the kernel takes the pages for written, and a second
+sync that succeeds says nothing about them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Irreparable(OSError):
 
 
 def insist(call: Callable[..., None], *arguments: object) -> None:
-    """Make a call that needs neither room nor descriptors; once more if it fails for a reason that passes.
+    """Make a call that needs neither room nor descriptors, and make it once more if it fails for a passing reason.
 
-    It is for names that change and files that are cut in the middle of something that should not be left half done.
+    It is for renames and cuts in the middle of an operation that should not stay half done.
     """
     try:
         call(*arguments)

@@ -27,14 +27,14 @@ class EpochsJob:
         self.data = data
 
     def write(self, storage: Storage) -> None:
-        """Write them, unless newer ones have been written. Waits for the disk and for whoever writes just now."""
+        """Write them, unless newer ones have been written. Waits for the disk, and for another thread that writes them."""
         with self._epochs.lock:
             if self._version > self._epochs.written_version:
                 storage.replace(self.path, self.data)
                 self._epochs.written_version = self._version
 
     def begin(self) -> bool:
-        """Take the lock, to write many files at once; False if somebody writes this one already."""
+        """Take the lock, to write many files at once; False if another thread writes this one already."""
         return self._epochs.lock.acquire(blocking=False)
 
     def end(self, is_written: bool) -> None:

@@ -125,7 +125,7 @@ class SparseIndex(ABC):
         self.save()
 
     def file_to_sync(self) -> LazyFile:
-        """The file, everything saved, for whoever makes it durable."""
+        """The file, everything saved, for a flush."""
         self.save()
         return self._file
 
@@ -205,8 +205,8 @@ class SparseIndex(ABC):
 class OffsetIndex(SparseIndex):
     """`.index`: where to start reading for an offset.
 
-    `saved_first` is the time index beside it. Its file always says at least as much as this one's, because whoever looks for
-    a time takes it that all batches up to the last entry here are known there.
+    `saved_first` is the time index beside it. Its file is never behind this one's: a search for a time relies on it for all
+    batches up to the last entry here.
     """
 
     ENTRY = Struct(">ii")

@@ -1,7 +1,7 @@
 """What can be asked of a log without changing it: slices and aborted transactions. Timestamps: `time_search.py`.
 
-`LogReader` is the part of `PartitionLog` that only looks. It holds the segments and the offsets they cover; who appends,
-cuts and deletes is `PartitionLog`.
+`LogReader` is the part of `PartitionLog` that only looks. It holds the segments and the offsets they cover; `PartitionLog`
+appends, cuts and deletes.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ OnDamage = Callable[["LogReader", Segment], None]
 
 
 def _ignore(log: LogReader, segment: Segment) -> None:
-    """Nobody has to be told of damage who repairs it at once."""
+    """Before a log is in service its own thread repairs damage at once, and need not tell anybody."""
 
 
 def guarded(method: Method) -> Method:
     """Turn what the disk does into an answer, outside the hot path: the directory goes offline if the disk is broken.
 
-    A method that changes anything must have changed nothing when an error that passes gets here, or have gone a whole step
-    after which files and memory agree. What breaks off anywhere else is raised as `Irreparable`.
+    When a passing error gets here, the method has either changed nothing or finished a whole step, after which files and
+    memory agree. A method that breaks off anywhere else raises `Irreparable`.
     """
 
     @wraps(method)
@@ -65,7 +65,7 @@ def guarded(method: Method) -> Method:
 
 
 def translated(log: LogReader, error: Exception) -> KafkaError:
-    """What to tell whoever met `error` in a log."""
+    """The error to raise to a caller for an `error` of files or batches."""
     if isinstance(error, OSError):
         return log.storage_error(error)
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}")

@@ -5,9 +5,9 @@ digits>-delete`, which is atomic and makes room for a new topic of the same name
 assigned to this broker, `-future` copies being moved between directories. Files are named by the offset they begin at, in
 twenty digits, then the kind, then perhaps one of the suffixes that mark a file on its way in or out.
 
-Every path in a log directory is made here, by `path_in` or by what calls it, and nowhere else. Names come from clients, from
-controllers and from the coordination tree. Those who pass them on have checked them, but this module does not rely on that:
-it refuses a name that is not Kafka's or that would lead out of its directory, so no file is ever made outside.
+Every path in a log directory is made in this module, by `path_in`, and nowhere else. Names come from clients, controllers
+and the coordination tree. Callers have checked them, but this module does not rely on that: it refuses a name that is not
+Kafka's or that would lead out of its directory, so no file is ever made outside.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SegmentFile(NamedTuple):
 
 
 def path_in(directory: str, name: str) -> str:
-    """Path of what is called `name` in a directory. KafkaError: a path of that name would lead elsewhere or nowhere."""
+    """Path of the file or directory `name` in a directory. KafkaError: that path would lead elsewhere or nowhere."""
     length = len(name.encode(errors="surrogatepass"))
     if name in NO_NAMES or "/" in name or "\0" in name or length > DIRECTORY_NAME_LENGTH_MAX:
         raise _refusal(name)
@@ -98,7 +98,7 @@ def _is_topic(name: str) -> bool:
 
 
 def _refusal(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name[:DIRECTORY_NAME_LENGTH_MAX]!r} cannot be a partition's")
+    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name[:DIRECTORY_NAME_LENGTH_MAX]!r} cannot be the name of a partition's directory")
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:

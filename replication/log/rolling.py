@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def should_roll(
     segment: Segment, config: LogConfig, *, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
 ) -> bool:
-    """Whether an append of this kind belongs into a new segment. It may have to read the first batch."""
+    """Whether an append of this size, time and offset begins a new segment. This may read the first batch."""
     size = segment.size
     return (
         size > config.segment_bytes - size_bytes

@@ -52,7 +52,7 @@ KINDS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class DamagedIndexes(KafkaError):
-    """More batches have to be read, to make indexes anew or to know their times, than a reader can wait for; they will be."""
+    """A thread has to read a large segment first, to make its indexes anew or to find its largest timestamp."""
 
     def __init__(self, segment: Segment, error: Exception) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment!r} has to be read through: {error}")
@@ -98,7 +98,7 @@ class Segment:
         self.created_ms = created_ms
         self.bytes_since_last_index_entry = 0
         self.indexes_are_full = False
-        self.defers_repair = False  # because whoever reads cannot wait
+        self.defers_repair = False  # because the event loop reads it
         self._is_picture = False
         self._was_rebuilt = False
         self.txn_index: TransactionIndex | None = None
@@ -166,7 +166,7 @@ class Segment:
         return self._set_indexes(offset_index, time_index)
 
     def repair(self, error: Exception) -> tuple[OffsetIndex, TimeIndex]:
-        """Make the indexes anew because of `error`. DamagedIndexes: somebody else has to do it, in a thread."""
+        """Make the indexes anew because of `error`. DamagedIndexes: that takes so long that a thread has to do it."""
         if self.defers_repair and self.size > REPAIR_AT_ONCE_BYTES:
             raise DamagedIndexes(self, error) from error
         logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
@@ -480,7 +480,7 @@ class Segment:
         return picture
 
     def learn(self, picture: Segment) -> None:
-        """Take over what a thread has found out with a picture. Nothing was cut off since; there may be more batches."""
+        """Take over from a picture what a thread found out. Nothing was cut off since; there may be more batches."""
         if picture._was_rebuilt:
             self._learn_indexes(picture)
         elif self._offset_index is None and picture._offset_index is not None and picture._time_index is not None:

@@ -147,7 +147,7 @@ class ProducerSnapshots:
             self.remove(offset)
 
     def file_to_sync(self, offset: int) -> StorageFile | None:
-        """The snapshot of `offset`, for whoever makes it durable; None if there is none."""
+        """The snapshot of `offset`, for a flush; None if there is none."""
         if offset in self.offsets:
             with contextlib.suppress(FileNotFoundError):
                 return self._storage.open(self.path(offset))

@@ -303,7 +303,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 class FileCache:
-    """Bounds how many `LazyFile`s are open at a time: by a number, or by what the budget of descriptors leaves."""
+    """Bounds how many `LazyFile`s are open at a time: by a number, or by the share that the budget of descriptors leaves."""
 
     def __init__(
         self, storage: Storage, open_files_max: int = CACHED_FILES_MAX, descriptors: Descriptors | None = None
@@ -444,9 +444,9 @@ class LogDirectory:
         return self.failure is None
 
     def take_offline(self, error: OSError) -> KafkaError:
-        """Take the directory offline, whatever `error` is, because what it left cannot be undone; returns what to raise.
+        """Take the directory offline, whatever `error` is: its operation cannot be undone. Returns the error to raise.
 
-        An error that left everything as it was goes to `judge`.
+        `judge` is for errors after which everything is as it was before.
         """
         if self.failure is None:
             self.failure = error
@@ -455,7 +455,7 @@ class LogDirectory:
         return self.error()
 
     def judge(self, error: OSError, name: str) -> KafkaError:
-        """What to raise for `error`, met by the log called `name`; goes offline if the disk is broken."""
+        """The error to raise for an `error` that the log `name` met; a broken disk takes the directory offline."""
         if classify(error) is not Fault.BROKEN:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {error}")
         return self.take_offline(error)
@@ -481,13 +481,13 @@ class LogDirectory:
         return due
 
     def apart(self) -> LogDirectory:
-        """The same place for a log that a thread works on: what fails and what is to go there is noted apart."""
+        """The same directory for a log that a thread works on: its failures and removals are noted apart."""
         apart = LogDirectory(self.path, self.storage)
         apart.files = self.files
         return apart
 
     def reunite(self, apart: LogDirectory) -> None:
-        """Take over what was noted apart."""
+        """Take over the failure and the removals that were noted apart."""
         for due_ms, path in apart._removals:
             self.remove_later(path, due_ms)
         apart._removals.clear()

@@ -1,4 +1,4 @@
-"""What producers were known where a log is to be cut, found out in a thread before it is cut.
+"""Finds out in a thread which producers are known at the offset where a log is to be cut.
 
 The state of the producers at an offset is the newest snapshot up to there and the batches after it, which may be the whole
 of a segment. So a thread reads that first, from pictures, and the cut itself is little work:
@@ -76,7 +76,7 @@ class Truncation:
         return self._log.layout == self._layout
 
     def producers_at(self, offset: int) -> ProducerStateManager | None:
-        """The producers as they were at `offset`; None: that is not known. Raises what the thread met."""
+        """The producers as they were at `offset`; None: that is not known. OSError: the thread could not read them."""
         if offset != self.offset or not self.is_current:
             return None
         if self._error is not None:
