@@ -28,7 +28,7 @@ from ottla.replication.cluster_state import (
 from ottla.replication.slices import Slices
 from ottla.server.authorized_operations import TOPIC_OPERATIONS
 from ottla.server.dispatch import handles
-from ottla.server.turns import sorted_in_turns
+from ottla.server.turns import each_in_turns, sorted_in_turns
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -53,8 +53,11 @@ def describe_topic_partitions(
     if len(request.topics) > NAMES_AT_ONCE:
         return _describe_in_turns(request, context)
     names = sorted({topic.name for topic in request.topics}) if request.topics else context.broker.cluster.topic_names()
+    found = _names_to_tell(request, names)
+    if isinstance(found, ErrorCode):
+        return DescribeTopicPartitionsResponse(topics=[_failed(topic.name, found) for topic in request.topics])
     page = _Page(request, context)
-    for name in page.names_from_cursor(names) or ():
+    for name in found:
         if not page.add(name):
             break
     return page.response()
@@ -63,13 +66,26 @@ def describe_topic_partitions(
 async def _describe_in_turns(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
+    found = _names_to_tell(request, await sorted_in_turns(topic.name for topic in request.topics))
+    if isinstance(found, ErrorCode):
+        code = found
+        refused = await each_in_turns(request.topics, lambda topic: _failed(topic.name, code))
+        return DescribeTopicPartitionsResponse(topics=refused)
     page = _Page(request, context)
     slices = Slices()
-    for name in page.names_from_cursor(await sorted_in_turns(topic.name for topic in request.topics)) or ():
+    for name in found:
         if not page.add(name):
             break
         await slices.give_way()
     return page.response()
+
+
+def _names_to_tell(request: DescribeTopicPartitionsRequest, names: Sequence[str]) -> Sequence[str] | ErrorCode:
+    """What of the sorted names is to be told, or with what every topic asked for is refused."""
+    found = _names_from_cursor(request, names)
+    if found is None:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.UNKNOWN_SERVER_ERROR if "" in found else found
 
 
 def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[str]) -> Sequence[str] | None:
@@ -93,16 +109,6 @@ class _Page:
         self._reachable = {endpoint.node_id for endpoint in self._cluster.endpoints(context.listener_name)}
         self._topics: list[DescribeTopicPartitionsResponseTopic] = []
         self._next_cursor: Cursor | None = None
-
-    def names_from_cursor(self, names: Sequence[str]) -> Sequence[str] | None:
-        """What of the sorted names is to be told; None if every topic asked for is refused."""
-        request = self._request
-        found = _names_from_cursor(request, names)
-        if found is not None and "" not in found:
-            return found
-        code = ErrorCode.INVALID_REQUEST if found is None else ErrorCode.UNKNOWN_SERVER_ERROR
-        self._topics = [_failed(topic.name, code) for topic in request.topics]
-        return None
 
     def response(self) -> DescribeTopicPartitionsResponse:
         return DescribeTopicPartitionsResponse(topics=self._topics, next_cursor=self._next_cursor)

@@ -1,5 +1,6 @@
 """A request that is refused as a whole may name a hundred thousand elements, each of which is answered: others run meanwhile."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -7,17 +8,25 @@ import pytest
 import trio
 
 from ottla.replication import slices
+from ottla.server.handlers import describe_topic_partitions as describe_topic_partitions_handler
 from ottla.server.handlers.create_partitions import create_partitions
 from ottla.server.handlers.create_topics import create_topics
 from ottla.server.handlers.delete_topics import delete_topics
 from ottla.server.handlers.describe_configs import describe_configs
+from ottla.server.handlers.describe_topic_partitions import describe_topic_partitions
 from ottla.server.handlers.list_offsets import list_offsets
 from ottla.server.tests.administered import opened
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from ottla.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
 COUNT = 1_200
 NAMES = [f"t{number}" for number in range(COUNT)]
@@ -62,6 +71,11 @@ def creation(timeout_ms: int, partition_count: int) -> CreateTopicsRequest:
             ),
         ),
         (
+            describe_topic_partitions,
+            0,
+            DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in [*NAMES[1:], ""]]),
+        ),
+        (
             list_offsets,
             2,
             ListOffsetsRequest(
@@ -75,6 +89,7 @@ async def test_others_run_while_a_long_request_is_refused(
 ) -> None:
     broker = await opened(tmp_path)
     monkeypatch.setattr(slices, "SLICE_S", -1.0)
+    monkeypatch.setattr(describe_topic_partitions_handler, "sorted_in_turns", sort)
     turns = 0
 
     async def run() -> None:
@@ -91,8 +106,13 @@ async def test_others_run_while_a_long_request_is_refused(
     assert len(answers_in(response)) == COUNT
 
 
+async def sort(names: Iterable[str]) -> list[str]:
+    """As `sorted_in_turns`, but without a turn."""
+    return sorted(names)
+
+
 def answers_in(response: Any) -> list[Any]:
     """What is answered for the elements of a request."""
-    if hasattr(response, "topics") and hasattr(response.topics[0], "partitions"):
+    if isinstance(response, ListOffsetsResponse):
         return response.topics[0].partitions
     return next(value for name in ("topics", "results", "responses") if (value := getattr(response, name, None)))
