@@ -1,4 +1,4 @@
-"""What a member of a cluster believes of whoever speaks as the controller, on which of its listeners."""
+"""Requests in the name of the controller: on which listener a member of a cluster takes them, and which it believes."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -174,7 +174,7 @@ class Moving:
         self.bootstrap = mixed.bootstrap
 
     def is_well(self) -> bool:
-        return True  # nobody asks, as nothing is probed
+        return True  # without probes the answer is never used
 
     def faults(self, topic: str, chance: random.Random) -> Iterator[Fault]:
         for targets in ((KAFKA, OTHER_KAFKA), (OTTLA,), (OTHER_KAFKA, KAFKA), (OTTLA, KAFKA, OTHER_KAFKA)):

@@ -1,4 +1,4 @@
-"""The rule that what a majority can serve is served: of probes, and of the times when too much is wrong."""
+"""The rule of availability: probes are served whenever a majority of brokers and ZooKeepers is well."""
 
 from compat_tests.history.history import ProbeBegan, Served, TroubleBegan, TroubleEnded
 from compat_tests.history.rules import Report, Rule

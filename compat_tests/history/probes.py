@@ -43,7 +43,7 @@ GROUPS = {"probe group 1": 0, "probe group 2": 1, "probe group 3": 2, "probe gro
 PATIENCE_S = 1.5
 PAUSE_S = 0.3
 AWAY_MAX_S = 3.0 + 5.0
-"""The session timeout of the brokers, and what it takes to elect another and to tell everybody."""
+"""The session timeout of the brokers, and the time to elect another leader and to tell all brokers of it."""
 
 VERSIONS: dict[type[Message], int] = {
     MetadataRequest: 9,
@@ -76,7 +76,7 @@ def ask(address: Address, request: Message, answer: Callable[..., Any]) -> Any:
 
 
 def is_bearable(fault: str) -> bool:
-    """Whether a fault of this name leaves one broker as good as dead to all others, whose session then ends.
+    """Whether a fault of this name cuts one broker off from all others, so that its session ends.
 
     A leader that is cut off from its followers alone keeps its session, and so the lead, with Apache Kafka too.
     """

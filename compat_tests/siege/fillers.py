@@ -110,7 +110,7 @@ def framed(request: type[Message], version: int, body: bytes, *, header_tags: by
 
 
 def tag_section(count: int, bytes_each: int = 0) -> bytes:
-    """A tag section of so many tags that nobody knows, numbered from 1000 on."""
+    """A tag section of so many unknown tags, numbered from 1000 on."""
     parts = [encode_varint(count)]
     content = encode_varint(bytes_each) + bytes(bytes_each)
     parts += [encode_varint(1000 + number) + content for number in range(count)]

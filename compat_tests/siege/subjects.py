@@ -1,4 +1,4 @@
-"""What hostile requests are about: the value of every field, by what the request is meant to cost.
+"""The values of the fields of hostile requests, by the kind of cost that a request is meant to cause.
 
     existing     the siege's own topic and group, named as often as the request has room for
     strangers    names and numbers that are not there, each another
@@ -18,7 +18,7 @@ INTEGERS = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32, "in
 
 TOPIC_FIELDS = frozenset(("topic", "name", "topic_name", "topic_names", "resource_name", "topics"))
 GROUP_FIELDS = frozenset(("group_id", "key", "coordinator_keys", "groups", "groups_names", "transactional_id"))
-# What is fixed whatever the request is about, so that one attack does not undo the world of the next.
+# Fields that have the same value in every attack, so that no attack undoes the world of the next.
 FIXED: dict[str, Any] = {
     "validate_only": True,
     "allow_auto_topic_creation": False,
@@ -35,7 +35,7 @@ FIXED: dict[str, Any] = {
     "num_partitions": 1,
     "replication_factor": 1,
     "broker_ids": 0,
-    "broker_id": 4711,  # a broker that shuts down in order is led away from, whoever says so: as with Kafka
+    "broker_id": 4711,  # anybody may say that a broker shuts down, and it then leads nothing any more: as with Kafka
 }
 DEFAULTS: dict[str, Any] = {
     "resource_type": 2,

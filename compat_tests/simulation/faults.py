@@ -152,7 +152,7 @@ class Faults:
         del self._busy[target]
 
     def _take_back(self, target: SimBroker, is_down: bool) -> None:
-        """From whoever had it as a free target."""
+        """A fault that had borrowed the target is done with it."""
         if is_down:
             self._restart(target)
         else:

@@ -47,7 +47,7 @@ class Processors:
             del self._slow[host]
 
     def next_turn(self, host: int) -> float | None:
-        """When the host looks at what is ready now; None: at once."""
+        """When the host looks at its ready tasks; None: at once."""
         factors = self._slow.get(host)
         if factors is None:
             return None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 
 SHARE = 3
-"""Loops in all for every two processors: whoever else wants one waits for its turn."""
+"""Three endless loops for every two processors, so that every other process waits for its turn."""
 
 HOURS_MAX = 3.0
 

@@ -122,7 +122,7 @@ class Conversation:
         self.now_ms = end_ms
 
     def listed(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-        """What is listed of the groups in these states and of these types."""
+        """The listed groups of these states and types."""
         parts = self.shard.list_groups(in_listing(states, types), at_once=1)
         return [group for part in parts for group in part]
 

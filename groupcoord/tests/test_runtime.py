@@ -235,7 +235,7 @@ async def test_late_deletion_of_a_group_finds_its_session_over(
     await talk.start(nursery)
     await finished(talk.join())
     punctual.cancel()
-    talk.log.commit_seconds = 2  # so that what is due has to be waited for, too
+    talk.log.commit_seconds = 2  # so that the end of the session takes a while to be written
     await trio.sleep(10)
     delete = DeleteGroupsRequest(groups_names=["group"])
     assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""Which log directories a start is refused on, and what it takes for the others."""
+"""Which log directories are refused at start, and which ids the others get."""
 
 from __future__ import annotations
 

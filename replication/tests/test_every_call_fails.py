@@ -33,7 +33,7 @@ DIRECTORIES = ("/a", "/b")
 FLUSHED = LogConfig(segment_bytes=600, index_interval_bytes=100, flush_messages=1, file_delete_delay_ms=1000)
 COMPACTED = replace(FLUSHED, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.01)
 BRIEF = replace(FLUSHED, retention_bytes=0)
-AWHILE_S = 5  # files are removed by then, and what is done now and then has not been done
+AWHILE_S = 5  # by then files have been removed, but no periodic work has been done
 Partitions = dict[tuple[str, int], Hosted]
 
 
@@ -130,7 +130,7 @@ class Broker:
             assert is_held_up or code == ErrorCode.KAFKA_STORAGE_ERROR, code
 
     def check(self) -> None:
-        """What was acknowledged is there, once, in its place."""
+        """Each acknowledged record is there, once, at its offset."""
         for key, acknowledged in self.acknowledged.items():
             partition = self.manager.partition(*key)
             if partition is None and not acknowledged:

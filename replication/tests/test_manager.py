@@ -288,7 +288,7 @@ async def test_new_logs_are_not_seen_until_they_are_adopted(disk: Disk, autojump
         assert len(manager.partitions_of("a")) == 40
         assert not manager.partitions_of("b")
         assert [name for name in disk.names() if name.startswith("b-")] in ([], ["b-7"])
-        await manager.create_partitions([Hosted("b", 7)])  # what could not be removed is in nobody's way
+        await manager.create_partitions([Hosted("b", 7)])  # the leftover does not stop it
 
 
 async def test_a_deletion_whose_rename_fails_is_tried_again(disk: Disk, autojump_clock: MockClock) -> None:

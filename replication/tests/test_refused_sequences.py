@@ -21,7 +21,7 @@ FINE = ErrorCode.NONE
 
 
 class Leader:
-    """A log behind a memory of what was refused, as the produce handler has them."""
+    """A log, and the memory of refused batches in front of it, as in the produce handler."""
 
     def __init__(self) -> None:
         self.log = new_log()
@@ -32,7 +32,7 @@ class Leader:
         self.now_s = 100.0
 
     def begins_epoch(self) -> None:
-        """Another broker leads from here on, or this one once more; it has what was written before."""
+        """Another broker leads from here on, or this one once more, with all that was written before."""
         self.leader_epoch += 1
         self.epoch_start = self.log.log_end_offset
         self.refused = RefusedSequences()

@@ -414,7 +414,7 @@ async def test_what_was_reassigned_away_unheard_is_led_no_longer(stage: Stage, a
     assert stage.partition(0).is_leader
 
 
-# --- what is verified -------------------------------------------------------------------------------------------------
+# --- claims that are verified ------------------------------------------------------------------------------------------
 
 
 class Verifying(Stage):

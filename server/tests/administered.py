@@ -43,7 +43,7 @@ class MemoryPartitions:
         self.failure: OSError | None = None
 
     async def load(self, partitions: Sequence[HostedPartition]) -> None:
-        """What is hosted at start."""
+        """The partitions that are hosted at start."""
         for each in partitions:
             self.hosted[each.topic, each.index] = each
             self.configs[each.topic] = each.config

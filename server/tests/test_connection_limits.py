@@ -1,4 +1,4 @@
-"""How many connections are accepted, which wait, which are closed, and what is said of it."""
+"""How many connections are accepted, which wait, which are closed, and what the log says of that."""
 
 import socket
 import time

@@ -110,7 +110,7 @@ class GroupLife(Life):
         raise AssertionError("the offsets topic was never loaded")
 
     async def generation(self) -> tuple[str, int] | None:
-        """One member joins and is given its assignment; what it may call itself from then on, None if it was refused."""
+        """A member joins and gets its assignment; returns its id and generation, or None if it was refused."""
         joining = JoinGroupRequest(
             group_id="classic",
             session_timeout_ms=30_000,

@@ -379,7 +379,7 @@ class Ledger:
         return True
 
     def check(self, coordination: EmbeddedCoordination, *, is_last_open: bool = False) -> None:
-        """The tree says what was answered; the last multi may have happened if nobody was told."""
+        """The tree agrees with the answers; the last multi may have happened if it was not answered."""
         found = {path: node[:2] for path, node in tree(coordination).items() if path}
         if found != self.acknowledged:
             assert is_last_open, (found, self.acknowledged)

@@ -1,4 +1,4 @@
-"""What an accepted connection's socket is like, and when a connection ends."""
+"""The options of an accepted socket, and when a connection ends."""
 
 import gc
 import socket

@@ -1,4 +1,4 @@
-"""Whatever a peer calls itself or its topics, a message stays one line of the log."""
+"""A message is one line of the log, also when a peer's names hold line ends and control characters."""
 
 import logging
 import re

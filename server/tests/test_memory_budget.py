@@ -1,4 +1,4 @@
-"""Who wants memory for a large frame gets it in turn; nobody is refused, and somebody always gets on."""
+"""Connections get memory for large frames in turn: none is refused, and one of them can always go on."""
 
 import math
 import socket

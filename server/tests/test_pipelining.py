@@ -305,7 +305,7 @@ async def test_very_many_refused_records_are_looked_at_in_a_thread_and_listed_in
 
 
 def reachable(answer: produce_handler.Appending) -> Iterator[object]:
-    """What a request that waits keeps alive by itself."""
+    """The objects that a waiting request keeps alive."""
     for name in ("_request", "_deferred", "_topics", "_uncommitted"):
         held = [getattr(answer, name)]
         while held:

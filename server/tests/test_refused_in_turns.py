@@ -112,7 +112,7 @@ async def sort(names: Iterable[str]) -> list[str]:
 
 
 def answers_in(response: Any) -> list[Any]:
-    """What is answered for the elements of a request."""
+    """The answers for the elements of a request."""
     if isinstance(response, ListOffsetsResponse):
         return response.topics[0].partitions
     return next(value for name in ("topics", "results", "responses") if (value := getattr(response, name, None)))

@@ -1,4 +1,4 @@
-"""What the first, the second and the third signal do."""
+"""The effects of the first, the second and the third signal."""
 
 import logging
 import signal

@@ -139,7 +139,7 @@ AFTER: dict[Operation, dict[str, int]] = {
     extend: {"old": NEW},
     configure: {"old": OLD},
 }
-# by these codes a client learns that what it asks for has happened already
+# codes that tell a client that its change was made before
 AGAIN = {
     create: ErrorCode.TOPIC_ALREADY_EXISTS,
     delete: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -156,7 +156,7 @@ async def attempt(operation: Operation, life: Life) -> ErrorCode:
 
 
 def check_visible(life: Life, operation: Operation, code: ErrorCode) -> None:
-    """What clients are shown is hosted, and is what the answer said."""
+    """The topics that clients see are hosted, and agree with the answer."""
     assert life.topics() == life.hosted()
     if code is ErrorCode.NONE:
         assert life.topics() == AFTER[operation]

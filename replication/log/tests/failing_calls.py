@@ -41,7 +41,7 @@ ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR)
 WRITES = frozenset(("append",))
 SHARES = (0.0, 0.5, 1.0)  # of the bytes, written before a write fails; all of them: the call failed after its work
 
-# What an error can happen to while it lasts.
+# The calls that fail with an error while its cause lasts.
 _OPENING = frozenset(("open", "read", "write", "names", "sync_directory", "lock"))
 _GROWING = frozenset(("append", "write", "make_directory", "create"))
 _LASTING = {errno.EMFILE: _OPENING, errno.ENOSPC: _GROWING}
@@ -102,7 +102,7 @@ Case = Callable[[FailingCalls], None]
 
 
 def run_case(case: Case, *faults: Fault) -> FailingCalls:
-    """Run a case with these faults; what it raises says which they were."""
+    """Run a case with these faults; an exception of the case gets a note that names them."""
     calls = FailingCalls(*faults)
     try:
         case(calls)
@@ -131,7 +131,7 @@ def run_every_case(case: Case, errnos: Iterable[int] = ERRNOS, *, lasting: bool 
 
 
 def run_pairs(case: Case, first: Iterable[Fault], second_errno: int = errno.EIO, *, within: int = 3) -> int:
-    """After each of these faults fail also one of the next few calls, as when what is undone fails too."""
+    """After each of these faults fail one of the next few calls as well, such as those that undo the operation."""
     count = 0
     for fault in first:
         made = len(run_case(case, fault).made)

@@ -94,7 +94,7 @@ class Ledger:
             del self.required[offset]
 
     def settle_optional(self, log_end_offset: int) -> None:
-        """What was to be dropped and lies beyond the end has been dropped."""
+        """Records that were to be dropped and lie beyond the end have been dropped."""
         self.optional = {offset for offset in self.optional if offset < log_end_offset}
 
 
@@ -204,7 +204,7 @@ class World:
         self.recovery_point = self.log.recovery_point
 
     def restart(self) -> None:
-        """Leave in order and come back: nothing is open, nothing is known but what is on the disk."""
+        """Leave in order and come back: no file is open, and the log knows only the files."""
         for log in (self.log, self.other):
             log.flush()
             log.close()
@@ -230,7 +230,7 @@ class World:
     def compact(self) -> None:
         """One pass of the cleaner over what can be cleaned."""
         log = self.log
-        self._passes += 1  # each an hour later, when whatever was put off is due
+        self._passes += 1  # each an hour later, when a pass that was put off is due
         found = self.cleaner.look_at(log, log.log_end_offset)
         if found is not None:
             self.ledger.has_gaps = True
@@ -334,7 +334,7 @@ async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _drive(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that waits for nothing, and gives way to nobody however slow the machine is."""
+    """Run a coroutine that never waits. It takes no turns, even on a slow machine."""
     with suppress(StopIteration), patch("ottla.replication.slices.SLICE_S", math.inf):
         work.send(None)
         raise AssertionError("it waits for something")
@@ -342,7 +342,7 @@ def _drive(work: Coroutine[Any, Any, None]) -> None:
 
 @contextmanager
 def told(when: str) -> Iterator[None]:
-    """Let what is raised here say when it was."""
+    """Add to exceptions a note that says when they were raised."""
     try:
         yield
     except BaseException as error:
@@ -352,7 +352,7 @@ def told(when: str) -> Iterator[None]:
 
 @contextmanager
 def suppress_storage_error() -> Iterator[None]:
-    """What a broken disk may lead to, and nothing else."""
+    """Suppress KAFKA_STORAGE_ERROR, which a broken disk may lead to, and no other error."""
     try:
         yield
     except KafkaError as error:

@@ -29,7 +29,7 @@ from ottla.wire.records import ControlType
 
 
 class Operation(NamedTuple):
-    """What is done without faults first, and what is done with them. `run` can be done again.
+    """`prepare` is done without faults, then `run` with them. `run` can be done again.
 
     `is_judged`: the log itself decides whether an error takes the directory offline.
     """
@@ -112,7 +112,7 @@ def follow(world: World, padding: int = 0) -> None:
 
 
 def follow_with_gaps(world: World) -> None:
-    """What a leader sends of a log that was compacted."""
+    """Batches of a leader whose log was compacted."""
     world.ledger.has_gaps = True
     start = world.log.log_end_offset
     world.follow([world.batch(1, base_offset=start + 3, leader_epoch=3), world.batch(1, base_offset=start + 9, leader_epoch=3)])
@@ -192,7 +192,7 @@ def left_in_order(world: World) -> None:
 
 
 def damaged(kind: str, data: bytes) -> Callable[[World], None]:
-    """Files of one kind that are not what they were, though the broker left in order."""
+    """Files of one kind were changed after the broker had left in order."""
 
     def prepare(world: World) -> None:
         left_in_order(world)

@@ -1,4 +1,4 @@
-"""One system call fails in the middle of an operation of the log: what was refused is absent, and what is there stays."""
+"""One system call fails in the middle of an operation of the log: refused records are absent, and all others stay."""
 
 from __future__ import annotations
 

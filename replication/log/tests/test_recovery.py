@@ -216,7 +216,7 @@ def test_records_after_a_gap_are_given_up() -> None:
 
 
 def log_with_gaps(*base_offsets: int, **config: Any) -> PartitionLog:
-    """What a follower has copied from a leader whose log was compacted."""
+    """The log of a follower whose leader has a compacted log."""
     log = new_log(**{"segment_bytes": 600, **config})
     for base_offset in base_offsets:
         log.append_as_follower(batch(1, value=b"x" * 100, base_offset=base_offset, leader_epoch=3), now_ms=NOW_MS)

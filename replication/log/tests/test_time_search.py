@@ -1,4 +1,4 @@
-"""Searching for timestamps: what is found, what is read for it, and by whom."""
+"""Searching for timestamps: the records that are found, and which thread reads how much for that."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_one_early_record_with_a_late_time_makes_no_search_read_the_whole_segmen
 
 
 class Reads:
-    """Counts what is read of log files, apart for the event loop and for threads."""
+    """Counts the bytes read from log files, separately for the event loop and for threads."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.on_loop = 0
