@@ -85,7 +85,6 @@ class ControllerClaims:
         self._controller_id = NO_CONTROLLER
         self._looked_at = self._looked_for_certain_at = NEVER
         self._topics: dict[str, KnownTopic] = {}
-        self._told_brokers: Mapping[int, BrokerRegistration] = {}
         self._brokers: Mapping[int, BrokerRegistration] = {}
 
     # ------------------------------------------------------------------ the controller
@@ -125,14 +124,13 @@ class ControllerClaims:
     ) -> Mapping[int, BrokerRegistration]:
         """The brokers that live, as the tree has them; `known` were told of before. Others are left out."""
         named = {*told, *known}
-        if told != self._told_brokers or named != told.keys():
+        if self._brokers_among(named) != told:
+            self._brokers = await self._read_brokers()
+        if self._brokers_among(named) != told:
+            await self._barrier()
             self._brokers = await self._read_brokers()
             if self._brokers_among(named) != told:
-                await self._barrier()
-                self._brokers = await self._read_brokers()
-                if self._brokers_among(named) != told:
-                    logger.warning("The coordination tree has other brokers than those that a controller tells of")
-            self._told_brokers = told
+                logger.warning("The coordination tree has other brokers than those that a controller tells of")
         return self._brokers_among(named)
 
     def _brokers_among(self, named: Collection[int]) -> Mapping[int, BrokerRegistration]:

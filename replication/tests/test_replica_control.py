@@ -483,7 +483,8 @@ async def test_clients_are_told_of_no_broker_that_the_tree_does_not_have(verifyi
     assert await stage.update(brokers=(NODE, OTHER, 99)) == 0
     assert sorted(stage.cluster.brokers) == [NODE, OTHER]
     stage.tree.register(registration(OTHER, port=7))
-    assert await stage.update(brokers=(NODE, OTHER)) == 0  # at another port than the one that it has now
+    for claimed in ((NODE, OTHER, 99), (NODE, OTHER)):  # the other one at another port than the one that it has now
+        assert await stage.update(brokers=claimed) == 0
     assert stage.cluster.brokers == {NODE: registration(NODE), OTHER: registration(OTHER, port=7)}
 
 
@@ -500,6 +501,16 @@ async def test_no_broker_is_gone_that_lives_by_the_tree(verifying: Verifying, mo
     stage.tree.put(znodes.broker_path(OTHER), None)
     assert await stage.update(brokers=(NODE,)) == 0
     assert sorted(stage.cluster.brokers) == [NODE] and reconsidered
+
+
+async def test_a_broker_that_is_back_before_its_controller_noticed_is_seen(verifying: Verifying) -> None:
+    stage = verifying
+    stage.tree.put(znodes.broker_path(OTHER), None)
+    assert await stage.update(brokers=(NODE, OTHER)) == 0
+    assert sorted(stage.cluster.brokers) == [NODE]
+    stage.tree.register(registration(OTHER))
+    assert await stage.update(brokers=(NODE, OTHER)) == 0
+    assert sorted(stage.cluster.brokers) == [NODE, OTHER]
 
 
 async def test_a_broker_that_has_come_is_seen_though_the_tree_lags_behind(verifying: Verifying) -> None:
