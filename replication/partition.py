@@ -7,9 +7,9 @@ Theory
 
     The high watermark is the smallest of the offsets the in-sync replicas are sure to hold; `followers` knows of the
     others. This replica is sure to hold its log up to the log end offset or, where the topic asks for it with
-    flush.messages or flush.ms, only what has been synced to disk (`log.recovery_point`). So a forced flush needs no rule of its own: a record is committed, visible to consumers
-    and acknowledged when the high watermark has passed it, and the high watermark waits for the disk. For acks=1 only this
-    replica's own offset counts.
+    flush.messages or flush.ms, only what has been synced to disk (`log.recovery_point`). So a forced flush needs no rule of
+    its own: a record is committed, visible to consumers and acknowledged when the high watermark has passed it, and the high
+    watermark waits for the disk. For acks=1 only this replica's own offset counts.
 
     The watermark stands still while fewer replicas than min.insync.replicas are in sync. It never falls while a broker
     leads. The last stable offset is the high watermark, or the start of the oldest undecided transaction before it.

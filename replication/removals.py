@@ -15,6 +15,8 @@ from ottla.replication.loading import HostedPartition
 from ottla.replication.log.names import DELETE_MARK, marked_directory_name
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, Storage
+from ottla.replication.reminders import Reminder
+from ottla.replication.slices import Slices
 from ottla.wire.errors import KafkaError
 
 logger = logging.getLogger("ottla.replication")
@@ -44,6 +46,7 @@ class Removals:
         self._new_uuid = new_uuid
         self._unrenamed: dict[tuple[str, int], PartitionLog] = {}
         self._next_rename_ms = 0
+        self._reminder = Reminder()
 
     def give_up(self, log: PartitionLog) -> None:
         """Let a log's name be free, and its files be removed after file.delete.delay.ms."""
@@ -55,7 +58,8 @@ class Removals:
         try:
             log.rename_directory(name)
         except KafkaError as error:
-            logger.error("%s cannot be deleted yet: %s", log.directory, error)
+            if self._reminder.is_due():  # there may be thousands
+                logger.error("%s cannot be deleted yet: %s", log.directory, error)
             return False
         log.release_files()
         log.log_directory.remove_later(log.directory, self._clock_ms() + log.config.file_delete_delay_ms)
@@ -70,20 +74,23 @@ class Removals:
     async def run(self) -> None:
         """Remove what is due, until cancelled."""
         while True:
-            self._rename_due()
+            await self._rename_due()
             for directory in self._directories():
                 while directory.is_online and (paths := directory.removals_due(self._clock_ms())):
                     for path in await self._run_in_thread(self._remove, paths):
                         directory.remove_later(path, self._clock_ms() + RETRY_MS)
             await trio.sleep(INTERVAL_S)
 
-    def _rename_due(self) -> None:
+    async def _rename_due(self) -> None:
         if self._clock_ms() < self._next_rename_ms:
             return
         self._next_rename_ms = self._clock_ms() + RETRY_MS
+        slices = Slices()
         for key, log in list(self._unrenamed.items()):
-            if not log.log_directory.is_online or self._rename(log):
+            # Meanwhile a new log may have got the name.
+            if self._unrenamed.get(key) is log and (not log.log_directory.is_online or self._rename(log)):
                 del self._unrenamed[key]
+            await slices.give_way()
 
     def _remove(self, paths: Sequence[str]) -> list[str]:
         """Remove files and directories; answers those that are still there."""

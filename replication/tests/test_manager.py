@@ -310,6 +310,38 @@ async def test_a_deletion_whose_rename_fails_is_tried_again(disk: Disk, autojump
         assert manager.log_directories[0].is_online
 
 
+async def test_very_many_deletions_whose_renames_failed_are_tried_again_in_turns(
+    disk: Disk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    renames = turns = 0
+
+    def full(operation: str, path: str) -> OSError | None:
+        nonlocal renames
+        renames += operation == "rename"
+        return OSError(errno.ENOSPC, "No space left on device", path) if operation == "rename" else None
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with disk.broker(*(Hosted(index=index) for index in range(100))) as manager:
+        monkeypatch.setattr(slices, "time", SimpleNamespace(perf_counter=lambda: renames / 1000))
+        disk.storage.fail = full
+        await manager.delete_partitions([("topic", index) for index in range(100)])
+        assert len([record for record in caplog.records if "cannot be deleted yet" in record.message]) == 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_turns)
+            await trio.lowlevel.checkpoint()
+            renames = turns = 0
+            manager._removals._next_rename_ms = 0
+            await manager._removals._rename_due()
+            assert renames >= 100 and turns >= renames // 3
+            nursery.cancel_scope.cancel()
+        disk.storage.fail = None
+
+
 # --- deleting ---------------------------------------------------------------------------------------------------------
 
 
