@@ -47,6 +47,7 @@ from ottla.replication.log.checkpoints import (
 )
 from ottla.replication.log.epochs import LeaderEpochs
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX, CorruptIndex
+from ottla.replication.log.log_reader import base_offset_of
 from ottla.replication.log.names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -224,8 +225,9 @@ class _Loader:
         trusted = len(self._segments)
         if not self._options.had_clean_shutdown:
             trusted = self._first_to_recover(self._options.recovery_point)
+        believed = set(self._segments[:trusted])
         for segment in damaged:
-            if segment not in self._segments[:trusted]:
+            if segment not in believed:
                 continue
             logger.warning("Making the indexes of %r anew", segment)
             self._recover_segment(segment, self._producers_at(segment.base_offset))
@@ -286,7 +288,7 @@ class _Loader:
 
     def _first_to_recover(self, recovery_point: int) -> int:
         """The segment that holds the recovery point; if that is empty, what is beyond may be in the one before."""
-        first = bisect_right(self._segments, recovery_point, key=lambda segment: segment.base_offset) - 1
+        first = bisect_right(self._segments, recovery_point, key=base_offset_of) - 1
         while first > 0 and not self._segments[first].size:
             first -= 1
         return max(0, first)
@@ -315,7 +317,7 @@ class _Loader:
         if valid_bytes < size:
             logger.warning("Cutting %d bytes off %r", size - valid_bytes, segment)
             if gives_up_later_ones:  # before the cut: if this breaks off, the next recovery finds the damage again
-                self._give_up_from(self._segments.index(segment) + 1)
+                self._give_up_from(self._index_after(segment))
             file.truncate(valid_bytes)
         segment.size = valid_bytes
         segment.replace_transactions(aborted)
@@ -323,8 +325,11 @@ class _Loader:
         return valid_bytes == size
 
     def _limit_of(self, segment: Segment) -> int:
-        later = self._segments[self._segments.index(segment) + 1 :]
-        return next((each.base_offset for each in later), 2**63)
+        following = self._index_after(segment)
+        return self._segments[following].base_offset if following < len(self._segments) else 2**63
+
+    def _index_after(self, segment: Segment) -> int:
+        return bisect_right(self._segments, segment.base_offset, key=base_offset_of)
 
     def _give_up(self, segments: Sequence[Segment]) -> None:
         for segment in reversed(segments):
