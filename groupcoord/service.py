@@ -8,6 +8,7 @@ before the question whether this broker is the coordinator at all, as in Kafka's
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from itertools import chain
 from operator import attrgetter
@@ -99,6 +100,7 @@ class GroupCoordinator:
         self._config = config
         self._log = log
         self._topics = topics
+        self._to_forget: dict[PartitionRuntime, deque[Mapping[str, bytes]]] = {}  # deleted topics, until that is possible
         self._runtime = Runtime(config, log, make_uuid=make_uuid or random_uuid, wall_clock_ms=wall_clock)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -286,7 +288,10 @@ class GroupCoordinator:
         """Forget the offsets of deleted topics: name -> topic id. Where that is refused it goes on in the background."""
         for partition in self._runtime.partitions():
             if not await self._forget(topics, partition):
-                self._runtime.spawn(self._forget_persistently, topics, partition)
+                waiting = self._to_forget.setdefault(partition, deque())
+                waiting.append(topics)
+                if len(waiting) == 1:
+                    self._runtime.spawn(self._forget_persistently, partition)
 
     async def _forget(self, topics: Mapping[str, bytes], partition: PartitionRuntime) -> bool:
         """Whether no offset of these topics is left in a partition."""
@@ -298,10 +303,17 @@ class GroupCoordinator:
             count = await finished(partition.submit(ForgetTopics(topics), caller))
         return count != FORGETTING_REFUSED
 
-    async def _forget_persistently(self, topics: Mapping[str, bytes], partition: PartitionRuntime) -> None:
+    async def _forget_persistently(self, partition: PartitionRuntime) -> None:
         """The log may refuse for a while, or the partition may not be loaded yet."""
-        while self._runtime.leads(partition) and not await self._forget(topics, partition):
-            await trio.sleep(FORGETTING_RETRY_S)
+        waiting = self._to_forget[partition]
+        try:
+            while waiting and self._runtime.leads(partition):
+                if await self._forget(waiting[0], partition):
+                    waiting.popleft()
+                else:
+                    await trio.sleep(FORGETTING_RETRY_S)
+        finally:
+            del self._to_forget[partition]
 
     # ------------------------------------------------------------------ administration
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ottla.groupcoord import service
 from ottla.groupcoord.java import absolute_string_hash
 from ottla.groupcoord.service import ELEMENTS_PER_TURN, GROUPS_PER_TURN, finished, random_uuid
-from ottla.groupcoord.tests.fakes import Coordination
+from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
 from ottla.groupcoord.topics import elements_in, parts_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
@@ -289,6 +289,27 @@ async def test_offsets_of_deleted_topics_go_when_that_is_possible_again(
     fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)])
     answer = talk.groups.offset_fetch(fetch, api_version=8).groups[0]
     assert (answer.error_code, answer.topics) == (ErrorCode.NONE, [])
+
+
+async def test_very_many_deleted_topics_wait_for_one_task_of_each_partition(
+    nursery: trio.Nursery, autojump_clock: trio.abc.Clock
+) -> None:
+    talk = Coordination()
+    await talk.start(nursery)
+    talk.commit(5)
+    topic = talk.topics.topic("topic")
+    assert topic is not None
+    talk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    tasks = trio.lowlevel.current_statistics().tasks_living
+    for number in range(50):
+        await talk.groups.on_topics_deleted({"topic": topic.topic_id, str(number): topic.topic_id})
+    assert trio.lowlevel.current_statistics().tasks_living - tasks <= PARTITION_COUNT
+    talk.log.refusal = None
+    await trio.sleep(5)
+    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)])
+    answer = talk.groups.offset_fetch(fetch, api_version=8).groups[0]
+    assert (answer.error_code, answer.topics) == (ErrorCode.NONE, [])
+    assert trio.lowlevel.current_statistics().tasks_living == tasks
 
 
 # ---------------------------------------------------------------------- administration
