@@ -88,7 +88,7 @@ class _Filler:
         return [self.fill(item, level + 1, each) for each in numbers]
 
     def _primitive(self, cls: type[Struct], name: str, wire_type: Primitive, number: int) -> Any:
-        if name in FIXED:
+        if name in FIXED and name not in self._subject.free:
             return FIXED[name]
         if wire_type is Records:
             return b""

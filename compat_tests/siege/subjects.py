@@ -4,9 +4,10 @@
     strangers    names and numbers that are not there, each another
     long         names as long as the wire allows, of scripts that take most bytes, with line breaks and zeros in them
     extreme      the largest and smallest integers
+    refused      values for which a request is refused as a whole, however many elements have to be told so
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from ottla.wire.schema import Primitive, Struct, Uuid
@@ -50,14 +51,25 @@ DEFAULTS: dict[str, Any] = {
     "path": "/nowhere",
 }
 
+# Takes the place of what is fixed, too.
+REFUSED: dict[str, Any] = {
+    "acks": 5,
+    "election_type": 77,
+    "isolation_level": 77,
+    "key_type": 77,
+    "resource_type": 77,
+    "timeout_ms": 0,
+}
+
 Value = Callable[[type[Struct], str, Primitive, int], Any]
 
 
 class Subject(NamedTuple):
-    """A way to fill fields: `value(struct, field, type, number of the element)`."""
+    """A way to fill fields: `value(struct, field, type, number of the element)`. What is `free` is not fixed for this one."""
 
     name: str
     value: Value
+    free: Collection[str] = ()
 
 
 def _existing(struct: type[Struct], name: str, wire_type: Primitive, number: int) -> Any:
@@ -93,9 +105,18 @@ def _extreme(struct: type[Struct], name: str, wire_type: Primitive, number: int)
     return TOPIC if wire_type.name == "string" else wire_type.zero
 
 
-SUBJECTS = tuple(
-    Subject(name, value)
-    for name, value in (("existing", _existing), ("strangers", _strangers), ("long", _long), ("extreme", _extreme))
+def _refused(struct: type[Struct], name: str, wire_type: Primitive, number: int) -> Any:
+    if name in REFUSED:
+        return REFUSED[name]
+    return "" if wire_type.name == "string" and number == 1 else _strangers(struct, name, wire_type, number)
+
+
+SUBJECTS = (
+    Subject("existing", _existing),
+    Subject("strangers", _strangers),
+    Subject("long", _long),
+    Subject("extreme", _extreme),
+    Subject("refused", _refused, REFUSED),
 )
 
 
