@@ -314,19 +314,24 @@ class FetchSessionCache:
         now_ms: int,
         named: NamedPartitions | None = None,
     ) -> FetchContext:
-        """The context a request asks for; see the table in the module's docstring. `named`: what it names, if that is known."""
-        if named is None:
-            named = NamedPartitions(request, version, cluster).all_at_once()
-        changed = named.targets
+        """The context a request asks for; see the table in the module's docstring. `named`: what it names, if that was read."""
+        changed = _targets(request, version, cluster) if named is None else named.targets
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(changed)
             return FetchContext(changed, begin=partial(self._create, request, version, now_ms))
-        return self._incremental(request, version, named, cluster, now_ms)
+        forgotten = _forgotten(request, version) if named is None else named.forgotten
+        return self._incremental(request, version, changed, forgotten, cluster, now_ms)
 
     def _incremental(
-        self, request: FetchRequest, version: int, named: NamedPartitions, cluster: ClusterState, now_ms: int
+        self,
+        request: FetchRequest,
+        version: int,
+        changed: list[FetchTarget],
+        forgotten: list[Key],
+        cluster: ClusterState,
+        now_ms: int,
     ) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -337,13 +342,13 @@ class FetchSessionCache:
             return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.on_wake = None
         before = len(session.targets)
-        session.update(named.targets, named.forgotten)
+        session.update(changed, forgotten)
         if len(session.targets) > before and not self._has_room(len(session.targets), 0):
             self._close(session.session_id)
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.targets:
             self._close(session.session_id)
-            return FetchContext(named.targets)
+            return FetchContext(changed)
         session.advance(now_ms)
         targets = session.awake()
         for target in targets:
@@ -400,57 +405,59 @@ def _topic_name(cluster: ClusterState, topic_id: bytes) -> str | None:
     return None if topic is None else topic.name
 
 
+def _targets(request: FetchRequest, version: int, cluster: ClusterState) -> list[FetchTarget]:
+    """What the request names, each once: with the place of its first mention and the wishes of its last."""
+    targets: dict[Key, FetchTarget] = {}
+    for topic in request.topics:
+        _add_targets(targets, topic, topic.partitions, version, cluster)
+    return list(targets.values())
+
+
+def _add_targets(
+    targets: dict[Key, FetchTarget],
+    topic: FetchTopic,
+    partitions: Iterable[FetchPartition],
+    version: int,
+    cluster: ClusterState,
+) -> None:
+    name = topic.topic if version < TOPIC_IDS_SINCE else _topic_name(cluster, topic.topic_id)
+    key = topic.topic if version < TOPIC_IDS_SINCE else topic.topic_id
+    for partition in partitions:
+        targets[key, partition.partition] = FetchTarget(name, topic.topic_id, partition)
+
+
+def _forgotten(request: FetchRequest, version: int) -> list[Key]:
+    return [key for topic in request.forgotten_topics_data for key in _keys(topic, topic.partitions, version)]
+
+
+def _keys(topic: ForgottenTopic, partitions: Iterable[int], version: int) -> list[Key]:
+    key = topic.topic if version < TOPIC_IDS_SINCE else topic.topic_id
+    return [(key, partition) for partition in partitions]
+
+
 class NamedPartitions:
-    """What a request names, each once: with the place of its first mention and the wishes of its last.
-
-    It is read `all_at_once`, or `in_steps` where that takes long.
-    """
-
-    __slots__ = ("_by_key", "_cluster", "_request", "_uses_names", "forgotten")
+    """What a very long request names, read a little for each step."""
 
     def __init__(self, request: FetchRequest, version: int, cluster: ClusterState) -> None:
         self._request = request
-        self._uses_names = version < TOPIC_IDS_SINCE
+        self._version = version
         self._cluster = cluster
-        self._by_key: dict[Key, FetchTarget] = {}
+        self._targets: dict[Key, FetchTarget] = {}
         self.forgotten: list[Key] = []
-
-    @property
-    def count(self) -> int:
-        """How many partitions are named, repetitions included."""
-        asked = sum([len(topic.partitions) for topic in self._request.topics])
-        return asked + sum([len(topic.partitions) for topic in self._request.forgotten_topics_data])
 
     @property
     def targets(self) -> list[FetchTarget]:
         """What is asked for, as far as it is read."""
-        return list(self._by_key.values())
+        return list(self._targets.values())
 
-    def all_at_once(self) -> NamedPartitions:
+    def steps(self) -> Iterator[None]:
         """Read everything."""
         for topic in self._request.topics:
-            self._name(topic, topic.partitions)
-        for forgotten in self._request.forgotten_topics_data:
-            self._forget(forgotten, forgotten.partitions)
-        return self
-
-    def in_steps(self) -> Iterator[None]:
-        """Read everything, a little for each step."""
-        for topic in self._request.topics:
             for start in range(0, len(topic.partitions) or 1, NAMED_PER_STEP):
-                self._name(topic, topic.partitions[start : start + NAMED_PER_STEP])
+                piece = topic.partitions[start : start + NAMED_PER_STEP]
+                _add_targets(self._targets, topic, piece, self._version, self._cluster)
                 yield
         for forgotten in self._request.forgotten_topics_data:
             for start in range(0, len(forgotten.partitions), NAMED_PER_STEP):
-                self._forget(forgotten, forgotten.partitions[start : start + NAMED_PER_STEP])
+                self.forgotten += _keys(forgotten, forgotten.partitions[start : start + NAMED_PER_STEP], self._version)
                 yield
-
-    def _name(self, topic: FetchTopic, partitions: Iterable[FetchPartition]) -> None:
-        name = topic.topic if self._uses_names else _topic_name(self._cluster, topic.topic_id)
-        key = topic.topic if self._uses_names else topic.topic_id
-        for partition in partitions:
-            self._by_key[key, partition.partition] = FetchTarget(name, topic.topic_id, partition)
-
-    def _forget(self, topic: ForgottenTopic, partitions: Iterable[int]) -> None:
-        key = topic.topic if self._uses_names else topic.topic_id
-        self.forgotten += [(key, partition) for partition in partitions]

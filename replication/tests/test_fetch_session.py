@@ -221,10 +221,9 @@ def test_all_sessions_together_hold_a_limited_number_of_partitions(cluster):
 def test_what_is_named_in_steps_is_what_is_named_at_once(cluster: ClusterState, version: int) -> None:
     count = 3 * NAMED_PER_STEP + 1
     long = request(1, 1, [*range(count), *range(5)], range(count))
-    at_once = NamedPartitions(long, version, cluster).all_at_once()
-    in_steps = NamedPartitions(long, version, cluster)
-    assert in_steps.count == 2 * count + 5
-    assert len(list(in_steps.in_steps())) == 8
-    assert [(each.key, each.topic) for each in in_steps.targets] == [(each.key, each.topic) for each in at_once.targets]
-    assert len(at_once.targets) == count
-    assert in_steps.forgotten == at_once.forgotten
+    named = NamedPartitions(long, version, cluster)
+    assert len(list(named.steps())) == 8
+    at_once = cache_of(5).open(request(0, -1, [*range(count), *range(5)]), version, cluster, 0).targets
+    assert [(each.key, each.topic) for each in named.targets] == [(each.key, each.topic) for each in at_once]
+    assert len(at_once) == count
+    assert named.forgotten == [("t" if version == 12 else ID, index) for index in range(count)]

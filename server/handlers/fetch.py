@@ -86,20 +86,21 @@ Answered = FetchResponse | PendingAnswer
 
 @handles(FetchRequest, abandonable=True, answers_at_length=True)
 def fetch(request: FetchRequest, context: RequestContext) -> Answered | Coroutine[Any, Any, Answered]:
+    count = sum([len(topic.partitions) for topic in request.topics])
+    if request.forgotten_topics_data:
+        count += sum([len(topic.partitions) for topic in request.forgotten_topics_data])
+    return _fetch(request, context) if count <= PARTITIONS_PER_TURN else _fetch_in_turns(request, context)
+
+
+async def _fetch_in_turns(request: FetchRequest, context: RequestContext) -> Answered:
     named = NamedPartitions(request, context.api_version, context.broker.cluster)
-    if named.count > PARTITIONS_PER_TURN:
-        return _fetch_in_turns(request, context, named)
-    return _fetch(request, context, named.all_at_once())
-
-
-async def _fetch_in_turns(request: FetchRequest, context: RequestContext, named: NamedPartitions) -> Answered:
-    await each_in_turns(named.in_steps(), lambda step: step)
+    await each_in_turns(named.steps(), lambda step: step)
     answer = _fetch(request, context, named)
     return await answer if isinstance(answer, Coroutine) else answer
 
 
 def _fetch(
-    request: FetchRequest, context: RequestContext, named: NamedPartitions
+    request: FetchRequest, context: RequestContext, named: NamedPartitions | None = None
 ) -> Answered | Coroutine[Any, Any, Answered]:
     broker = context.broker
     opened = broker.fetch_sessions.open(request, context.api_version, broker.cluster, context.now_ms, named)
