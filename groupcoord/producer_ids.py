@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-PRODUCER_IDS_PER_BLOCK = 1000
-
 
 class ProducerIdManager:
     """Gives out producer ids. `allocate_block` reserves the next block; `lock` lets one caller at a time reserve."""

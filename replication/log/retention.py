@@ -6,9 +6,11 @@ log then goes on in a new one.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.replication.log.log_reader import base_offset_of
 from ottla.replication.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -25,14 +27,18 @@ def expired_count(
     now_ms: int,
     limit: int,
 ) -> int:
-    """How many of the oldest segments are to go, as far as `limit`: looking at each costs something."""
-    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
-    eligible = sum(end <= high_watermark for end in ends)
-    if not segments[-1].size:
-        eligible = min(eligible, len(segments) - 1)
+    """How many of the oldest segments are to go, as far as `limit`: looking at each costs something.
+
+    A log may have very many segments, so only the sum of their sizes, where it is needed, looks at all of them.
+    """
+    others = len(segments) - 1  # than the last one
+    if log_end_offset <= high_watermark and segments[-1].size:
+        eligible = len(segments)
+    else:
+        eligible = min(others, max(0, bisect_right(segments, high_watermark, key=base_offset_of) - 1))
     eligible = min(eligible, limit)
     count = 0
-    while count < min(eligible, len(segments) - 1) and ends[count] <= log_start_offset:
+    while count < min(eligible, others) and segments[count + 1].base_offset <= log_start_offset:
         count += 1
     if not config.is_deleting:
         return count
