@@ -35,6 +35,7 @@ from ottla.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.tests.turns import counted_turns
 
 NO_TOPIC_ID = b"nowhere".ljust(16, b".")
 
@@ -356,20 +357,10 @@ async def test_very_many_groups_are_listed_in_turns(talk: Coordination, monkeypa
     for number in range(30):
         talk.commit(group=str(number))
     listing = talk.groups.list_groups(ListGroupsRequest())
-    turns = 0
-
-    async def take_turns() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(take_turns)
+    async with counted_turns() as turns:
         listed = await listing
-        nursery.cancel_scope.cancel()
     assert sorted(each.group_id for each in listed.groups) == sorted(map(str, range(30)))
-    assert turns >= 30 // 4
+    assert turns.count >= 30 // 4
 
 
 @pytest.mark.parametrize("count", [3, 3 * GROUPS_PER_TURN])

@@ -26,6 +26,7 @@ from ottla.replication.new_logs import MadeLog
 from ottla.replication.retaining import SEGMENTS_PER_TURN
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.tests.turns import counted_turns
 
 
 @pytest.fixture
@@ -195,19 +196,9 @@ async def test_a_partition_in_two_directories_stops_the_start(disk: Disk, autoju
 
 
 async def test_many_partitions_are_made_without_holding_up_others(disk: Disk, autojump_clock: MockClock) -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    async with disk.broker() as manager, trio.open_nursery() as nursery:
-        nursery.start_soon(others)
+    async with disk.broker() as manager, counted_turns() as turns:
         await manager.create_partitions([Hosted(index=index) for index in range(300)])
-        nursery.cancel_scope.cancel()
-    assert turns > 5
+    assert turns.count > 5
 
 
 async def test_a_disk_that_refuses_new_partitions_says_so(disk: Disk, autojump_clock: MockClock) -> None:
@@ -313,32 +304,24 @@ async def test_a_deletion_whose_rename_fails_is_tried_again(disk: Disk, autojump
 async def test_very_many_deletions_whose_renames_failed_are_tried_again_in_turns(
     disk: Disk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    renames = turns = 0
+    renames = 0
 
     def full(operation: str, path: str) -> OSError | None:
         nonlocal renames
         renames += operation == "rename"
         return OSError(errno.ENOSPC, "No space left on device", path) if operation == "rename" else None
 
-    async def take_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
     async with disk.broker(*(Hosted(index=index) for index in range(100))) as manager:
         monkeypatch.setattr(slices, "time", SimpleNamespace(perf_counter=lambda: renames / 1000))
         disk.storage.fail = full
         await manager.delete_partitions([("topic", index) for index in range(100)])
         assert len([record for record in caplog.records if "cannot be deleted yet" in record.message]) == 1
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(take_turns)
+        async with counted_turns() as turns:
             await trio.lowlevel.checkpoint()
-            renames = turns = 0
+            renames = turns.count = 0
             manager._removals._next_rename_ms = 0
             await manager._removals._rename_due()
-            assert renames >= 100 and turns >= renames // 3
-            nursery.cancel_scope.cancel()
+            assert renames >= 100 and turns.count >= renames // 3
         disk.storage.fail = None
 
 

@@ -36,6 +36,7 @@ from ottla.wire.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.wire.schema import ZERO_UUID
+from ottla.wire.tests.turns import counted_turns
 
 OTHER, THIRD = NODE + 1, NODE + 2
 EPOCH = 100  # of the broker
@@ -339,7 +340,7 @@ async def test_others_have_their_turns_however_the_partitions_are_spread_over_to
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 0)  # each piece of work uses up a slice
-    count, turns = 300, 0
+    count = 300
     names = [f"topic-{number}" for number in range(count)]
     led = [
         LeaderAndIsrTopicState(topic_name=name, topic_id=name.encode().ljust(16), partition_states=[state()])
@@ -353,24 +354,16 @@ async def test_others_have_their_turns_however_the_partitions_are_spread_over_to
     ]
     sender: dict[str, Any] = {"controller_id": 9, "controller_epoch": 1, "broker_epoch": EPOCH}
 
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
     await stage.control.lead_and_follow(LeaderAndIsrRequest(topic_states=led, live_leaders=[], **sender))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(count_turns)
+    async with counted_turns() as turns:
         for each in led:
             each.partition_states[0].leader_epoch += 1
         await stage.control.lead_and_follow(LeaderAndIsrRequest(topic_states=led, live_leaders=[], **sender))
-        assert turns >= count
-        turns = 0
+        assert turns.count >= count
+        turns.count = 0
         response = await stage.control.stop(StopReplicaRequest(topic_states=stopped, **sender))
         assert len(response.partition_errors) == count
-        assert turns >= count
-        nursery.cancel_scope.cancel()
+        assert turns.count >= count
 
 
 async def test_the_picture_of_the_cluster(stage: Stage) -> None:

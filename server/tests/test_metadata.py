@@ -19,6 +19,7 @@ from ottla.wire.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponsePartition,
 )
+from ottla.wire.tests.turns import counted_turns
 
 
 async def asked(
@@ -157,21 +158,11 @@ async def test_a_long_answer_gives_way_to_others(tmp_path: Path, monkeypatch: py
     state = PartitionState(1, 0, (1,), (1,))
     for number in range(50):
         broker.cluster.put_topic(TopicState(f"t{number}", number.to_bytes(16), (state,) * 100))
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(count)
+    async with counted_turns() as turns:
         response = await asked(broker, None)
-        nursery.cancel_scope.cancel()
     assert [topic.name for topic in response.topics] == [f"t{number}" for number in range(50)]
     assert sum(len(topic.partitions) for topic in response.topics) == 5000
-    assert turns > 10
+    assert turns.count > 10
 
 
 async def test_a_long_answer_about_all_topics_is_kept_until_something_changes(

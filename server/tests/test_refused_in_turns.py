@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from ottla.replication import slices
 from ottla.server.handlers import describe_topic_partitions as describe_topic_partitions_handler
@@ -27,6 +26,7 @@ from ottla.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ottla.wire.tests.turns import counted_turns
 
 COUNT = 1_200
 NAMES = [f"t{number}" for number in range(COUNT)]
@@ -90,19 +90,9 @@ async def test_others_run_while_a_long_request_is_refused(
     broker = await opened(tmp_path)
     monkeypatch.setattr(slices, "SLICE_S", -1.0)
     monkeypatch.setattr(describe_topic_partitions_handler, "sorted_in_turns", sort)
-    turns = 0
-
-    async def run() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)
+    async with counted_turns() as turns:
         response = await handler(request_, broker.context(version))
-        nursery.cancel_scope.cancel()
-    assert turns > COUNT // 2
+    assert turns.count > COUNT // 2
     assert len(answers_in(response)) == COUNT
 
 
