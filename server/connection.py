@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.connection")
 
 LARGE_FRAME_BYTES = 64 * 1024
-DECODED_BYTES_PER_BYTE = 24  # what a large request takes when it is read, as a rule
+DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with its answer, at most
 API_VERSIONS_KEY = 18
 PENDING_MAX = 100
 

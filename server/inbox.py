@@ -49,6 +49,10 @@ class ReceiveBuffers:
                 return self._pool.pop(index) if len(buffer) <= max(2 * wanted, FREE_BUFFER_BYTES) else None
         return None
 
+    def forget(self) -> None:
+        """Keep no buffers for large frames."""
+        self._pool.clear()
+
     def grow(self, buffer: bytearray, count: int) -> bool:
         """Make a large buffer a little longer where it is; False if that cannot be, because somebody looks at it.
 

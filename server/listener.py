@@ -37,7 +37,7 @@ logger = logging.getLogger("ottla.listener")
 ACCEPTS_PER_TURN = 64
 HOUSEKEEPING_SECONDS = 1.0
 CONNECTIONS_PER_SLICE = 1000
-KEPT_BYTES_MAX = 32 * 1024 * 1024  # of memory that was used once and is free
+KEPT_BYTES_MAX = 16 * 1024 * 1024  # of memory that was used once and is free
 CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so many
 
 # socket.send.buffer.bytes and socket.receive.buffer.bytes: who leaves Kafka's defaults gets what suits this broker. More
@@ -203,6 +203,7 @@ class Listener:
         memory = self.buffers.memory
         if memory.most_used > KEPT_BYTES_MAX and memory.used < memory.most_used // 4:
             memory.most_used = memory.used
+            self.buffers.forget()
             await trio.to_thread.run_sync(system.give_free_memory_back)
 
     def _make_room(self) -> None:

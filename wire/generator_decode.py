@@ -188,8 +188,7 @@ class _Decoder:
             else:
                 self._refuse(f"{path} is null")
         with self.block("else:"):
-            if self._budget == BESIDE_RECORDS or fixed_format(subcon.item) is None:
-                self._spend(count, path)
+            self._spend(count, path)
             self._elements(subcon.item, count, bias, target, path)
 
     def _spend(self, count: str, path: str) -> None:

@@ -20,7 +20,8 @@ REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
 """In one request of a client that carries no records."""
 
 REQUEST_ELEMENTS_MAX = 100_000
-"""Structs, strings and tagged fields in one such request; numbers in lists count only by their bytes."""
+"""Structs, strings, numbers in lists and tagged fields in one such request. A partition number takes four bytes, and an answer
+for it may take a hundred times as many."""
 
 PARTITIONS_TO_CHANGE_MAX = 10_000
 """Partitions that one request names to be elected leaders of or reassigned, as many as one request may create."""

@@ -222,6 +222,22 @@ async def test_a_peer_that_keeps_memory_others_wait_for_is_closed_in_time(nurser
     nursery.cancel_scope.cancel()
 
 
+async def test_memory_that_was_needed_once_goes_back_when_little_is_left_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr("ottla.replication.system.give_free_memory_back", lambda: calls.append("given back"))
+    buffers = ReceiveBuffers(MemoryBudget(1 << 30))
+    listener: Any = SimpleNamespace(buffers=buffers)
+    large_ones = [buffers.take(1 << 20, 1 << 20) for _ in range(20)]
+    await Listener._give_memory_back(listener)
+    assert not calls
+    for each in large_ones:
+        buffers.give_back(each)
+    await Listener._give_memory_back(listener)
+    assert calls == ["given back"] and len(buffers.take(1 << 20, 10)) == 10, "no buffer is kept for a large frame"
+    await Listener._give_memory_back(listener)
+    assert calls == ["given back"]
+
+
 @pytest.mark.parametrize("frame", [large(1, LATER), large_without_records(1, 1)], ids=["records", "no records"])
 async def test_large_requests_that_wait_for_something_are_counted(
     broker: Broker, nursery: trio.Nursery, frame: bytes

@@ -18,6 +18,7 @@ from ottla.wire.messages.describe_configs import DescribeConfigsRequest
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.schema import (
     Array,
@@ -324,6 +325,18 @@ def test_a_request_with_records_may_not_hold_very_many_elements_beside_them():
     many = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic, topic]).encode(8)
     with pytest.raises(ProtocolViolation, match="too many elements"):
         ProduceRequest.decode(many, 8)
+
+
+def test_numbers_in_lists_count_among_the_elements_of_a_long_request():
+    def encoded(count: int) -> bytes:
+        topic = OffsetFetchRequestTopic(name="t", partition_indexes=list(range(count)))
+        return OffsetFetchRequest(group_id="g", topics=[topic]).encode(1)
+
+    few, many = encoded(99_000), encoded(101_000)
+    decode = OffsetFetchRequest.bounded_decoder(1)
+    assert len(decode(few, 0, len(few)).topics[0].partition_indexes) == 99_000
+    with pytest.raises(ProtocolViolation, match="too many elements"):
+        decode(many, 0, len(many))
 
 
 def test_a_broker_is_answered_for_as_many_partitions_as_it_asked_for():
