@@ -184,6 +184,10 @@ class Offsets:
 
     # ------------------------------------------------------------------ fetch
 
+    def count(self, group_id: str) -> int:
+        """How many offsets of a group are committed."""
+        return sum([len(partitions) for partitions in self._committed.group(group_id).values()])
+
     def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
         """The group's offsets of the partitions asked for, or all of them."""
         group_id = request.group_id

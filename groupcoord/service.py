@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from contextlib import suppress
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -213,10 +214,19 @@ class GroupCoordinator:
     def offset_fetch(self, request: OffsetFetchRequest, *, api_version: int) -> Any:
         groups = fetches_of(request, api_version)
         is_stable = request.require_stable
-        if _is_much(groups):
+        if _is_much(groups) or self._holds_much(groups):
             return self._fetch_in_parts(groups, api_version, require_stable=is_stable)
         answers = [self._fetch(group, api_version, require_stable=is_stable) for group in groups]
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
+
+    def _holds_much(self, groups: list[OffsetFetchRequestGroup]) -> bool:
+        """Whether the groups of which all offsets are asked for have more than may be given at once."""
+        count = 0
+        for group in groups:
+            if group.topics is None:
+                with suppress(KafkaError):  # which is the answer, and a short one
+                    count += self._shard_of(group.group_id).offset_count(group.group_id)
+        return count > ELEMENTS_PER_TURN
 
     async def _fetch_in_parts(
         self, groups: list[OffsetFetchRequestGroup], api_version: int, *, require_stable: bool
@@ -226,7 +236,7 @@ class GroupCoordinator:
             parts = [group] if not group.topics else parts_of_fetch(group, ELEMENTS_PER_TURN)
             answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=ErrorCode.NONE)
             for part in parts:
-                since_turn += _work_of(part)
+                since_turn += ELEMENTS_PER_TURN if part.topics is None else _work_of(part)
                 fetched = await finished(self._fetch(part, api_version, require_stable=require_stable))
                 add_fetched(answer, fetched)
                 if since_turn >= ELEMENTS_PER_TURN // 2:

@@ -217,6 +217,10 @@ class Shard:
         self._effects.now_ms = now_ms
         return group.heartbeat(request)
 
+    def offset_count(self, group_id: str) -> int:
+        """How many offsets a group has committed."""
+        return self._offsets.count(group_id)
+
     def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         return self._offsets.fetch(request, require_stable=False)
 

@@ -340,6 +340,34 @@ async def test_groups_are_listed_from_all_partitions_unless_one_is_loading(talk:
     assert talk.groups.list_groups(ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
+async def test_all_offsets_of_several_groups_are_fetched_in_turns(
+    talk: Coordination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few bytes may ask for all offsets of many groups, which may be ten thousand each time."""
+    monkeypatch.setattr(service, "ELEMENTS_PER_TURN", 4)
+    names = [str(number) for number in range(10)]
+    for name in names:
+        talk.commit(group=name)
+    asked = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    monkeypatch.setattr(service, "_is_much", lambda groups: False)
+    answer = talk.groups.offset_fetch(OffsetFetchRequest(groups=asked), api_version=8)
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        response = await answer
+        nursery.cancel_scope.cancel()
+    assert [each.group_id for each in response.groups] == names
+    assert all(len(each.topics) == 1 for each in response.groups)
+    assert turns >= len(names) - 1
+
+
 async def test_states_to_list_are_read_once_for_all_partitions(
     talk: Coordination, monkeypatch: pytest.MonkeyPatch
 ) -> None:

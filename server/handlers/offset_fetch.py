@@ -6,13 +6,26 @@ Behaviour
   UNSTABLE_OFFSET_COMMIT then.
 """
 
+from collections.abc import Coroutine
 from typing import Any
+
+import trio
 
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.server.long_answers import EncodedAnswer
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+_encoders = trio.CapacityLimiter(1)
 
 
 @handles(OffsetFetchRequest, reads_only=True)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Any:
-    return context.broker.groups.offset_fetch(request, api_version=context.api_version)
+    answer = context.broker.groups.offset_fetch(request, api_version=context.api_version)
+    return _encoded(answer, context.api_version) if isinstance(answer, Coroutine) else answer
+
+
+async def _encoded(answer: Coroutine[Any, Any, OffsetFetchResponse], version: int) -> EncodedAnswer:
+    """A long answer, encoded in a thread: a few bytes may ask for all offsets of many groups."""
+    response = await answer
+    return EncodedAnswer(await trio.to_thread.run_sync(response.encode, version, limiter=_encoders))
