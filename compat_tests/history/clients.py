@@ -8,8 +8,10 @@ import contextlib
 import itertools
 import logging
 import random
+import sys
 import threading
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
@@ -66,10 +68,14 @@ class Client(threading.Thread):
         except BaseException as failure:  # noqa: BLE001 - finish() raises it
             self.failure = failure
 
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self.ident or 0)
+        return "".join(traceback.format_stack(frame)[-4:])
+
     def finish(self) -> None:
         self.is_over.set()
         self.join(NO_PROGRESS_S + 30)
-        assert not self.is_alive(), f"{self.name} does not come to an end"
+        assert not self.is_alive(), f"{self.name} does not come to an end:\n{self._stack()}"
         if self.failure is not None:
             raise self.failure
 
