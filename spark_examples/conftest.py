@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
+FORGOTTEN_SOCKET = r"unclosed <socket.*laddr=\('0\.0\.0\.0'"
 
 # The examples are scripts that import each other by their plain names.
 sys.path.insert(0, str(HERE / "flights"))
@@ -26,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Warnings about the clients' own code are not ours to mend; these come while kafka-python is being imported.
     for module in ("kafka", "importlib.resources"):
         config.addinivalue_line("filterwarnings", rf"ignore::DeprecationWarning:{re.escape(module)}.*")
+    # kafka-python forgets the socket of every refused connection; some are found while later tests run.
+    config.addinivalue_line("filterwarnings", rf"ignore:{FORGOTTEN_SOCKET}:ResourceWarning")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -49,8 +52,8 @@ def _no_skips_in_ci(report, path: Path):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure() -> None:
-    """kafka-python forgets the socket of every refused connection, and some are found only when pytest looks a last time."""
-    warnings.filterwarnings("ignore", r"unclosed <socket.*laddr=\('0\.0\.0\.0'", ResourceWarning)
+    """Some are found only when pytest looks a last time."""
+    warnings.filterwarnings("ignore", FORGOTTEN_SOCKET, ResourceWarning)
 
 
 class Broker:
