@@ -472,6 +472,8 @@ class Connection:
                 await self._finish_request(waiting)
             finally:
                 self._let_go()
+        if time.monotonic() > self._turn_end:
+            await trio.lowlevel.checkpoint()  # what was awaited may have been ready, a thousand times in a row
         self._note_time()
 
     async def _until_room(self) -> None:

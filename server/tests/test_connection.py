@@ -17,6 +17,7 @@ from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResp
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.tests.turns import counted_turns
 from ottla.wire.varint import encode_varint
 
 Exchange = Callable[[bytes], "Peer"]
@@ -68,6 +69,8 @@ class Scripted:
         self.contexts.append((context.client_id, context.api_version))
         if request.generation_id == 100:
             return self._parked()
+        if request.generation_id == 105:
+            return self._ready()
         if request.generation_id == 101:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "elsewhere")
         if request.generation_id == 102:
@@ -81,6 +84,9 @@ class Scripted:
     async def _parked(self):
         await self.gate.wait()
         return HeartbeatResponse(error_code=100)
+
+    async def _ready(self):
+        return HeartbeatResponse(error_code=0)
 
     def delete_groups(self, request, context):
         return DeleteGroupsResponse(
@@ -289,3 +295,13 @@ async def test_a_header_may_not_hold_very_many_tagged_fields(peer: Peer):
     await peer.send(tagged(1, 1_000) + tagged(2, 1_001))
     assert (await peer.frame())[:4] == b"\0\0\0\1"
     assert await peer.frame() is None
+
+
+async def test_requests_that_are_awaited_and_ready_give_way_to_others(peer, monkeypatch):
+    monkeypatch.setattr("ottla.server.readiness.TURN_SECONDS", 0)
+    count = 200
+    async with counted_turns() as turns:
+        await peer.send(b"".join(heartbeat(each, 105) for each in range(count)))
+        for each in range(count):
+            assert (await peer.frame())[:4] == each.to_bytes(4, "big")
+    assert turns.count > count // 2
