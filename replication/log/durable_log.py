@@ -109,9 +109,9 @@ class DurableLog(LogReader):
         return [] if file is None else [file]
 
     def _topic_id_to_sync(self) -> list[StorageFile]:
-        """The file of the topic id, at the first flush: a log without an id would be taken for one of any topic of its name."""
+        """The file of the topic id, if it may be new: a log without an id would be taken for one of any topic of its name."""
         with contextlib.suppress(FileNotFoundError):
-            if not self._names_synced:
+            if self._name_changes > self._names_synced:
                 return [self.log_directory.storage.open(path_in(self.directory, PARTITION_METADATA))]
         return []
 

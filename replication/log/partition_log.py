@@ -592,6 +592,6 @@ class PartitionLog(DurableLog):
         path = path_in(self.directory, PARTITION_METADATA)
         self.log_directory.storage.write(path, encode_partition_metadata(topic_id))
         self.topic_id = topic_id
-        self._names_synced = 0  # the next flush syncs it
+        self._name_changes += 1  # the next flush syncs it, also if one is under way
 
 

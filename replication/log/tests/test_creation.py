@@ -9,6 +9,7 @@ import pytest
 
 from ottla.replication.config import LogConfig
 from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.names import PARTITION_METADATA
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import (
     NOW_MS,
@@ -62,6 +63,22 @@ def test_a_log_that_was_flushed_knows_its_topic_after_a_power_cut(seed: int, is_
     storage.sync_directory("/")
     storage.crash(Random(seed))
     assert load(log, clean=False).topic_id == (OTHER_ID if is_late else TOPIC_ID)
+
+
+def test_a_topic_id_that_comes_while_a_flush_is_under_way_is_synced_by_the_next() -> None:
+    storage = MemoryStorage()
+    log = new_log(log_directory(storage))
+    append(log, batch())
+    job = log.prepare_flush()
+    assert job is not None
+    log.assign_topic_id(OTHER_ID)
+    job.run()
+    log.finish_flush(job)
+    append(log, batch())
+    synced: list[str] = []
+    storage.fail = lambda operation, path: synced.append(path) if operation == "sync" else None
+    log.flush()
+    assert any(PARTITION_METADATA in path for path in synced)
 
 
 def test_what_is_left_of_a_failed_creation_is_removed_soon() -> None:
