@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ottla.wire.codecs import codec
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.records import Record, encode_batch
 from ottla.wire.schema import ZERO_UUID, Array, Bytes, Int32, Int64, String, Struct, Uuid, field
@@ -88,6 +89,14 @@ class GroupMetadataRecord(NamedTuple):
 
 
 GroupRecord = OffsetRecord | GroupMetadataRecord
+
+
+def load_codecs() -> None:
+    """Load the codecs of the records that this broker writes. Call it in a thread: it reads files, or generates code."""
+    written = ((OffsetCommitKey, 0), (OffsetCommitValue, 1), (OffsetCommitValue, 4), (GroupMetadataKey, 0))
+    for record, version in (*written, (GroupMetadataValue, GROUP_METADATA_VALUE_VERSION)):
+        for kind in ("encode", "decode"):
+            codec(record, version, kind)
 
 
 def offset_tombstone(group: str, topic: str, partition: int) -> OffsetRecord:

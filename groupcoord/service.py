@@ -215,7 +215,7 @@ class GroupCoordinator:
         groups = fetches_of(request, api_version)
         is_stable = request.require_stable
         if _is_much(groups) or self._holds_much(groups):
-            return self._fetch_in_parts(groups, api_version, require_stable=is_stable)
+            return InParts(self._fetch_in_parts(groups, api_version, require_stable=is_stable))
         answers = [self._fetch(group, api_version, require_stable=is_stable) for group in groups]
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
 
@@ -401,6 +401,18 @@ class GroupCoordinator:
             return self._partition_of(group_id).submit(request, caller)
         except KafkaError as error:
             return caller.refuse(error.code)
+
+
+class InParts:
+    """A long answer. It is put together in parts while somebody awaits it."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._work.__await__()
 
 
 def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:

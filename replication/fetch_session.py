@@ -45,7 +45,8 @@ TOPIC_IDS_SINCE = 13
 EVICTION_MS = 120_000  # Kafka's min.incremental.fetch.session.eviction.ms
 NAMED_PER_STEP = 500
 SESSION_PARTITIONS_MAX = 50_000
-PARTITIONS_MAX = 150_000
+IDLE_READ_MAX = 1_000  # the next fetch tells of the idle partitions of a larger session
+PARTITIONS_MAX = 100_000
 """In all sessions together. Each takes some 800 bytes, whether it exists or not."""
 
 _EPOCH_MAX = (1 << 31) - 1
@@ -142,7 +143,8 @@ class FetchSession:
         self.last_used_ms = now_ms
 
     def move_to_end(self, target: FetchTarget) -> None:
-        if self.targets.pop(target.key, None) is not None:
+        if self.targets.get(target.key) is target:
+            del self.targets[target.key]
             self._append(target)
 
     # --- idle partitions
@@ -211,19 +213,29 @@ class FetchContext:
     def session_id(self) -> int:
         return self.session.session_id if self.session is not None else NO_SESSION
 
-    def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
-        """What of `answers` goes into the response; remembers in the session what the client now knows."""
+    def begin(self, answers: list[tuple[FetchTarget, PartitionData]]) -> bool:
+        """Begin a session with the targets of `answers` if the request asked for one. False: tell none of `answers`."""
         if self._begin is not None:
             self.session = session = self._begin([target for target, _ in answers])
             self._epoch = INITIAL_EPOCH if session is None else session.epoch
+            return True
+        return self.goes_on()
+
+    def goes_on(self) -> bool:
+        """Whether this is still the session's latest request. If it is not, its answer gets an error."""
+        if self.session is not None and self.session.epoch != self._epoch:
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return False
+        return True
+
+    def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
+        """What of `answers` goes into the response; remembers in the session what the client now knows. After `begin`."""
+        if self._begin is not None:
             for target, data in answers:
                 target.has_news(data)
             return answers
         if self.session is None:
             return answers
-        if self.session.epoch != self._epoch:
-            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-            return []
         told = [(target, data) for target, data in answers if target.has_news(data)]
         for target, data in told:
             if data.records:
@@ -236,6 +248,12 @@ class FetchContext:
     def has_idle(self) -> bool:
         """Whether there is more in the session than `targets`."""
         return self.session is not None and self.session.has_idle
+
+    @property
+    def may_look_at_idle(self) -> bool:
+        """Whether idle partitions are so few that all may be read at once."""
+        session = self.session
+        return session is not None and self.may_let_idle and session.has_idle and len(session.targets) <= IDLE_READ_MAX
 
     @property
     def may_let_idle(self) -> bool:

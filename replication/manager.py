@@ -342,8 +342,8 @@ class ReplicaManager:
         return [partition for partition in self.partitions() if partition.log.log_directory is log_directory]
 
     def _noted_logs(self, held: HeldDirectory) -> Iterator[NotedLog]:
-        for partition in self.partitions_in(held.log_directory):
-            if not partition.is_deleted:
+        for partition in self.partitions():
+            if partition.log.log_directory is held.log_directory and not partition.is_deleted:
                 yield NotedLog(partition.log, partition.high_watermark)
         for move in self.moves.moves_to(held.log_directory):
             yield NotedLog(move.log, min(move.partition.high_watermark, move.log.log_end_offset), is_future=True)

@@ -13,6 +13,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import trio
+
 from ottla.replication.cluster_state import NO_TOPIC_ID
 from ottla.replication.loading import HostedPartition, has_records
 from ottla.replication.log.faults import Irreparable
@@ -33,6 +35,7 @@ RunInThread = Callable[..., Awaitable[Any]]
 Place = tuple[HostedPartition, LogDirectory]
 
 LOGS_PER_THREAD_CALL = 32
+THREADS_MAX = 2  # more of them make the event loop wait too long for the interpreter
 
 
 class MadeLog(NamedTuple):
@@ -63,6 +66,7 @@ class NewLogs:
         self._clock_ms = clock_ms
         self._run_in_thread = run_in_thread
         self._new_uuid = new_uuid
+        self._threads = trio.CapacityLimiter(THREADS_MAX)
 
     async def make(
         self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
@@ -75,6 +79,12 @@ class NewLogs:
             await self._forget_former({(each.topic, each.index) for each in wanted})
         except OSError as error:
             return {each.topic: error for each in wanted}
+        async with self._threads:
+            return await self._make_in_threads(wanted, on_made)
+
+    async def _make_in_threads(
+        self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
+    ) -> Mapping[str, OSError | KafkaError]:
         failures: dict[str, OSError | KafkaError] = {}
         blamed: dict[str, LogDirectory] = {}
         counts = self._count_logs()

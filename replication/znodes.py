@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 from ottla.replication.cluster_state import TOPIC_NAME_LENGTH_MAX, BrokerEndpoint, BrokerRegistration
 from ottla.replication.directory_identities import KnownDirectory
+from ottla.replication.log.names import NO_NAMES
 from ottla.wire.errors import ErrorCode, KafkaError
 
 CLUSTER_ID = "/cluster/id"
@@ -62,8 +63,6 @@ PERSISTENT_PATHS = (
 
 OWN_PATHS = ("/ottla", "/ottla/log_dirs")
 """Nodes of the same kind that brokers of Kafka know nothing of."""
-
-_NO_NAMES = frozenset(("", ".", ".."))
 
 
 class MalformedNode(ValueError):
@@ -117,7 +116,7 @@ def deleted_topic_path(topic: str) -> str:
 
 def _below(parent: str, name: str) -> str:
     """The path of a child. KafkaError: a path of that name would lead elsewhere."""
-    if "/" in name or name in _NO_NAMES:
+    if "/" in name or name in NO_NAMES:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"there is no node for topic {name[:TOPIC_NAME_LENGTH_MAX]!r}")
     return f"{parent}/{name}"
 

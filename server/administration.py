@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -48,8 +49,10 @@ from ottla.wire.errors import ErrorCode, KafkaError
 logger = logging.getLogger("ottla.administration")
 
 AUTO_CREATIONS_MAX = 10_000
-TOPICS_PER_TURN = 100  # changed before others get a turn on the event loop
+TOPICS_PER_TURN = 50  # changed before others get a turn on the event loop
 RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
+
+_random = random.Random()
 
 Change = Callable[[Texts], Texts]
 Outcome = TopicPlan | KafkaError
@@ -76,8 +79,11 @@ class PartitionHost(TopicConfigTaker, Protocol):
 
 
 def random_topic_id() -> bytes:
-    """A topic id that is neither of the two that Kafka reserves."""
-    while (topic_id := uuid.uuid4().bytes) in RESERVED_IDS:
+    """A topic id that is neither of the two that Kafka reserves.
+
+    The system is not asked for each: after such a call the event loop may have to wait for every thread that computes.
+    """
+    while (topic_id := uuid.UUID(int=_random.getrandbits(128), version=4).bytes) in RESERVED_IDS:
         pass
     return topic_id
 

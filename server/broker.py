@@ -34,8 +34,8 @@ from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, raise_limi
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.throttle import ReplicationThrottles
 from ottla.server.alone import Alone, JoinProblem
+from ottla.server.calls import Calls
 from ottla.server.configs import ConfigRepository
-from ottla.server.connection import Calls
 from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.coordinator_log import OffsetsTopic
 from ottla.server.deadlines import Deadlines
@@ -349,15 +349,15 @@ def settle_interpreter() -> None:
     """Keep the interpreter from holding up the event loop.
 
     What was made at start stays, and a full collection becomes rare: young garbage is collected as ever, and what grows
-    old here is what a broker keeps, topics, partitions and groups. A collection looks at 60,000 objects at most: large
-    requests in work may hold millions, which would stop everything for half a second. A thread that computes gives way
-    sooner. Memory that was needed once goes back to the system.
+    old here is what a broker keeps, topics, partitions and groups. A collection of young objects looks at few of them, since
+    a thousand take up to a millisecond. Large requests in work may hold millions, and created topics leave many. A thread
+    that computes gives way sooner. Memory that was needed once goes back to the system.
     """
     system.keep_little_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 5, 10_000)
+    gc.set_threshold(2_000, 3, 100_000)
 
 
 def _limit_of_descriptors() -> int:

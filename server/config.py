@@ -89,7 +89,7 @@ class ServerConfig:
     log_dirs: tuple[str, ...] | None = setting(None, kind=LIST, empty_allowed=False, doc="Data directories.")
     socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
     queued_max_request_bytes: int = setting(
-        -1, kind=LONG, doc="Memory for unfinished large requests, beyond which they are not read on; -1: 128 MiB."
+        -1, kind=LONG, doc="Memory for unfinished large requests, beyond which they are not read on; -1: 96 MiB."
     )
     socket_send_buffer_bytes: int = setting(102_400, doc="Socket send buffer; -1: the system's default.")
     socket_receive_buffer_bytes: int = setting(102_400, doc="Socket receive buffer; -1: the system's default.")

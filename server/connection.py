@@ -5,6 +5,8 @@ The way of a request: read into the inbox -> cut complete frames -> find the `Ca
 is `_step`, which the event loop calls when the socket is ready (`readiness.py`), while the connection's task sleeps. Only
 what cannot be answered at once wakes the task and is awaited, and before that everything already answered is sent.
 
+The first request of an (api key, version) waits until a thread has loaded its codecs.
+
 Some answers come later without a task that waits for them (`pending.py`): fetches wait for records, produce requests for
 their commits. Then the connection goes on with requests of the kind that may be pipelined, up to `PENDING_MAX`, and
 whatever becomes ready is sent in the order of the requests. Any other request waits until all before it are answered.
@@ -26,7 +28,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,19 +36,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from ottla.replication import system
+from ottla.server.calls import Call
 from ottla.server.context import RequestContext
-from ottla.server.dispatch import CloseConnection, Route
+from ottla.server.dispatch import CloseConnection
 from ottla.server.inbox import Inbox, NoRoom
 from ottla.server.long_answers import EncodedAnswer
 from ottla.server.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.outbox import Outbox, Progress, unreadable
 from ottla.server.pending import Pending, PendingAnswer
 from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
-from ottla.server.turns import in_turn
+from ottla.server.turns import InTurn
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
-from ottla.wire.schema import holds_records
 
 if TYPE_CHECKING:
     from ottla.server.listener import Listener
@@ -55,58 +57,12 @@ logger = logging.getLogger("ottla.connection")
 
 LARGE_FRAME_BYTES = 64 * 1024
 DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with its answer, at most
-API_VERSIONS_KEY = 18
 PENDING_MAX = 100
 
 _large_codecs = trio.CapacityLimiter(1)
+_long_answers = trio.CapacityLimiter(2)  # at once; each may be a hundred thousand objects until it is encoded
 _header = struct.Struct(">hhih").unpack_from  # api key, api version, correlation id, length of the client id
 _HEADER_BYTES = 10
-_envelope = struct.Struct(">ii").pack  # frame size, correlation id
-_envelope_flexible = struct.Struct(">iix").pack  # the same with an empty tag section
-
-
-class Call:
-    """What serving one (api key, version) needs, resolved once for the whole process."""
-
-    __slots__ = (
-        "decode",
-        "encode",
-        "envelope",
-        "envelope_bytes",
-        "flexible",
-        "handler",
-        "is_plain",
-        "response_class",
-        "route",
-        "takes_records",
-        "version",
-    )
-
-    def __init__(self, route: Route, version: int) -> None:
-        flexible_answer = version in route.response_class.flexible and route.api_key != API_VERSIONS_KEY
-        self.route = route
-        self.version = version
-        self.handler = route.handler
-        self.response_class = route.response_class
-        self.decode = route.request_class.decoder(version)
-        self.encode = route.response_class.encoder(version)
-        self.flexible = version in route.request_class.flexible
-        self.envelope: Callable[[int, int], bytes] = _envelope_flexible if flexible_answer else _envelope
-        self.envelope_bytes = 5 if flexible_answer else 4  # without the size field
-        self.is_plain = not holds_records(route.response_class)
-        self.takes_records = holds_records(route.request_class)
-
-    def decode_large(self, buffer: bytearray, start: int, end: int) -> Any:
-        """Decode a large frame, with a limit on its elements unless it is of a controller."""
-        cls = self.route.request_class
-        decode = self.decode if self.route.between_brokers else cls.bounded_decoder(self.version)
-        return decode(buffer, start, end)
-
-    def encoded(self, response: Any) -> list[Any]:
-        """The body of an answer, in pieces."""
-        parts: list[Any] = []
-        self.encode(response, parts.append)
-        return parts
 
 
 class Waiting(NamedTuple):
@@ -128,61 +84,10 @@ ROOM = Waiting(None, 4, None)  # type: ignore[arg-type]
 """In place of a request: too many answers are pending."""
 MEMORY = Waiting(None, 6, None)  # type: ignore[arg-type]
 """In place of a request: there is no memory for the rest of a large one."""
-OPENING = Waiting(None, 5, None)  # type: ignore[arg-type]
-"""In place of a request: the broker does not know its cluster yet."""
+UNKNOWN_CALL = Waiting(None, 5, None)  # type: ignore[arg-type]
+"""In place of a request: the first of its kind, or the broker does not know its cluster yet."""
 END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
 """In place of a request: the peer will send no more."""
-
-
-class Calls:
-    """The calls this broker serves, made on first use. Key: (api key << 16) + version.
-
-    Until `opened` is set only ApiVersions and what brokers ask is served. A new member of a cluster knows nothing of it
-    before a controller has spoken to it, and clients that are told of no broker at all may never find one again.
-    """
-
-    def __init__(self, routes: dict[int, Route], *, is_open: bool = True) -> None:
-        self._routes = routes
-        self._made: dict[int, Call] = {}
-        self.get = self._made.get
-        self.opened = trio.Event()
-        if is_open:
-            self.opened.set()
-
-    def resolve(self, api_key: int, version: int) -> Call | None:
-        """The call of a served (key, version), None if it has to wait until this is open.
-
-        ApiVersions answers every version, the unknown ones in format 0.
-        """
-        route = self._routes.get(api_key)
-        if route is None:
-            raise ProtocolViolation(f"api key {api_key} (version {version}) is not served")
-        if not (self.opened.is_set() or route.between_brokers or api_key == API_VERSIONS_KEY):
-            return None
-        if version not in route.versions:
-            if api_key != API_VERSIONS_KEY:
-                raise ProtocolViolation(f"{route.name} version {version} is not served")
-            return UnsupportedApiVersions(route, version)
-        call = self._made[(api_key << 16) + version] = Call(route, version)
-        return call
-
-
-class UnsupportedApiVersions(Call):
-    """ApiVersions newer than ours: the header is flexible, the body is not read, the answer has format 0.
-
-    A version below zero is served alike, as in Kafka, but its header is one of the first version's.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, route: Route, version: int) -> None:
-        super().__init__(route, 0)
-        self.version = version
-        self.flexible = version > 0
-        self.decode = lambda buffer, start, end: route.request_class()
-
-    def decode_large(self, buffer: bytearray, start: int, end: int) -> Any:
-        return self.decode(buffer, start, end)
 
 
 class Connection:
@@ -357,15 +262,15 @@ class Connection:
 
     # ------------------------------------------------------------------ one request
 
-    def _begin(self, buffer: bytearray, start: int, end: int) -> Waiting | None:
+    def _begin(self, buffer: Any, start: int, end: int) -> Waiting | None:
         """Handle one frame. Returns what must be awaited before the answer can be built, else None."""
         if end - start < _HEADER_BYTES:
             raise ProtocolViolation(f"a frame of {end - start} bytes is too short for a request header")
         api_key, version, correlation_id, client_id_length = _header(buffer, start)
-        call = self._calls.get((api_key << 16) + version) or self._calls.resolve(api_key, version)
+        call = self._calls.get((api_key << 16) + version) or self._calls.find(api_key, version)
         if call is None:
             self._inbox.put_back(start)
-            return OPENING
+            return UNKNOWN_CALL
         if self._pending and (not call.route.pipelined or len(self._pending) >= PENDING_MAX):
             self._inbox.put_back(start)
             return ROOM if call.route.pipelined else DRAIN
@@ -379,7 +284,7 @@ class Connection:
                 self._inbox.put_back(start)
                 return FLUSH if self._outbox.parts else MEMORY
             work = self._handle_large(call, buffer[position:end])
-            return Waiting(call, correlation_id, in_turn(work, self._readiness.is_spent), is_large=True)
+            return Waiting(call, correlation_id, InTurn(work, self._readiness.is_spent), is_large=True)
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
@@ -397,7 +302,7 @@ class Connection:
         elif isinstance(result, (PendingAnswer, call.response_class)):
             self._keep(call, correlation_id, result)
         elif result is not None:
-            work = in_turn(result, self._readiness.is_spent) if isinstance(result, CoroutineType) else result
+            work = InTurn(result, self._readiness.is_spent) if isinstance(result, CoroutineType) else result
             return Waiting(call, correlation_id, work)
         return None
 
@@ -406,7 +311,7 @@ class Connection:
         if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not call.route.between_brokers:
             raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
 
-    async def _handle_large(self, call: Call, body: bytearray) -> Any:
+    async def _handle_large(self, call: Call, body: bytes | bytearray) -> Any:
         """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
         async with _large_codecs:
             if call.route.reads_only and self.peer_has_left():
@@ -419,7 +324,7 @@ class Connection:
             self._let_go()
         return await result if hasattr(result, "__await__") else result
 
-    def _read_client_id(self, buffer: bytearray, position: int, length: int, end: int) -> int:
+    def _read_client_id(self, buffer: Any, position: int, length: int, end: int) -> int:
         length = max(length, 0)  # Kafka takes any length below zero for null, and null for empty
         if position + length > end:
             raise ProtocolViolation("a client id longer than its frame")
@@ -455,6 +360,17 @@ class Connection:
 
     async def _finish(self, waiting: Waiting) -> None:
         """Await the rest of a request; answers that are ready go out first."""
+        try:
+            await self._finish_begun(waiting)
+        finally:
+            if type(waiting.result) is InTurn:
+                waiting.result.close()
+            self._let_go()
+        if time.monotonic() > self._turn_end:
+            await trio.lowlevel.checkpoint()  # what was awaited may have been ready, a thousand times in a row
+        self._note_time()
+
+    async def _finish_begun(self, waiting: Waiting) -> None:
         self._inbox.detach()
         await self._flush()
         if waiting is END_OF_TURN:
@@ -463,18 +379,12 @@ class Connection:
             await self._drain(0)
         elif waiting is ROOM:
             await self._drain(PENDING_MAX // 2)
-        elif waiting is OPENING:
-            await self._until_open()
+        elif waiting is UNKNOWN_CALL:
+            await self._make_call()
         elif waiting is MEMORY:
             await self._until_room()
         elif waiting is not FLUSH:
-            try:
-                await self._finish_request(waiting)
-            finally:
-                self._let_go()
-        if time.monotonic() > self._turn_end:
-            await trio.lowlevel.checkpoint()  # what was awaited may have been ready, a thousand times in a row
-        self._note_time()
+            await self._finish_request(waiting)
 
     async def _until_room(self) -> None:
         inbox, began = self._inbox, time.monotonic()
@@ -497,22 +407,33 @@ class Connection:
             return self.last_active
         return math.inf if self.is_held_up else self._inbox.large_since
 
-    async def _until_open(self) -> None:
+    async def _make_call(self) -> None:
+        """Have the call of the next frame made."""
+        start, _ = self._inbox.next_frame() or (0, 0)
+        api_key, version, _, _ = _header(self._inbox.buffer, start)
+        self._inbox.put_back(start)
         self._is_parked = True
         try:
-            await self._calls.opened.wait()
+            await self._calls.until_open(api_key)
+        finally:
+            self._is_parked = False
+        await self._calls.make(api_key, version)
+
+    async def _finish_request(self, waiting: Waiting) -> None:
+        route = waiting.call.route
+        self._is_parked = route.abandonable or route.reads_only
+        try:
+            async with _long_answers if route.few_at_once and not waiting.is_large else nullcontext():
+                await self._answer_awaited(waiting)
         finally:
             self._is_parked = False
 
-    async def _finish_request(self, waiting: Waiting) -> None:
+    async def _answer_awaited(self, waiting: Waiting) -> None:
         call = waiting.call
-        self._is_parked = call.route.abandonable or call.route.reads_only
         try:
             response = await waiting.result
         except KafkaError as error:
             response = self._error_answer(call, error)
-        finally:
-            self._is_parked = False
         if type(response) is EncodedAnswer:
             self._hand_over_encoded(call, waiting.correlation_id, response.body)
         elif isinstance(response, PendingAnswer) or (self._pending and response is not None):
@@ -582,6 +503,8 @@ class Connection:
             if progress is Progress.BLOCKED:
                 self._count_unread(outbox.buffered_bytes)
                 await trio.lowlevel.wait_writable(self._socket)
+                while self._readiness.is_spent():  # many may have become writable at once
+                    await trio.lowlevel.checkpoint()
             else:
                 try:
                     await trio.to_thread.run_sync(outbox.warm)

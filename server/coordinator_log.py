@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING
 
+from ottla.groupcoord.records import load_codecs
 from ottla.replication.cluster_state import GROUP_METADATA_TOPIC
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition import Partition
@@ -24,6 +25,7 @@ class OffsetsTopic:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._can_read = False
 
     def partition_count(self) -> int:
         topic = self._broker.cluster.topic(GROUP_METADATA_TOPIC)
@@ -60,6 +62,9 @@ class OffsetsTopic:
 
         Not only up to the high watermark: a new leader has all that was committed, but does not know yet up to where.
         """
+        if not self._can_read:
+            await self._broker.surroundings.run_in_thread(load_codecs)
+            self._can_read = True
         found = self._broker.partition(GROUP_METADATA_TOPIC, partition)
         log = found.log
         position, end_offset = log.log_start_offset, log.log_end_offset

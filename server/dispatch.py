@@ -43,6 +43,7 @@ class Route:
         "api_key",
         "between_brokers",
         "error_count",
+        "few_at_once",
         "handler",
         "in_cluster_only",
         "pipelined",
@@ -63,6 +64,7 @@ class Route:
         alone_only: bool = False,
         answers_at_length: bool = False,
         between_brokers: bool = False,
+        few_at_once: bool = False,
         in_cluster_only: bool = False,
         pipelined: bool = False,
         reads_only: bool = False,
@@ -76,6 +78,7 @@ class Route:
         self.alone_only = alone_only
         self.answers_at_length = answers_at_length
         self.between_brokers = between_brokers
+        self.few_at_once = few_at_once
         self.in_cluster_only = in_cluster_only or between_brokers
         self.pipelined = pipelined
         self.reads_only = reads_only
@@ -106,6 +109,7 @@ def handles(
     alone_only: bool = False,
     answers_at_length: bool = False,
     between_brokers: bool = False,
+    few_at_once: bool = False,
     in_cluster_only: bool = False,
     pipelined: bool = False,
     reads_only: bool = False,
@@ -117,6 +121,8 @@ def handles(
                        changes nothing before it has waited
     reads_only         may be cancelled in the same way: it works for long if it is asked for much, and changes nothing
     answers_at_length  its answer is encoded in a thread, if it had to be awaited
+    few_at_once        two of them are worked on at a time, if they have to be awaited: a few bytes may ask for a long answer,
+                       and the work on it waits for nobody
     alone_only         neither served nor advertised by a member of a cluster
     in_cluster_only    neither served nor advertised by a broker that is alone
     between_brokers    served only by members of a cluster, and only on their inter-broker listener
@@ -134,6 +140,7 @@ def handles(
             alone_only=alone_only,
             answers_at_length=answers_at_length,
             between_brokers=between_brokers,
+            few_at_once=few_at_once,
             in_cluster_only=in_cluster_only,
             pipelined=pipelined,
             reads_only=reads_only,

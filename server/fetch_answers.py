@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.server.leader_hints import endpoints
+from ottla.server.leader_hints import current_leader, endpoints
 from ottla.server.turns import answer_partitions
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
@@ -16,6 +16,7 @@ from ottla.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from ottla.replication.partition import Partition
     from ottla.server.broker import Broker
 
+STORAGE_ERROR_SINCE = 6
 TOPIC_IDS_SINCE = 13
+CURRENT_LEADER_SINCE = 16
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class PartitionRead(NamedTuple):
@@ -41,6 +45,20 @@ class PartitionRead(NamedTuple):
     layout: int = 0  # of its log when it was read
 
 
+Answer = tuple["FetchTarget", PartitionData]
+
+
+def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer]) -> list[FetchableTopicResponse]:
+    """Put partitions into `topics`, which is returned. Those of one topic that stand side by side make one."""
+    for target, data in answers:
+        last = topics[-1] if topics else None
+        if last is None or last.topic_id != target.topic_id or last.topic != (target.topic or ""):
+            last = FetchableTopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=[])
+            topics.append(last)
+        last.partitions.append(data)
+    return topics
+
+
 def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
     return PartitionData(
         partition_index=target.asked.partition,
@@ -49,6 +67,17 @@ def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
         aborted_transactions=None,
         records=b"",
     )
+
+
+def failed_read(broker: Broker, version: int, target: FetchTarget, code: ErrorCode) -> PartitionData:
+    """The same, as a client of this version understands it, with the leader that it should ask instead."""
+    if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_SINCE:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    data = failed(target, code)
+    if code in _MOVED and version >= CURRENT_LEADER_SINCE and target.topic is not None:
+        leader, epoch = current_leader(broker, target.topic, target.asked.partition)
+        data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+    return data
 
 
 def aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransaction] | None:

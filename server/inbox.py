@@ -3,29 +3,34 @@
 All connections of the event loop receive into one shared buffer: a read is answered before the next one happens, so an
 idle connection needs no memory of its own. Whoever is about to suspend calls `detach()` first; it moves the bytes that
 belong to no complete frame yet into a buffer of this connection's own. That buffer grows with the bytes that really
-arrived, never to what a length field claims, and comes from a small pool because large frames come in series.
+arrived, never to what a length field claims, and comes from a small pool because large frames come in series. A large one
+is pages of its own (`wire/pages.py`): these grow without being copied, and nothing is left of them in the heap.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
 import socket
 import struct
 import time
 
 from ottla.server.memory_budget import MemoryBudget
 from ottla.wire.errors import ProtocolViolation
+from ottla.wire.pages import writable
+
+ReceiveBuffer = bytearray | mmap.mmap
 
 SHARED_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES_MIN = 16 * 1024
 FREE_BUFFER_BYTES = 64 * 1024  # a frame grows so far whether there is room or not
 RECEIVED_AT_ONCE_BYTES = 2 * 1024 * 1024  # of one frame, before others have their turn
 GROWN_AT_ONCE_BYTES = 4 * 1024 * 1024
-POOLED_BUFFERS_MAX = 8
+POOLED_BUFFERS_MAX = 32
+POOLED_BYTES_MAX = 32 * 1024 * 1024
 POOLED_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
 _frame_size = struct.Struct(">i").unpack_from
-_zeros = memoryview(bytes(GROWN_AT_ONCE_BYTES))
 
 
 class ReceiveBuffers:
@@ -34,15 +39,15 @@ class ReceiveBuffers:
     def __init__(self, memory: MemoryBudget | None = None) -> None:
         self.memory = memory or MemoryBudget()
         self.shared = bytearray(SHARED_BUFFER_BYTES)
-        self._pool: list[bytearray] = []
+        self._pool: list[ReceiveBuffer] = []
 
-    def take(self, wanted: int, minimum: int) -> bytearray:
-        """A buffer of `wanted` bytes if one is at hand, else a new one of `minimum` bytes."""
-        found = self._from_pool(wanted) or bytearray(minimum)
+    def take(self, wanted: int, minimum: int) -> ReceiveBuffer:
+        """A buffer of `wanted` bytes if one is at hand and there is room for it, else one of `minimum` bytes."""
+        found = self._from_pool(wanted if self.memory.has_room else minimum) or writable(minimum)
         self.memory.take(len(found))
         return found
 
-    def _from_pool(self, wanted: int) -> bytearray | None:
+    def _from_pool(self, wanted: int) -> ReceiveBuffer | None:
         for index, buffer in enumerate(self._pool):
             if len(buffer) >= wanted:
                 # A few bytes of a small frame must not keep a large buffer.
@@ -53,26 +58,26 @@ class ReceiveBuffers:
         """Keep no buffers for large frames."""
         self._pool.clear()
 
-    def grow(self, buffer: bytearray, count: int) -> bool:
-        """Make a large buffer a little longer where it is; False if that cannot be, because somebody looks at it.
-
-        A new one of twice the size would have to be filled with zeros and then with what the old one holds.
-        """
-        count = min(count, GROWN_AT_ONCE_BYTES)
+    def grow(self, buffer: ReceiveBuffer, count: int) -> bool:
+        """Make a large buffer longer where it is; False if that cannot be, because somebody looks at it."""
+        if not isinstance(buffer, mmap.mmap):
+            return False
         try:
-            buffer += _zeros[:count]
-        except BufferError:
+            buffer.resize(len(buffer) + count)
+        except (BufferError, SystemError):  # macOS cannot do it at all
             return False
         self.memory.take(count)
         return True
 
-    def give_back(self, buffer: bytearray) -> None:
+    def give_back(self, buffer: ReceiveBuffer) -> None:
         """Keep a buffer for the next large frame; of too many, the largest are worth most."""
         self.memory.give_back(len(buffer))
         if len(buffer) <= POOLED_BUFFER_BYTES_MAX:
-            self._pool.append(buffer)
-            self._pool.sort(key=len)
-            del self._pool[:-POOLED_BUFFERS_MAX]
+            pool = self._pool
+            pool.append(buffer)
+            pool.sort(key=len)
+            while len(pool) > POOLED_BUFFERS_MAX or sum(map(len, pool)) > POOLED_BYTES_MAX:
+                del pool[0]
 
 
 def belongs_to_one_frame(buffer: object) -> bool:
@@ -80,7 +85,7 @@ def belongs_to_one_frame(buffer: object) -> bool:
 
     So a request may look at its records for as long as it wants. To copy them would hold the event loop.
     """
-    return isinstance(buffer, bytearray) and len(buffer) > POOLED_BUFFER_BYTES_MAX
+    return isinstance(buffer, mmap.mmap) and len(buffer) > POOLED_BUFFER_BYTES_MAX
 
 
 class NoRoom(Exception):
@@ -95,10 +100,10 @@ class Inbox:
     def __init__(self, buffers: ReceiveBuffers, frame_bytes_max: int) -> None:
         self._buffers = buffers
         self._frame_bytes_max = frame_bytes_max
-        self._own: bytearray | None = None
+        self._own: ReceiveBuffer | None = None
         self.memory = buffers.memory
         self.large_since = math.inf  # since when it has a large buffer, or wants one, and no frame became complete
-        self.buffer = buffers.shared
+        self.buffer: ReceiveBuffer = buffers.shared
         self.start = 0
         self.end = 0
 
@@ -109,7 +114,7 @@ class Inbox:
         """
         if self._own is None:
             self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
-            self.end = sock.recv_into(self.buffer, FREE_BUFFER_BYTES if self.memory.is_short else 0)
+            self.end = sock.recv_into(self.buffer, 0 if self.memory.has_room else FREE_BUFFER_BYTES)
             return self.end
         received = self._receive_own(sock)
         total = received
@@ -184,9 +189,10 @@ class Inbox:
             if not self.memory.may_take(self):
                 raise NoRoom
         wanted = self._wanted(rest)
-        if previous is not None and rest >= GROWN_AT_ONCE_BYTES and self._buffers.grow(previous, wanted - rest):
+        longer = min(wanted, 2 * rest, rest + GROWN_AT_ONCE_BYTES)
+        if previous is not None and self._buffers.grow(previous, longer - rest):
             return
-        self._move_to(self._buffers.take(wanted, min(wanted, 2 * rest)))
+        self._move_to(self._buffers.take(wanted, longer))
         if previous is not None:
             self._buffers.give_back(previous)
 
@@ -195,7 +201,7 @@ class Inbox:
         self.memory.release(self)
         self.large_since = time.monotonic() if len(self.buffer) > FREE_BUFFER_BYTES else math.inf
 
-    def _move_to(self, target: bytearray) -> None:
+    def _move_to(self, target: ReceiveBuffer) -> None:
         if len(target) > FREE_BUFFER_BYTES:
             self.large_since = min(self.large_since, time.monotonic())
         rest = self.end - self.start

@@ -23,7 +23,8 @@ import trio
 from ottla.replication import system
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.reminders import Reminder
-from ottla.server.connection import Calls, Connection
+from ottla.server.calls import Calls
+from ottla.server.connection import Connection
 from ottla.server.connection_limits import RETRY_SECONDS, ConnectionLimits, plain_address
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.memory_budget import STALLED_S

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from typing import Any, NamedTuple
 
+import trio
+
+CHANGED = -1
 ANSWERS_MAX = 8  # versions, listeners and options that clients of one cluster ask with
 
 
@@ -14,20 +17,46 @@ class EncodedAnswer(NamedTuple):
     body: bytes
 
 
+class _Made(NamedTuple):
+    answer: EncodedAnswer
+    number: int  # answers are counted in the order in which they were begun
+    cluster_version: int  # `CHANGED`: it changed while the answer was made
+
+
 class LongAnswers:
-    """Encoded answers that hold for one version of the cluster's state."""
+    """Encoded answers about the whole cluster.
+
+    Those who ask at once, even different questions, wait in line. Whoever's turn comes makes its answer, and all behind it
+    that asked the same before it was begun take that. So a crowd costs as much work and memory as one or two who ask.
+    """
 
     def __init__(self) -> None:
-        self._cluster_version = -1
-        self._answers: dict[Hashable, EncodedAnswer] = {}
+        self._made: dict[Hashable, _Made] = {}
+        self._begun = 0
+        self._turn = trio.Lock()
 
     def get(self, cluster_version: int, key: Hashable) -> EncodedAnswer | None:
-        """The answer to the question `key`, if it was kept and nothing has changed since."""
-        return self._answers.get(key) if cluster_version == self._cluster_version else None
+        """The answer to the question `key`, if it was made and nothing has changed since."""
+        made = self._made.get(key)
+        return made.answer if made is not None and made.cluster_version == cluster_version else None
 
-    def keep(self, cluster_version: int, key: Hashable, body: bytes) -> EncodedAnswer:
-        if cluster_version != self._cluster_version or len(self._answers) >= ANSWERS_MAX:
-            self._answers.clear()
-            self._cluster_version = cluster_version
-        answer = self._answers[key] = EncodedAnswer(body)
-        return answer
+    def make(
+        self, key: Hashable, put_together: Callable[[], Awaitable[bytes]], cluster_version: Callable[[], int]
+    ) -> Coroutine[Any, Any, EncodedAnswer]:
+        """The answer that is begun first from now on. If the cluster changes meanwhile, parts of it may be older than others."""
+        return self._make(key, put_together, cluster_version, asked=self._begun)
+
+    async def _make(
+        self, key: Hashable, put_together: Callable[[], Awaitable[bytes]], cluster_version: Callable[[], int], *, asked: int
+    ) -> EncodedAnswer:
+        async with self._turn:
+            made = self._made.get(key)
+            if made is not None and (made.number > asked or made.cluster_version == cluster_version()):
+                return made.answer
+            self._begun += 1
+            number, before = self._begun, cluster_version()
+            answer = EncodedAnswer(await put_together())
+            if len(self._made) >= ANSWERS_MAX:
+                self._made.clear()
+            self._made[key] = _Made(answer, number, before if cluster_version() == before else CHANGED)
+            return answer

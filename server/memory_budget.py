@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 
 import trio
 
-DEFAULT_BYTES = 128 * 1024 * 1024
+DEFAULT_BYTES = 96 * 1024 * 1024
 STALLED_S = 30.0
 """While others wait for room, the rest of a large frame has to come within this time."""
 BEYOND_S = 3.0
@@ -45,13 +45,18 @@ class MemoryBudget:
 
     @classmethod
     def of(cls, configured: int) -> Self:
-        """The budget for a value of queued.max.request.bytes. Kafka's default, -1, means no limit there and 128 MiB here."""
+        """The budget for a value of queued.max.request.bytes. Kafka's default, -1, means no limit there and 96 MiB here."""
         return cls(configured) if configured > 0 else cls()
 
     @property
     def is_short(self) -> bool:
         """Whether somebody waits."""
         return bool(self._line)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for somebody who does not stand in line."""
+        return self.used < self._total and not self._line
 
     def may_take(self, holder: object) -> bool:
         return self.used < self._total or self._over is holder

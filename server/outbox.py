@@ -43,8 +43,9 @@ class Outbox:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of it is in memory. What several peers are sent counts for each."""
-        return sum([len(part) for part in self.parts if type(part) in _BUFFER_TYPES])
+        """How much of it is in memory. A body that this peer is sent several times counts once."""
+        buffers = {id(part): len(part) for part in self.parts if type(part) in _BUFFER_TYPES}
+        return sum(buffers.values())
 
     def send(self, sock: socket.socket) -> Progress:
         """Send as much as the socket takes without waiting."""

@@ -63,6 +63,9 @@ class Exchange(NamedTuple):
     lends: bool  # the response holds views of the buffer
 
 
+_new_exchanges = trio.CapacityLimiter(1)  # of its own: disks that hang keep the threads that others share
+
+
 @lru_cache(maxsize=256)
 def exchange_of(request_class: type[Message], version: int) -> Exchange:
     """The exchange that begins with this request."""
@@ -76,6 +79,22 @@ def exchange_of(request_class: type[Message], version: int) -> Exchange:
         response_class.decoder(version),
         holds_records(response_class),
     )
+
+
+class Exchanges:
+    """The exchanges of one broker. Each is made in a thread: its codecs may have to come from a disk that is busy."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[type[Message], int], Exchange] = {}
+
+    async def get(self, request_class: type[Message], version: int) -> Exchange:
+        """The exchange that begins with this request."""
+        known = self._made.get((request_class, version))
+        if known is None:
+            known = self._made[request_class, version] = await trio.to_thread.run_sync(
+                exchange_of, request_class, version, abandon_on_cancel=True, limiter=_new_exchanges
+            )
+        return known
 
 
 class PeerConnection:

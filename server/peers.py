@@ -15,7 +15,7 @@ import trio
 
 from ottla.replication.cluster_state import BrokerEndpoint
 from ottla.replication.peers import PeerUnavailable
-from ottla.server.peer_connection import PeerConnection, Serve, exchange_of
+from ottla.server.peer_connection import Exchange, Exchanges, PeerConnection, Serve
 from ottla.server.readiness import serve_in_task
 from ottla.wire.connection import FRAME_BYTES_MAX
 from ottla.wire.schema import Message
@@ -42,6 +42,7 @@ class TcpPeers:
         self.receive_buffer_bytes = receive_buffer_bytes
         self.frame_bytes_max = frame_bytes_max
         self.connect_timeout_s = connect_timeout_s
+        self.exchanges = Exchanges()
         self._lost: set[int] = set()
 
     def to(self, endpoint: BrokerEndpoint, *, client_id: str) -> TcpPeer:
@@ -79,9 +80,9 @@ class TcpPeer:
 
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Send a request and return its response; see `Peer.ask`."""
-        exchange = exchange_of(type(request), version)
         connection = None
         with trio.move_on_after(timeout_s) as scope:
+            exchange = await self._exchange_of(type(request), version, scope)
             connection = self._usable_connection() or await self._connect(scope)
             answer = await connection.ask(exchange, request, scope)
             self._peers.note_answer(self.endpoint)
@@ -114,6 +115,13 @@ class TcpPeer:
             connection.close("the broker hung up while nothing was asked", is_at_fault=False)
             return None
         return connection
+
+    async def _exchange_of(self, request_class: type[Message], version: int, scope: trio.CancelScope) -> Exchange:
+        self._connecting_scopes.add(scope)
+        try:
+            return await self._peers.exchanges.get(request_class, version)
+        finally:
+            self._connecting_scopes.discard(scope)
 
     async def _connect(self, scope: trio.CancelScope) -> PeerConnection:
         self._connecting_scopes.add(scope)

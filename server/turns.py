@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
-from types import coroutine
 from typing import Any, TypeVar
 
 import trio
@@ -96,22 +95,33 @@ async def _checkpoint() -> None:
     await trio.lowlevel.cancel_shielded_checkpoint()
 
 
-@coroutine
-def in_turn(work: Coroutine[Any, Any, Answer], is_spent: Callable[[], bool]) -> Generator[Any, Any, Answer]:
-    """Await `work`, which gives way now and then, and go on with it only while there is time left.
+class InTurn:
+    """Awaits `work`, which gives way now and then, and goes on with it only while there is time left.
 
     Pieces of work are small, but sixty requests that are worked on at once do sixty pieces between two looks at the
-    sockets. `is_spent` says whether the time for one look is used up.
+    sockets. `is_spent` says whether the time for one look is used up. Whoever does not come to await this has to close it.
     """
-    resumed_with: Any = None
-    try:
-        while True:
-            resumed_with = yield work.send(resumed_with)
-            while is_spent():
-                yield from _checkpoint().__await__()
-    except StopIteration as end:
-        answer: Answer = end.value
-        return answer
-    finally:
-        resumed_with = None  # may hold the exception that holds this frame, and with it a large request until a full collection
-        work.close()
+
+    __slots__ = ("_is_spent", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, Any], is_spent: Callable[[], bool]) -> None:
+        self._work = work
+        self._is_spent = is_spent
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        work, is_spent = self._work, self._is_spent
+        resumed_with: Any = None
+        try:
+            while True:
+                while is_spent():
+                    yield from _checkpoint().__await__()
+                resumed_with = yield work.send(resumed_with)
+        except StopIteration as end:
+            return end.value
+        finally:
+            resumed_with = None  # may hold the exception that holds this frame, and with it a large request until a full collection
+            work.close()
+
+    def close(self) -> None:
+        """End the work, wherever it is."""
+        self._work.close()

@@ -1,5 +1,7 @@
 """The codec of a (class, version): generated when it is first asked for, kept for the life of the process.
 
+Any thread may ask; two that ask for the same at once both get one, and one of these is kept.
+
 Generating needs construct and some milliseconds per codec, which a broker that was just started would notice. So the
 compiled code is kept beside Python's own compiled modules, one file per codec. A file is used only if it was written
 by this very Python and generator for this very declaration, which it spells out, and if its checksum is right.
@@ -14,6 +16,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +33,6 @@ _GENERATOR_FILES = ("generator.py", "generator_decode.py", "generator_encode.py"
 _LENGTH_BYTES = 4
 
 _codecs: dict[tuple[type[Struct], int, str], Codec] = {}
-_generator_checksums: list[int] = []
 
 
 def codec(cls: type[Struct], version: int, kind: str) -> Codec:
@@ -87,11 +89,14 @@ def cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
 
 
 def cache_key(cls: type[Struct], version: int, kind: str) -> bytes:
-    """What the code depends on."""
-    if not _generator_checksums:
-        folder = Path(__file__).parent
-        _generator_checksums.extend(zlib.crc32((folder / name).read_bytes()) for name in _GENERATOR_FILES)
-    return f"{kind} v{version} {sys.version} {_generator_checksums} {cls.declaration()}".encode()
+    """What the code depends on. OSError: the generator has no source files here."""
+    return f"{kind} v{version} {sys.version} {_generator_checksums()} {cls.declaration()}".encode()
+
+
+@cache
+def _generator_checksums() -> list[int]:
+    folder = Path(__file__).parent
+    return [zlib.crc32((folder / name).read_bytes()) for name in _GENERATOR_FILES]
 
 
 def read_cached(path: Path, key: bytes) -> CodeType | None:

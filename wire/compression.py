@@ -15,17 +15,17 @@ UNKNOWN_SERVER_ERROR for garbage, which is what Kafka answers (it lets the codec
 MESSAGE_TOO_LARGE beyond the limit, on which a Java producer splits its batch and tries again.
 """
 
-import mmap
 import struct
 import sys
 import zlib
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.pages import COPIED_BYTES_MAX, pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from zstandard import ZstdDecompressor
 
@@ -62,7 +62,6 @@ _GZIP_RATIO_MAX = 1032
 _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 16 * 1024  # at a time: what follows a member is copied at its end, and members may be tiny
 _MAPPED_FROM_BYTES = 4 * 1024 * 1024
-_PRIVATE_PAGES = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
 
 
@@ -77,17 +76,76 @@ def compress(codec: Compression, data: Buffer, level: int | None = None, *, brok
     """The data in Java's framing of the codec. Levels are Kafka's: compression.gzip.level, .lz4.level, .zstd.level."""
     if codec == Compression.NONE:
         return bytes(data)
-    if level is None:
-        level = DEFAULT_LEVELS.get(codec, 0)
+    if codec == Compression.ZSTD:  # in one go it writes the size of the contents into the frame
+        from zstandard import ZstdCompressor
+
+        return ZstdCompressor(level=_level(codec, level)).compress(data)
+    stream = _stream(codec, level, broken_lz4_checksum)
+    return b"".join((stream.compress(data), stream.flush()))
+
+
+def _level(codec: Compression, level: int | None) -> int:
+    return DEFAULT_LEVELS.get(codec, 0) if level is None else level
+
+
+class Compressing:
+    """Compresses data while it is put together. However long the data is, little of it exists uncompressed."""
+
+    def __init__(self, codec: Compression, level: int | None = None, *, broken_lz4_checksum: bool = False) -> None:
+        self._codec = codec
+        self._level = level
+        self._broken_lz4_checksum = broken_lz4_checksum
+        self._plain = bytearray()
+        self._stream: _Stream | None = None
+        self._compressed: list[bytes] = []
+
+    def add(self, parts: "Sequence[Buffer]") -> None:
+        """Append all parts."""
+        if sum(map(len, parts)) <= COPIED_BYTES_MAX:
+            self._add(b"".join(parts))
+            return
+        for part in parts:
+            view = memoryview(part)
+            for start in range(0, len(view), COPIED_BYTES_MAX):
+                self._add(view[start : start + COPIED_BYTES_MAX])
+
+    def _add(self, piece: Buffer) -> None:
+        self._plain += piece
+        if len(self._plain) > COPIED_BYTES_MAX and self._codec != Compression.NONE:
+            if self._stream is None:
+                self._stream = _stream(self._codec, self._level, self._broken_lz4_checksum)
+            self._compressed.append(self._stream.compress(self._plain))
+            self._plain.clear()
+
+    def finish(self) -> Buffer:
+        """All that was added, compressed."""
+        if self._codec == Compression.NONE:
+            return self._plain
+        if self._stream is None:
+            return compress(self._codec, self._plain, self._level, broken_lz4_checksum=self._broken_lz4_checksum)
+        return b"".join((*self._compressed, self._stream.compress(self._plain), self._stream.flush()))
+
+
+class _Stream(Protocol):
+    def compress(self, data: Buffer, /) -> bytes:
+        """What comes out for more data."""
+
+    def flush(self) -> bytes:
+        """The rest."""
+
+
+def _stream(codec: Compression, level: int | None, broken_lz4_checksum: bool) -> _Stream:
+    level = _level(codec, level)
     if codec == Compression.GZIP:
-        return zlib.compress(data, level, 31)
+        return zlib.compressobj(level, zlib.DEFLATED, 31)
     if codec == Compression.SNAPPY:
-        return _compress_snappy(data)
+        return _SnappyStream()
     if codec == Compression.LZ4:
-        return _compress_lz4(data, level, broken_lz4_checksum)
+        return _Lz4Stream(level, broken_lz4_checksum)
     from zstandard import ZstdCompressor
 
-    return ZstdCompressor(level=level).compress(data)
+    stream: _Stream = ZstdCompressor(level=level).compressobj()
+    return stream
 
 
 def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> Buffer:
@@ -151,14 +209,14 @@ def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> Buffer:
 
 def _read_mapped(begun: bytearray, read: "Callable[[int], bytes]", limit: int) -> memoryview:
     """The same in pages of its own, which take memory as they are written and go back to the system as a whole."""
-    pages = mmap.mmap(-1, limit, flags=_PRIVATE_PAGES)
-    pages.write(begun)
+    mapped = pages(limit)
+    mapped.write(begun)
     begun.clear()
     while chunk := read(_CHUNK_BYTES):
-        if pages.tell() + len(chunk) > limit:
+        if mapped.tell() + len(chunk) > limit:
             raise TooLargeDecompressed(limit)
-        pages.write(chunk)
-    return memoryview(pages)[: pages.tell()]
+        mapped.write(chunk)
+    return memoryview(mapped)[: mapped.tell()]
 
 
 # --- gzip -------------------------------------------------------------------------------------------------------------
@@ -214,11 +272,23 @@ def _gunzip_member(data: memoryview, position: int, limit: int) -> tuple[Buffer,
 # --- snappy -----------------------------------------------------------------------------------------------------------
 
 
-def _compress_snappy(data: Buffer) -> bytes:
+class _SnappyStream:
+    def __init__(self) -> None:
+        self._header = XERIAL_HEADER
+
+    def compress(self, data: Buffer, /) -> bytes:
+        header, self._header = self._header, b""
+        return header + _snappy_compressed_blocks(data)
+
+    def flush(self) -> bytes:
+        return b""
+
+
+def _snappy_compressed_blocks(data: Buffer) -> bytes:
     from cramjam import snappy
 
     view = memoryview(data)
-    parts = [XERIAL_HEADER]
+    parts: list[bytes] = []
     for start in range(0, len(view), XERIAL_BLOCK_BYTES):
         block = bytes(snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
         parts += (_XERIAL_LENGTH.pack(len(block)), block)
@@ -279,17 +349,25 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
 # --- lz4 --------------------------------------------------------------------------------------------------------------
 
 
-def _compress_lz4(data: Buffer, level: int, broken_checksum: bool) -> bytes:
-    from lz4 import frame
+class _Lz4Stream:
+    def __init__(self, level: int, broken_checksum: bool) -> None:
+        from lz4 import frame
 
-    # Java takes 9 for "the fast compressor" and everything else for a level of the slow one, which starts at 3 here.
-    frame_level = 0 if level == DEFAULT_LEVELS[Compression.LZ4] else max(level, frame.COMPRESSIONLEVEL_MINHC)
-    compressed: bytes = frame.compress(
-        data, compression_level=frame_level, block_size=frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
-    )
-    if broken_checksum:
-        compressed = b"".join((compressed[:6], bytes((_lz4_checksum(compressed[:6]),)), compressed[7:]))
-    return compressed
+        # Java takes 9 for "the fast compressor" and everything else for a level of the slow one, which starts at 3 here.
+        frame_level = 0 if level == DEFAULT_LEVELS[Compression.LZ4] else max(level, frame.COMPRESSIONLEVEL_MINHC)
+        self._frame = frame.LZ4FrameCompressor(
+            compression_level=frame_level, block_size=frame.BLOCKSIZE_MAX64KB, block_linked=False
+        )
+        self._header: bytes = self._frame.begin()
+        if broken_checksum:
+            self._header = self._header[:6] + bytes((_lz4_checksum(self._header[:6]),)) + self._header[7:]
+
+    def compress(self, data: Buffer, /) -> bytes:
+        header, self._header = self._header, b""
+        return header + bytes(self._frame.compress(data))
+
+    def flush(self) -> bytes:
+        return bytes(self._frame.flush())
 
 
 def _lz4_descriptor_end(data: memoryview) -> int:

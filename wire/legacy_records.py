@@ -18,10 +18,11 @@ Neither magic knows headers, producers or transactions; down-conversion drops th
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ottla.wire.compression import Compression, compress, decompress
+from ottla.wire.compression import Compressing, Compression, decompress
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.record_walk import Buffer
 from ottla.wire.records import (
     COMPRESSION_MASK,
@@ -49,6 +50,8 @@ from ottla.wire.records import (
 _ENTRY = struct.Struct(">qiIbb")  # offset, size, crc, magic, attributes
 _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
+_FRONT = struct.Struct(">qiI")  # offset, size, crc
+_NULL = _LENGTH.pack(-1)
 _LAST_OFFSET_DELTA_MAX = 0x7FFFFFFF
 
 
@@ -99,7 +102,8 @@ def message_crc_is_valid(buffer: Buffer, start: int, end: int) -> bool:
     return stored == zlib.crc32(memoryview(buffer)[start + MAGIC_OFFSET : end])
 
 
-def read_message(buffer: Buffer, start: int, end: int) -> Message:
+def read_message(buffer: Buffer, start: int, end: int, *, in_place: bool = False) -> Message:
+    """The message at start. With `in_place` a very long key or value is a view."""
     try:
         offset, _, _, magic, attributes = _ENTRY.unpack_from(buffer, start)
         position = start + _ENTRY.size
@@ -107,14 +111,14 @@ def read_message(buffer: Buffer, start: int, end: int) -> Message:
         if magic == 1:
             timestamp = _TIMESTAMP.unpack_from(buffer, position)[0]
             position += _TIMESTAMP.size
-        key, position = _read_bytes(buffer, position, end)
-        value, _ = _read_bytes(buffer, position, end)
+        key, position = _read_bytes(buffer, position, end, in_place)
+        value, _ = _read_bytes(buffer, position, end, in_place)
     except struct.error:
         raise invalid("Found invalid record structure") from None
     return Message(offset, magic, attributes, timestamp, key, value, message_crc_is_valid(buffer, start, end))
 
 
-def _read_bytes(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+def _read_bytes(buffer: Buffer, position: int, end: int, in_place: bool) -> tuple[Any, int]:
     if position + _LENGTH.size > end:
         raise invalid("Found invalid record structure")
     length: int = _LENGTH.unpack_from(buffer, position)[0]
@@ -123,15 +127,18 @@ def _read_bytes(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, 
         return None, position
     if position + length > end:
         raise invalid("Found invalid record structure")
-    return bytes(buffer[position : position + length]), position + length
+    found = memoryview(buffer)[position : position + length]
+    return found if in_place and length > COPIED_BYTES_MAX else bytes(found), position + length
 
 
-def read_inner_messages(buffer: Buffer, start: int, end: int, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Message]:
+def read_inner_messages(
+    buffer: Buffer, start: int, end: int, limit: int = DECOMPRESSED_BYTES_MAX, *, in_place: bool = False
+) -> list[Message]:
     """The message at start, or the messages in it if it is a wrapper, with absolute offsets."""
-    outer = read_message(buffer, start, end)
+    outer = read_message(buffer, start, end, in_place=in_place)
     if not outer.codec:
         return [outer]
-    messages = list(_unwrap(outer, limit))
+    messages = list(_unwrap(outer, limit, in_place))
     if not messages:
         raise invalid("Found invalid compressed record set with no inner records")
     if outer.magic == 1:
@@ -141,22 +148,22 @@ def read_inner_messages(buffer: Buffer, start: int, end: int, limit: int = DECOM
     return messages
 
 
-def _unwrap(outer: Message, limit: int) -> Iterator[Message]:
+def _unwrap(outer: Message, limit: int, in_place: bool) -> Iterator[Message]:
     if outer.codec not in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4):
         raise invalid(f"Invalid compression type {outer.codec} found in magic {outer.magic} wrapper")
     if outer.value is None:
         raise invalid(f"Found invalid compressed record set with null value (magic = {outer.magic})")
-    area = bytes(decompress(Compression(outer.codec), outer.value, limit, broken_lz4_checksum=outer.magic == 0))
+    area = decompress(Compression(outer.codec), outer.value, limit, broken_lz4_checksum=outer.magic == 0)
     position = 0
     while size := _inner_size(area, position):
-        message = read_message(area, position, position + size)
+        message = read_message(area, position, position + size, in_place=in_place)
         if message.magic == 1 and outer.is_log_append_time:
             message = message._replace(timestamp=outer.timestamp, attributes=message.attributes | LOG_APPEND_TIME_FLAG)
         yield message
         position += size
 
 
-def _inner_size(area: bytes, position: int) -> int:
+def _inner_size(area: Buffer, position: int) -> int:
     size = batch_size(area, position, len(area))
     if size and area[position + MAGIC_OFFSET] == MAGIC_V2:
         raise invalid("Record of magic 2 inside a message set")
@@ -177,31 +184,30 @@ def _with_absolute_offsets(outer: Message, messages: list[Message]) -> list[Mess
     return [message._replace(offset=wrap_int64(base_offset + message.offset)) for message in messages]
 
 
-def decode_message(buffer: Buffer, start: int, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
+def decode_message(
+    buffer: Buffer, start: int, limit: int = DECOMPRESSED_BYTES_MAX, *, in_place: bool = False
+) -> list[Record]:
     """The records of the one message, plain or wrapper, at start."""
     size = batch_size(buffer, start, len(buffer))
     if not size:
         raise corrupt("Record is cut off")
-    return [message.as_record() for message in read_inner_messages(buffer, start, start + size, limit)]
+    return [message.as_record() for message in read_inner_messages(buffer, start, start + size, limit, in_place=in_place)]
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _encode_message(
-    offset: int, magic: int, attributes: int, timestamp: int, key: Buffer | None, value: Buffer | None
-) -> bytes:
-    body = b"".join(
-        (
-            bytes((magic, attributes)),
-            _TIMESTAMP.pack(timestamp) if magic else b"",
-            _LENGTH.pack(-1 if key is None else len(key)),
-            key or b"",
-            _LENGTH.pack(-1 if value is None else len(value)),
-            value or b"",
-        )
-    )
-    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+def _message(
+    offset: int, magic: int, flags: int, timestamp: int, key: Buffer | None, value: Buffer | None
+) -> list[Buffer]:
+    """A message in parts. To join them would copy the value, which may be very long."""
+    checked: list[Buffer] = [bytes((magic, flags)), _TIMESTAMP.pack(timestamp) if magic else b""]
+    for field in (key, value):
+        checked += (_NULL,) if field is None else (_LENGTH.pack(len(field)), field)
+    crc = 0
+    for part in checked:
+        crc = zlib.crc32(part, crc)
+    return [_FRONT.pack(offset, sum(map(len, checked)) + 4, crc), *checked]
 
 
 def encode_message_set(
@@ -215,23 +221,21 @@ def encode_message_set(
     """A message set of these records, with their offsets; headers are dropped."""
     wrapped = compression != Compression.NONE
     flags = LOG_APPEND_TIME_FLAG if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
-    plain = bytearray()  # and not a list, which would take many times as much memory
+    message_set = Compressing(compression, level, broken_lz4_checksum=magic == 0)
     first_offset: int | None = None
     last_offset, latest = 0, NO_TIMESTAMP
     for record in records:
         if first_offset is None:
             first_offset, latest = record.offset if wrapped and magic else 0, record.timestamp
         offset = wrap_int64(record.offset - first_offset)
-        plain += _encode_message(offset, magic, flags, record.timestamp, record.key, record.value)
+        message_set.add(_message(offset, magic, flags, record.timestamp, record.key, record.value))
         last_offset, latest = record.offset, max(latest, record.timestamp)
     if first_offset is None:
         return b""
     if compression == Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Message sets cannot be compressed with zstd")
-    if not wrapped:
-        return bytes(plain)
-    value = compress(compression, plain, level, broken_lz4_checksum=magic == 0)
-    return _encode_message(last_offset, magic, flags | compression, latest, None, value)
+    value = message_set.finish()
+    return b"".join(_message(last_offset, magic, flags | compression, latest, None, value)) if wrapped else bytes(value)
 
 
 # --- conversion -------------------------------------------------------------------------------------------------------
@@ -247,7 +251,7 @@ def _up_converted(message_set: Buffer, limit: int) -> Iterator[bytes]:
         if header.magic == MAGIC_V2:
             yield bytes(message_set[start:end])
             continue
-        records = [message.as_record() for message in read_inner_messages(message_set, start, end, limit)]
+        records = [each.as_record() for each in read_inner_messages(message_set, start, end, limit, in_place=True)]
         offsets = [record.offset for record in records]
         if any(not 0 <= offset - offsets[0] <= _LAST_OFFSET_DELTA_MAX for offset in offsets):
             raise invalid("Offsets of inner messages are too far apart for one batch")
@@ -284,7 +288,7 @@ def _down_converted(batches: Buffer, magic: int, first_offset: int, limit: int) 
                 return
             message = "Down-conversion of zstandard-compressed batches is not supported"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
-        records = decode_records(batches, start, limit)
+        records = decode_records(batches, start, limit, in_place=True)
         is_first = False
         yield encode_message_set(
             (record for record in records if header.is_compressed or record.offset >= first_offset),

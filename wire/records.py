@@ -23,8 +23,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ottla.wire.checksum import crc32c
-from ottla.wire.compression import Compression, compress, decompress
+from ottla.wire.compression import Compressing, Compression, compress, decompress
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.record_walk import Buffer, read_varint, read_varlong, walk_records
 
 WritableBuffer = bytearray | memoryview
@@ -261,14 +262,20 @@ def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int
     return area if codec == Compression.NONE else decompress(codec, area, limit)
 
 
-def decode_records(batch_buffer: Buffer, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """The records of the one batch at start. The whole batch is checked before the first record comes."""
+def decode_records(
+    batch_buffer: Buffer, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX, *, in_place: bool = False
+) -> Iterator[Record]:
+    """The records of the one batch at start. The whole batch is checked before the first record comes.
+
+    With `in_place` keys, values and headers are views if the batch is very long.
+    """
     header = read_header(batch_buffer, start)
     if header.magic != MAGIC_V2:
         from ottla.wire.legacy_records import decode_message
 
-        return iter(decode_message(batch_buffer, start, limit))
-    area = bytes(records_area(batch_buffer, header, start, limit))
+        return iter(decode_message(batch_buffer, start, limit, in_place=in_place))
+    area = records_area(batch_buffer, header, start, limit)
+    area = memoryview(area) if in_place and len(area) > COPIED_BYTES_MAX else bytes(area)
     if header.records_count == 0:  # what compaction leaves of a batch whose header still matters
         return iter(())
     check_records(area, header.records_count)
@@ -286,7 +293,7 @@ def first_record(
     header = read_header(batch)
     if header.magic != MAGIC_V2:
         return _first_of(decode_records(batch), timestamp, start_offset, is_exact)
-    area = sliceable(records_area(batch, header))
+    area = walkable(records_area(batch, header))
     if header.records_count == 0:
         return None
     walked = check_records(area, header.records_count)
@@ -310,7 +317,7 @@ def _first_of(
     return None
 
 
-def _first_not_older(area: bytes | bytearray, header: BatchHeader, timestamp: int, start_offset: int) -> tuple[int, int] | None:
+def _first_not_older(area: Buffer, header: BatchHeader, timestamp: int, start_offset: int) -> tuple[int, int] | None:
     # Lengths and deltas mostly fit one byte or two; a call for each of them would take four times as long.
     wanted = timestamp - header.base_timestamp
     position = 0
@@ -334,12 +341,14 @@ def _first_not_older(area: bytes | bytearray, header: BatchHeader, timestamp: in
     return None
 
 
-def sliceable(area: Buffer) -> bytes | bytearray:
-    """The area in a form whose slices are copies. Of a view a copy is made; other areas are used where they are."""
+def walkable(area: Buffer) -> Buffer:
+    """The area in a form that is quick to walk. A view is copied unless it is long; slices of a long area are views."""
+    if len(area) > COPIED_BYTES_MAX:
+        return memoryview(area)
     return bytes(area) if isinstance(area, memoryview) else area
 
 
-def iter_records(area: bytes | bytearray, header: BatchHeader) -> Iterator[Record]:
+def iter_records(area: Buffer, header: BatchHeader) -> Iterator[Record]:
     """The records of an uncompressed area that check_records has accepted for this header.
 
     Keys and values are slices of the area: whoever keeps them wants an area of bytes.
@@ -405,6 +414,16 @@ def encode_record(
     value: Buffer | None,
     headers: Iterable[tuple[bytes, bytes | None]] = (),
 ) -> bytes:
+    return b"".join(_record_parts(offset_delta, timestamp_delta, key, value, headers))
+
+
+def _record_parts(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Iterable[tuple[bytes, bytes | None]],
+) -> list[Buffer]:
     headers = tuple(headers)
     parts: list[Buffer] = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     parts += (_NULL,) if key is None else (encode_varint(len(key)), key)
@@ -413,8 +432,7 @@ def encode_record(
     for header_key, header_value in headers:
         parts += (encode_varint(len(header_key)), header_key)
         parts += (_NULL,) if header_value is None else (encode_varint(len(header_value)), header_value)
-    body = b"".join(parts)
-    return encode_varint(len(body)) + body
+    return [encode_varint(sum(map(len, parts))), *parts]
 
 
 def encode_batch(
@@ -446,16 +464,11 @@ def encode_batch(
         base_timestamp = delete_horizon_ms
     else:
         base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
-    encoded = [
-        encode_record(
-            record.offset - base_offset if keep_offsets else index,
-            wrap_int64(record.timestamp - base_timestamp),
-            record.key,
-            record.value,
-            record.headers,
-        )
-        for index, record in enumerate(records)
-    ]
+    area = Compressing(compression, compression_level)
+    for index, record in enumerate(records):
+        offset_delta = record.offset - base_offset if keep_offsets else index
+        timestamp_delta = wrap_int64(record.timestamp - base_timestamp)
+        area.add(_record_parts(offset_delta, timestamp_delta, record.key, record.value, record.headers))
     if max_timestamp is None:
         max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
     if last_offset_delta is None:
@@ -466,21 +479,19 @@ def encode_batch(
         | (CONTROL_FLAG if is_control else 0)
         | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0)
     )
-    return build_batch(
-        b"".join(encoded),
-        BatchHeader(
-            base_offset, 0, leader_epoch, MAGIC_V2, 0, attributes, last_offset_delta, base_timestamp, max_timestamp,
-            producer_id, producer_epoch, base_sequence, len(records),
-        ),
-        compression,
-        compression_level,
+    header = BatchHeader(
+        base_offset, 0, leader_epoch, MAGIC_V2, 0, attributes, last_offset_delta, base_timestamp, max_timestamp,
+        producer_id, producer_epoch, base_sequence, len(records),
     )  # fmt: skip
+    return _assembled(area.finish(), header, compression)
 
 
 def build_batch(area: Buffer, header: BatchHeader, codec: Compression, level: int | None = None) -> bytes:
     """A batch of an uncompressed records area and a header, whose length, checksum and codec are made here."""
-    if codec != Compression.NONE:
-        area = compress(codec, area, level)
+    return _assembled(area if codec == Compression.NONE else compress(codec, area, level), header, codec)
+
+
+def _assembled(area: Buffer, header: BatchHeader, codec: Compression) -> bytes:
     attributes = header.attributes & ~COMPRESSION_MASK | codec
     checked = _CHECKED_HEADER.pack(attributes, *header[6:])
     front = struct.pack(

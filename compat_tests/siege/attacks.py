@@ -21,9 +21,11 @@ from compat_tests.support import raw
 
 from ottla.server.dispatch import Route
 from ottla.wire.compression import Compression, compress
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 from ottla.wire.messages.produce import ProduceRequest
 
@@ -31,6 +33,7 @@ Address = tuple[str, int]
 
 ANSWER_WITHIN_S = 20.0
 MIB = 1 << 20
+TOPICS = 2500  # the broker slices its answers about more than 2,000
 LARGE_AT_ONCE = 600
 SIZES = (MIB - 4096, 64 << 10)
 # Requests that a peer may send in any number and that change the world for all: too slow to undo a hundred times.
@@ -194,6 +197,7 @@ def of_many_peers(hold_s: float = 2.0, peers: int = 300, large_peers: int = LARG
             yield Attack("many peers", f"each sends {name}, {ending}", run)
     yield Attack("many peers", "each asks for everything and never reads", lambda address: _unread(address, 50, hold_s))
     yield Attack("many peers", "each has a session of ten thousand partitions", lambda address: _sessions(address, 20))
+    yield Attack("many peers", "each has topics come and go", lambda address: _come_and_go(address, 20))
     yield Attack("many peers", "each pipelines without a pause", lambda address: _pipelines(address, 30))
     for name, frame in _large_frames():
 
@@ -222,7 +226,38 @@ def _join() -> bytes:
     return framed(JoinGroupRequest, 3, request.encode(3))
 
 
+def _make_topics(address: Address) -> None:
+    """Have so many topics that an answer about all of them is long."""
+    exchange(address, [_create_topics([f"many-{number}" for number in range(TOPICS)])])
+
+
+def _create_topics(names: Sequence[str]) -> bytes:
+    topics = [
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[]) for name in names
+    ]
+    return framed(CreateTopicsRequest, 4, CreateTopicsRequest(topics=topics, timeout_ms=60_000).encode(4))
+
+
+def _come_and_go(address: Address, count: int) -> None:
+    """Each peer has some topics created by asking for them, creates as many others, and deletes them all."""
+    with contextlib.ExitStack() as peers:
+        opened = [peers.enter_context(connected(address)) for _ in range(count)]
+        for number, peer in enumerate(opened):
+            names = [f"peer-{number}-{index}" for index in range(TOPICS // count)]
+            others = [f"{name}-c" for name in names]
+            wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True)
+            peer.sendall(framed(MetadataRequest, 9, wanted.encode(9)))
+            peer.sendall(_create_topics(others))
+            deleted = DeleteTopicsRequest(topic_names=[*names, *others], timeout_ms=60_000)
+            peer.sendall(framed(DeleteTopicsRequest, 3, deleted.encode(3)))
+        for peer in opened:
+            with contextlib.suppress(OSError):
+                for _ in range(3):
+                    _skip_answer(peer)
+
+
 def _unread(address: Address, count: int, hold_s: float) -> None:
+    _make_topics(address)
     request = MetadataRequest(topics=None)
     asked = framed(MetadataRequest, 12, request.encode(12)) * 200
     with contextlib.ExitStack() as peers:
@@ -247,6 +282,7 @@ def _sessions(address: Address, count: int) -> None:
 
 
 def _pipelines(address: Address, count: int) -> None:
+    _make_topics(address)
     body = MetadataRequest(topics=None).encode(9)
     frames = framed(MetadataRequest, 9, body) * 500
     with contextlib.ExitStack() as peers:

@@ -18,10 +18,18 @@ from compat_tests.siege.watched_broker import Notes
 from compat_tests.support import raw
 from compat_tests.support.brokers import OttlaProcess, wait_until
 
-SETTINGS = {"connections.max.idle.ms": "10000", "num.partitions": "1", "group.min.session.timeout.ms": "6000"}
+SETTINGS = {
+    "connections.max.idle.ms": "10000",
+    "num.partitions": "1",
+    "group.min.session.timeout.ms": "6000",
+    "log.segment.delete.delay.ms": "1000",
+}
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEAVE_WITHIN_S = 60.0  # what a large crowd has sent is worked off first
+TOPICS_MAX = 1000
+"""So many topics may attacks leave. Each topic needs memory, which would count as the next attack's."""
+DELETED_AT_ONCE = 500
 BYSTANDER_NICE = -10  # it measures the broker, not how long it waits for a processor itself
 
 
@@ -101,9 +109,21 @@ class Siege:
         waits = self._new_waits_ms()
         self.all_waits_ms += waits
         grown = (self._peak_bytes() - self._idle_bytes) / MIB
+        self._delete_topics()
         return Damage(
             str(attack), longest_ns / 1e6, busy_ns / 1e6, grown, left, max(waits, default=0.0), seconds
         )
+
+    def _delete_topics(self) -> None:
+        """Delete the topics that attacks have left, if they are more than `TOPICS_MAX`."""
+        folders = [name for name in os.listdir(self.broker.data_dir) if name.rpartition("-")[2].isdigit()]
+        if len(folders) <= TOPICS_MAX:
+            return
+        kept = (TOPIC, BYSTANDERS_TOPIC, "__consumer_offsets")
+        names = [name for name in dict.fromkeys(each.rpartition("-")[0] for each in folders) if name not in kept]
+        with raw.Peer(self.address, timeout_s=120) as peer:
+            for start in range(0, len(names), DELETED_AT_ONCE):
+                peer.call("DeleteTopics", 3, topic_names=names[start : start + DELETED_AT_ONCE], timeout_ms=60_000)
 
     def _sockets_left(self) -> int:
         """Sockets that the attack's peers have left in the broker a while after they went."""

@@ -22,9 +22,10 @@ from ottla.replication.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.broker import Broker
+from ottla.server.calls import Calls
 from ottla.server.cluster.member import JoinProblem
 from ottla.server.config import load_config
-from ottla.server.connection import Calls, Connection
+from ottla.server.connection import Connection
 from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 from ottla.server.dispatch import served_routes

@@ -35,6 +35,11 @@ def test_a_seed_repeats_itself_in_another_process() -> None:
     assert traces != {""}
 
 
+def test_a_seed_repeats_itself_in_one_process() -> None:
+    first, _, second = (Simulation(Plan(seed, 20.0)).run() for seed in (3, 4, 3))
+    assert first.trace == second.trace
+
+
 @pytest.mark.parametrize("flaw", [Flaw.HIGH_WATERMARK_OF_THE_LEADER_ALONE, Flaw.FORGETS_WHAT_IT_REFUSED])
 def test_a_flaw_is_found(flaw: Flaw) -> None:
     """`python -m compat_tests.simulation.broken` tries all of them."""

@@ -26,6 +26,7 @@ import trio
 from trio._core import _run as trio_run
 from trio.testing import MockClock
 
+from ottla.server import administration
 from ottla.server.coordination.pipes import Agenda, Call
 
 EPOCH_S = 1_800_000_000  # what virtual wall clocks tell at the start
@@ -122,6 +123,7 @@ def _world(seed: int, now: Callable[[], float]) -> Iterator[None]:
             (time, "monotonic", now),
             (time, "perf_counter", now),
             (os, "urandom", bytes_of),
+            (administration, "_random", chance),
             (uuid, "uuid4", lambda: uuid.UUID(bytes=bytes_of(16), version=4)),
         ):
             replaced.enter_context(mock.patch.object(owner, name, value))

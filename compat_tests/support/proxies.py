@@ -23,9 +23,13 @@ from compat_tests.support.brokers import BrokerProcess, free_port
 ZOOKEEPER = "zookeeper"
 HOST = "127.0.0.1"
 PIECE = 65536
+LOOKS_MAX = 20
 
 Way = tuple[str, str]
 """From one place to another."""
+
+Ends = tuple[int, int]
+"""The port of who has connected, and the port that it has connected to."""
 
 
 class Proxies:
@@ -40,7 +44,7 @@ class Proxies:
         """The settings of a broker, which has its port for clients already; `zookeepers` are host and port of each."""
         self._brokers[name] = broker
         own = (HOST, free_port())
-        ours = self._listen(own, lambda peer: self._owner(peer), name)
+        ours = self._listen(own, self._owner, name)
         ways = [self._listen(each, lambda _: name, ZOOKEEPER) for each in zookeepers]
         return {
             "listeners": f"PLAINTEXT://{broker.bootstrap},BROKERS://{HOST}:{own[1]}",
@@ -62,22 +66,23 @@ class Proxies:
 
     # --- what goes through --------------------------------------------------------------------------------------------
 
-    def _listen(self, target: tuple[str, int], who: Callable[[int], str], name: str) -> int:
+    def _listen(self, target: tuple[str, int], who: Callable[[Ends], str], name: str) -> int:
         """A port that leads to `target`, which is at the place `name`; `who` tells who has come from a port."""
         listener = socket.create_server((HOST, 0), backlog=100)
         threading.Thread(target=self._accept, args=(listener, target, who, name), daemon=True).start()
         port: int = listener.getsockname()[1]
         return port
 
-    def _accept(self, listener: socket.socket, target: tuple[str, int], who: Callable[[int], str], name: str) -> None:
+    def _accept(self, listener: socket.socket, target: tuple[str, int], who: Callable[[Ends], str], name: str) -> None:
         while True:
             outer, (_, port) = listener.accept()
-            threading.Thread(target=self._join, args=(outer, target, who, port, name), daemon=True).start()
+            ends = port, listener.getsockname()[1]
+            threading.Thread(target=self._join, args=(outer, target, who, ends, name), daemon=True).start()
 
     def _join(
-        self, outer: socket.socket, target: tuple[str, int], who: Callable[[int], str], port: int, name: str
+        self, outer: socket.socket, target: tuple[str, int], who: Callable[[Ends], str], ends: Ends, name: str
     ) -> None:
-        source = who(port)
+        source = who(ends)
         self._wait_for((source, name))
         try:
             inner = socket.create_connection(target)
@@ -106,18 +111,24 @@ class Proxies:
 
     # --- who has come -------------------------------------------------------------------------------------------------
 
-    def _owner(self, port: int) -> str:
-        """Which broker's process has the socket that is bound to this port; "" if none of them."""
-        socket_name = f"socket:[{_inode(port)}]"
+    def _owner(self, ends: Ends) -> str:
+        """Which broker's process has the near end of a connection; "" if none of them."""
+        socket_name = f"socket:[{inode(ends)}]"
         return next((name for name, broker in self._brokers.items() if socket_name in _files(broker)), "")
 
 
-def _inode(port: int) -> str:
-    address = f"0100007F:{port:04X}"
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[1] == address:
-            return fields[9]
+def inode(ends: Ends) -> str:
+    """The inode of the socket that has connected, as /proc tells it; "" if it is gone.
+
+    Both ends are compared: connections to different ports may come from one port. The system tells its table in pieces
+    and may leave an entry out while others go, so that one look is not enough.
+    """
+    near, far = (f"0100007F:{port:04X}" for port in ends)
+    for _ in range(LOOKS_MAX):
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[1] == near and fields[2] == far:
+                return fields[9]
     return ""
 
 

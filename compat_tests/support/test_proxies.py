@@ -1,5 +1,6 @@
 """A way that is cut lets nothing through, each direction by itself, and what was held up arrives in the end."""
 
+import contextlib
 import os
 import re
 import socket
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from compat_tests.support.brokers import BrokerProcess, wait_until
-from compat_tests.support.proxies import ZOOKEEPER, Proxies
+from compat_tests.support.proxies import ZOOKEEPER, Proxies, inode
 
 HERE, THERE = "broker-0", "broker-1"
 
@@ -109,6 +110,20 @@ def test_who_comes_to_a_peer_is_known_by_its_process(
     assert way.arrives(b"3", from_near=False)
     proxies.mend()
     assert way.far.recv(1) == b"2"
+
+
+def test_connections_from_one_port_are_told_apart() -> None:
+    with contextlib.ExitStack() as opened:
+        ours, theirs = (opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
+        nears = [opened.enter_context(socket.socket()) for _ in range(2)]
+        for near in nears:
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            near.bind(("127.0.0.1", nears[0].getsockname()[1]))
+        for near, server in zip(nears, (theirs, ours), strict=True):
+            near.connect(server.getsockname())
+            ends = near.getsockname()[1], server.getsockname()[1]
+            assert inode(ends) == str(os.fstat(near.fileno()).st_ino)
+        assert nears[0].getsockname() == nears[1].getsockname()
 
 
 def test_the_end_of_a_connection_is_told(proxies: Proxies, broker: BrokerProcess) -> None:

@@ -14,8 +14,10 @@ from ottla.groupcoord.records import (
     encode_record,
     encode_records,
     group_tombstone,
+    load_codecs,
     offset_tombstone,
 )
+from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.records import crc_is_valid, decode_records, iter_batches
 
@@ -125,6 +127,21 @@ def test_tombstones_have_no_value() -> None:
     assert encode_record(offset_tombstone("gc-oracle-g", "gc-oracle", 0)) == (KAFKA_OFFSET[0], None)
     assert decode_record(KAFKA_GROUP_KEY, None) == group_tombstone("gc-oracle-g")
     assert decode_record(KAFKA_OFFSET[0], None) == offset_tombstone("gc-oracle-g", "gc-oracle", 0)
+
+
+def test_what_is_written_needs_no_other_codecs_than_those_loaded_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from files, so they are loaded in a thread before the first partition is."""
+    key, value = OffsetCommitKey(group="g", topic="t", partition=0), {"offset": 1, "metadata": "", "commit_timestamp": 1}
+    group = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=[])
+    records = [
+        OffsetRecord(key, OffsetCommitValue(**value)),
+        OffsetRecord(key, OffsetCommitValue(**value, expire_timestamp=1)),
+        GroupMetadataRecord(GroupMetadataKey(group="g"), group),
+    ]
+    monkeypatch.setattr(codecs, "_codecs", {})
+    load_codecs()
+    monkeypatch.setattr(codecs, "_load", None)
+    assert [decode_record(*encode_record(each)) for each in records] == records
 
 
 def test_records_share_one_batch() -> None:

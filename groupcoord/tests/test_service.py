@@ -267,6 +267,13 @@ async def test_deleted_topics_take_their_offsets_along_everywhere(talk: Coordina
     assert all([each.name for each in answer.topics] == ["other"] for answer in answers)
 
 
+def committed(talk: Coordination) -> tuple[int, list[Any]]:
+    """All that the group has committed, or the error that it cannot be told."""
+    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)])
+    answer = talk.groups.offset_fetch(fetch, api_version=8).groups[0]
+    return answer.error_code, answer.topics
+
+
 @pytest.mark.parametrize("how", ["refused", "not committed", "loading"])
 async def test_offsets_of_deleted_topics_go_when_that_is_possible_again(
     how: str, nursery: trio.Nursery, autojump_clock: trio.abc.Clock
@@ -287,9 +294,7 @@ async def test_offsets_of_deleted_topics_go_when_that_is_possible_again(
     await trio.sleep(10)
     talk.log.refusal = talk.log.failure = None
     await trio.sleep(30)
-    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)])
-    answer = talk.groups.offset_fetch(fetch, api_version=8).groups[0]
-    assert (answer.error_code, answer.topics) == (ErrorCode.NONE, [])
+    assert committed(talk) == (ErrorCode.NONE, [])
 
 
 async def test_very_many_deleted_topics_wait_for_one_task_of_each_partition(
@@ -307,9 +312,7 @@ async def test_very_many_deleted_topics_wait_for_one_task_of_each_partition(
     assert trio.lowlevel.current_statistics().tasks_living - tasks <= PARTITION_COUNT
     talk.log.refusal = None
     await trio.sleep(5)
-    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)])
-    answer = talk.groups.offset_fetch(fetch, api_version=8).groups[0]
-    assert (answer.error_code, answer.topics) == (ErrorCode.NONE, [])
+    assert committed(talk) == (ErrorCode.NONE, [])
     assert trio.lowlevel.current_statistics().tasks_living == tasks
 
 

@@ -20,6 +20,7 @@ A pass runs in a thread. It is given everything it needs when it is made, opens 
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,6 +31,7 @@ from ottla.replication.log.names import CLEANED_SUFFIX, LOG_SUFFIX
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, scan_batches
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import FileCache, Storage
+from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.records import (
     MAGIC_V2,
     BatchHeader,
@@ -79,19 +81,23 @@ class OffsetMap:
 
     def add(self, records: Sequence[Record]) -> bool:
         """Note the records of a batch; False, with nothing noted, if they do not fit any more."""
-        new = {record.key for record in records if record.key is not None and record.key not in self._offsets}
+        keys = {_mapped(record.key): record.offset for record in records if record.key is not None}
+        new = [key for key in keys if key not in self._offsets]
         size = sum(len(key) + BYTES_PER_KEY for key in new)
         if size > max(self._bytes_left, 0) and self._offsets:
             return False
         self._bytes_left -= size
-        for record in records:
-            if record.key is not None:
-                self._offsets[record.key] = record.offset
+        self._offsets |= keys
         return True
 
     def is_last(self, key: bytes, offset: int) -> bool:
         """Whether no later record has this key."""
-        return offset >= self._offsets.get(key, -1)
+        return offset >= self._offsets.get(_mapped(key), -1)
+
+
+def _mapped(key: bytes) -> bytes:
+    """What the map has for a key, which may be a view: the key itself, or a digest of one that is very long."""
+    return bytes(key) if len(key) <= COPIED_BYTES_MAX else hashlib.blake2b(key).digest()
 
 
 class TransactionFilter:
@@ -190,7 +196,7 @@ class Compaction:
         if header.is_control:
             transactions.end(header, list(decode_records(data)))
         elif not transactions.is_aborted(header):
-            records = [record for record in decode_records(data) if record.offset >= self.first_dirty_offset]
+            records = [record for record in decode_records(data, in_place=True) if record.offset >= self.first_dirty_offset]
             if not self._map.add(records):
                 return False
         self._map.latest_offset = header.last_offset
@@ -258,7 +264,7 @@ class Compaction:
     # --- what stays of a batch ----------------------------------------------------------------------------------------
 
     def _kept(self, header: BatchHeader, data: bytes, modified_ms: int, cleaned: Segment) -> bytes:
-        records = list(decode_records(data))
+        records = list(decode_records(data, in_place=True))
         if header.is_control:
             is_obsolete, aborted = self._transactions.end(header, records)
             if aborted is not None:

@@ -126,7 +126,8 @@ class Segment:
             storage.write(segment.path(INDEX_SUFFIX), b"")
             storage.write(segment.path(TIME_INDEX_SUFFIX), b"")
             file = storage.open(path, create=True)  # last, because a segment is there when its `.log` is
-            file.truncate(0)
+            if file.size():  # a file that was ever cut to nothing is written to the disk when it is closed (ext4)
+                file.truncate(0)
         except OSError:
             remove_unfinished(storage, segment.paths())
             raise

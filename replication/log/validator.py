@@ -65,7 +65,7 @@ from ottla.wire.records import (
     iter_records,
     read_header,
     records_area,
-    sliceable,
+    walkable,
     wrap_int64,
 )
 
@@ -77,6 +77,7 @@ FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
 
 # What may be done on the event loop: some milliseconds' worth.
 _INLINE_DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024
+SAVED_BY_COUNTING_ANEW = 17  # bytes of a record at most: its length, timestamp and offset may have taken more than they need
 _INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
 _INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
 INLINE_BYTES_MAX = 16 * 1024 * 1024
@@ -324,10 +325,8 @@ def _check_client_batch(header: BatchHeader) -> None:
 
 def _check_size(size: int, rules: ValidationRules) -> None:
     if size > rules.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"A batch of {size} bytes exceeds the maximum configured value of {rules.max_message_bytes}",
-        )
+        limit = f"the maximum configured value of {rules.max_message_bytes}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"A batch of {size} bytes exceeds {limit}")
 
 
 # --- its records ------------------------------------------------------------------------------------------------------
@@ -366,7 +365,7 @@ def _check_each_record(
     is_log_append_time = header.is_log_append_time
     errors = _RecordErrors(rules, now_ms, topic_partition)
     highest = NO_TIMESTAMP
-    for index, record in enumerate(iter_records(sliceable(area), header)):
+    for index, record in enumerate(iter_records(walkable(area), header)):
         errors.check(index, record, is_log_append_time, is_partial)
         highest = max(highest, record.timestamp)
     errors.raise_if_any()
@@ -473,12 +472,14 @@ def _rebuilt(
     _check_producer(header)
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
     _check_buildable_timestamps(area, header, summary)
+    if codec == Compression.NONE:
+        _check_size(RECORDS_OFFSET + len(area) - SAVED_BY_COUNTING_ANEW * header.records_count, rules)
     attributes = header.attributes & TRANSACTIONAL_FLAG | (LOG_APPEND_TIME_FLAG if rules.timestamp_type else 0)
     if summary.offsets_are_consecutive and not is_log_append_time and not _first_timestamp_delta(area):
         header = header._replace(base_offset=0, attributes=attributes, max_timestamp=max_timestamp)
         return build_batch(area, header, codec, rules.compression_level)
     return encode_batch(
-        iter_records(sliceable(area), header),
+        iter_records(walkable(area), header),
         compression=codec,
         compression_level=rules.compression_level,
         timestamp_type=rules.timestamp_type,
@@ -497,7 +498,7 @@ def _check_buildable_timestamps(area: Buffer, header: BatchHeader, summary: Reco
     elif base + summary.min_timestamp_delta >= NO_TIMESTAMP and base + summary.max_timestamp_delta <= LONG_MAX:
         return
     else:
-        is_good = all(record.timestamp >= NO_TIMESTAMP for record in iter_records(sliceable(area), header))
+        is_good = all(record.timestamp >= NO_TIMESTAMP for record in iter_records(walkable(area), header))
     if not is_good:
         raise _unexpected("Invalid negative timestamp")
 
@@ -553,9 +554,12 @@ def _check_message_set(
     if any(record.timestamp < NO_TIMESTAMP for record in accepted):
         raise _unexpected("Invalid negative timestamp")
     max_timestamp = now_ms if rules.timestamp_type else max(record.timestamp for record in accepted)
+    codec = Compression(source) if rules.compression is None else rules.compression
+    if codec == Compression.NONE:
+        _check_size(sum([len(each.key or b"") + len(each.value or b"") for each in accepted]), rules)
     batch = encode_batch(
         accepted,
-        compression=Compression(source) if rules.compression is None else rules.compression,
+        compression=codec,
         compression_level=rules.compression_level,
         timestamp_type=rules.timestamp_type,
         max_timestamp=max_timestamp,
@@ -567,7 +571,7 @@ def _check_key_and_value(records: memoryview, start: int, end: int) -> None:
     from ottla.wire.legacy_records import read_message
 
     try:
-        read_message(records, start, end)
+        read_message(records, start, end, in_place=True)
     except KafkaError as error:
         raise _unexpected("Found invalid record structure") from error
 
@@ -583,7 +587,7 @@ def _check_messages(
     """The messages of one entry; those of a wrapper have checksums of their own."""
     from ottla.wire.legacy_records import read_inner_messages
 
-    messages = read_inner_messages(records, start, end, rules.decompressed_bytes_max)
+    messages = read_inner_messages(records, start, end, rules.decompressed_bytes_max, in_place=True)
     for index, message in enumerate(messages):
         if message.magic != header.magic:
             errors.add(index, f"A record's magic {message.magic} does not match outer magic {header.magic}")

@@ -95,7 +95,7 @@ class Leader:
         if not any(_is_news(data) for _, data in answers):
             await self._until_news(opened.targets, request.max_wait_ms)
             answers = [(target, self._read(target, broker, broker_epoch)) for target in opened.targets]
-        told = opened.select(answers)
+        told = opened.select(answers) if opened.begin(answers) else []
         topics: dict[tuple[str, bytes], list[PartitionData]] = {}
         for target, data in told:
             topics.setdefault((target.topic or "", target.topic_id), []).append(data)

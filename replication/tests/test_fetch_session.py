@@ -58,7 +58,7 @@ def answer(context: FetchContext, *, records: bytes = b"", high_watermark: int =
         )
         for target in context.targets
     ]
-    return [target.asked.partition for target, _ in context.select(answers)]
+    return [target.asked.partition for target, _ in context.select(answers)] if context.begin(answers) else []
 
 
 def asked(context: FetchContext) -> list[int]:
@@ -110,7 +110,9 @@ def test_partitions_that_returned_records_go_to_the_end(cluster):
     answer(cache.open(request(0, 0, [0, 1, 2]), 13, cluster, 0))
     context = cache.open(request(10, 1), 13, cluster, 0)
     data = PartitionData(partition_index=0, error_code=0, high_watermark=5, log_start_offset=0, records=b"r")
-    context.select([(context.targets[0], data)])
+    answers = [(context.targets[0], data)]
+    assert context.begin(answers)
+    context.select(answers)
     assert asked(cache.open(request(10, 2), 13, cluster, 0)) == [1, 2, 0]
 
 
@@ -163,6 +165,25 @@ def test_a_topic_id_that_becomes_known_later_is_resolved(cluster):
     context = begin(cache, empty, [0])
     assert context.targets[0].topic is None
     assert cache.open(request(10, 1), 13, cluster, 0).targets[0].topic == "t"
+
+
+def test_a_long_answer_leaves_a_session_whole_that_others_change_meanwhile(cluster):
+    """The answer is told piece by piece. A partition that was forgotten and added again in between is another one."""
+    cache = cache_of(5)
+    begin(cache, cluster, [0, 1, 2])
+    slow = cache.open(request(10, 1), 13, cluster, 0)
+    data = PartitionData(partition_index=0, error_code=0, high_watermark=5, log_start_offset=0, records=b"r")
+    answers = [(target, data) for target in slow.targets]
+    assert slow.begin(answers)
+    slow.select(answers[:1])
+    cache.open(request(10, 2, forgotten=[2]), 13, cluster, 0)
+    cache.open(request(10, 3, [2]), 13, cluster, 0)
+    slow.select(answers[1:])
+    assert not slow.goes_on()
+    assert slow.error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert slow.session.awake() == list(slow.session.targets.values())
+    cache.open(request(10, 4, forgotten=[2]), 13, cluster, 0)
+    assert len(slow.session.targets) == 2
 
 
 def test_the_next_request_of_a_session_invalidates_an_answer_still_waited_for(cluster):

@@ -22,7 +22,7 @@ from ottla.replication.log.names import PARTITION_METADATA
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
 from ottla.replication.manager import ReplicaManager
-from ottla.replication.new_logs import MadeLog
+from ottla.replication.new_logs import THREADS_MAX, MadeLog
 from ottla.replication.retaining import SEGMENTS_PER_TURN
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -282,6 +282,28 @@ async def test_new_logs_are_not_seen_until_they_are_adopted(disk: Disk, autojump
         await manager.create_partitions([Hosted("b", 7)])  # the leftover does not stop it
 
 
+async def test_few_threads_make_logs_at_once(disk: Disk, autojump_clock: MockClock) -> None:
+    """A crowd may ask for topics. Threads that compute keep the event loop from running."""
+    running: list[int] = []
+    async with disk.broker() as manager:
+        run_in_thread = manager._new_logs._run_in_thread
+
+        async def counted(*arguments: Any) -> Any:
+            running.append(1)
+            assert len(running) <= THREADS_MAX
+            try:
+                await trio.sleep(1)
+                return await run_in_thread(*arguments)
+            finally:
+                running.pop()
+
+        manager._new_logs._run_in_thread = counted
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(manager.create_partitions, [Hosted(f"topic-{number}")])
+        assert len(list(manager.partitions())) == 10
+
+
 async def test_a_deletion_whose_rename_fails_is_tried_again(disk: Disk, autojump_clock: MockClock) -> None:
     def full(operation: str, path: str) -> OSError | None:
         is_partition = operation == "rename" and path.startswith("/logs/topic-")
@@ -437,9 +459,9 @@ async def test_retention_is_applied_and_files_removed(disk: Disk, autojump_clock
         assert not [name for name in disk.names("/logs/topic-0") if name.endswith(".deleted")]
 
 
-async def test_retention_gives_up_a_few_segments_at_a_time(
-    disk: Disk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def given_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many segments retention gives up at a time."""
     given_up: list[int] = []
     original = PartitionLog.delete_old_segments
 
@@ -448,6 +470,12 @@ async def test_retention_gives_up_a_few_segments_at_a_time(
         return given_up[-1]
 
     monkeypatch.setattr(PartitionLog, "delete_old_segments", counting)
+    return given_up
+
+
+async def test_retention_gives_up_a_few_segments_at_a_time(
+    disk: Disk, autojump_clock: MockClock, given_up: list[int]
+) -> None:
     config = LogConfig(segment_bytes=200, retention_ms=60_000)
     async with disk.broker(Hosted(config=config), log_retention_check_interval_ms=10_000) as manager:
         partition = partition_of(manager)
@@ -491,22 +519,15 @@ async def test_very_many_files_are_removed_some_at_a_time(disk: Disk, autojump_c
 
 
 async def test_retention_gives_way_after_each_segment_where_a_disk_is_slow(
-    disk: Disk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    disk: Disk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, given_up: list[int]
 ) -> None:
     passed_s = 0.0
-    given_up: list[int] = []
-    original = PartitionLog.delete_old_segments
 
     def slow(operation: str, path: str) -> None:
         nonlocal passed_s
         passed_s += 0.001 if operation == "rename" else 0
 
-    def counting(log: PartitionLog, *arguments: Any, **options: Any) -> int:
-        given_up.append(original(log, *arguments, **options))
-        return given_up[-1]
-
     monkeypatch.setattr(slices, "time", SimpleNamespace(perf_counter=lambda: passed_s))
-    monkeypatch.setattr(PartitionLog, "delete_old_segments", counting)
     config = LogConfig(segment_bytes=200, retention_ms=60_000)
     async with disk.broker(Hosted(config=config), log_retention_check_interval_ms=10_000) as manager:
         partition = partition_of(manager)

@@ -217,7 +217,7 @@ class ReplicatedPartition(RuleBasedStateMachine):
             self.answer(broker)
         for broker in BROKERS:
             self.hear(broker)
-        for _ in range(3):  # to catch up, to show it, and to hear that all others have
+        for _ in range(4):  # to cut what differs, to catch up, to show it, and to hear that all others have
             for broker in BROKERS:
                 self.catch_up(broker)
             self.answer(self.decided.leader)

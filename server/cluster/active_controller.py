@@ -372,14 +372,14 @@ class ActiveController:
     async def _mark_deletions(self) -> None:
         """Marks of topics that do not exist are removed, all of them where delete.topic.enable is off."""
         names = await self._tree.children(znodes.DELETED_TOPICS)
-        known = [name for name in names if name in self.states.topics]
+        known = dict.fromkeys(name for name in names if name in self.states.topics)  # in their order
         if not self._config().replication.delete_topic_enable:
-            known = []
+            known = {}
         await self._tree.delete([znodes.deleted_topic_path(name) for name in names if name not in known])
         new = [name for name in known if name not in self.states.deletions]
         if new:
             logger.info("Topics to be deleted: %s", _some(new))
-        self.states.delete_topics(known)
+        self.states.delete_topics(list(known))
 
     async def _look_at_reassignments(self) -> None:
         """/admin/reassign_partitions, which old tools write: it names what is still being reassigned by it."""

@@ -47,7 +47,7 @@ __all__ = ["JOURNAL_NAME", "EmbeddedCoordination"]
 
 logger = logging.getLogger("ottla.coordination")
 
-OPERATIONS_PER_ENTRY = 2_000  # rehearsed in one step of the event loop, unless a single multi has more
+OPERATIONS_PER_ENTRY = 500  # rehearsed in one step of the event loop, unless a single multi has more
 GARBAGE_MIN = 10_000
 RETRY_S = 1.0
 SESSION_ID = 1

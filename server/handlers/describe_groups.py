@@ -33,7 +33,7 @@ GROUP_OPERATIONS = sum(
 GROUPS_PER_TURN = 4
 
 
-@handles(DescribeGroupsRequest, answers_at_length=True, reads_only=True)
+@handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse | Coroutine[Any, Any, DescribeGroupsResponse]:

@@ -38,7 +38,7 @@ PARTITIONS_PER_SLICE = 1_000
 Wanted = dict[str, set[int]] | None
 
 
-@handles(DescribeLogDirsRequest, reads_only=True)
+@handles(DescribeLogDirsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> Coroutine[Any, Any, DescribeLogDirsResponse]:
@@ -59,8 +59,9 @@ async def _directory(replicas: ReplicaManager, directory: LogDirectory, wanted: 
     if not directory.is_online:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
-    for number, partition in enumerate(replicas.partitions_in(directory), 1):
-        if wanted is None or partition.index in wanted.get(partition.topic, ()):
+    for number, partition in enumerate(replicas.partitions(), 1):
+        is_here = partition.log.log_directory is directory
+        if is_here and (wanted is None or partition.index in wanted.get(partition.topic, ())):
             by_topic.setdefault(partition.topic, []).append(_partition(partition))
         if number % PARTITIONS_PER_SLICE == 0:
             await trio.lowlevel.checkpoint()

@@ -27,7 +27,7 @@ PRODUCERS_AT_ONCE = 1000
 PRODUCERS_PER_TURN = 200
 
 
-@handles(DescribeProducersRequest, answers_at_length=True, reads_only=True)
+@handles(DescribeProducersRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:

@@ -42,9 +42,18 @@ from ottla.replication.slices import Slices
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.down_conversion import Conversion, DownConversion
-from ottla.server.fetch_answers import PartitionRead, aborted, failed, leaders_of, not_understood
+from ottla.server.fetch_answers import (
+    CURRENT_LEADER_SINCE,
+    Answer,
+    PartitionRead,
+    aborted,
+    add_answers,
+    failed,
+    failed_read,
+    leaders_of,
+    not_understood,
+)
 from ottla.server.fetched_files import KeepsFewFilesOpen
-from ottla.server.leader_hints import current_leader
 from ottla.server.parked_partitions import ParkedPartition, role_of
 from ottla.server.pending import PendingAnswer
 from ottla.server.turns import PARTITIONS_PER_TURN, each_in_turns
@@ -55,7 +64,6 @@ from ottla.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
     PartitionData,
 )
 from ottla.wire.schema import ZERO_UUID
@@ -70,17 +78,12 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 MAGIC_1_SINCE = 2
 AT_LEAST_ONE_BATCH_SINCE = 3
 DOWN_CONVERTED_BELOW = 4
-STORAGE_ERROR_SINCE = 6
 READ_FROM_FOLLOWERS_SINCE = 11
-TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
-CURRENT_LEADER_SINCE = 16
-_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 _conversions_in_threads = trio.CapacityLimiter(1)
 """One, because the records of a batch may take hundreds of megabytes."""
 
-Answer = tuple[FetchTarget, PartitionData]
 Answered = FetchResponse | PendingAnswer
 
 
@@ -171,7 +174,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         """Answer for a great many partitions, giving way between pieces. The connection waits, and so encodes in a thread."""
         await self._read_in_turns()
         await self._wait_in_turns()
-        return self._response()
+        return await self._response_in_turns()
 
     async def _wait_in_turns(self) -> None:
         """Wait if that is due, then read again what has changed."""
@@ -250,7 +253,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
             if type(read.records) is FileRegion:
                 read = self._kept(partition, read, as_region=self._version < DOWN_CONVERTED_BELOW)
         except KafkaError as error:
-            return PartitionRead(target, self._failed_read(target, error.code))
+            return PartitionRead(target, failed_read(self._broker, self._version, target, error.code))
         if preferred is not None:
             data = PartitionData(
                 partition_index=asked.partition,
@@ -325,15 +328,6 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
                 partition.refuse_follower(current_leader_epoch)
             partition.check_follower(self._replica_id, current_leader_epoch)
         return partition
-
-    def _failed_read(self, target: FetchTarget, code: ErrorCode) -> PartitionData:
-        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._version < STORAGE_ERROR_SINCE:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        data = failed(target, code)
-        if code in _MOVED and self._version >= CURRENT_LEADER_SINCE and target.topic is not None:
-            leader, epoch = current_leader(self._broker, target.topic, target.asked.partition)
-            data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
-        return data
 
     # ------------------------------------------------------------------ waiting
 
@@ -433,7 +427,11 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         if self._woken:
             self._reads.sort(key=lambda read: read.target.place)
             self._opened.sort_targets()
-        return sum([read.size > 0 for read in self._reads]) > 1
+        has_to_share = sum([read.size > 0 for read in self._reads]) > 1
+        if has_to_share and self._opened.may_look_at_idle:
+            self._cluster_version = self._broker.cluster.version  # what is idle may be gone by now
+            self.confirm_idle()
+        return has_to_share
 
     def abandon(self) -> None:
         for parked in self._parked:
@@ -554,7 +552,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
             try:
                 read.data.records = conversion.finish()
             except KafkaError as error:
-                refused = self._failed_read(read.target, error.code)
+                refused = failed_read(self._broker, self._version, read.target, error.code)
                 refused.records = None
                 self._reads[place] = read._replace(data=refused)
         return self._response()
@@ -563,21 +561,29 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
 
     def _response(self) -> FetchResponse:
         """The answer to what was read last."""
-        opened = self._opened
-        answers = [(read.target, read.data) for read in self._reads]
-        topics: list[FetchableTopicResponse] = []
+        answers = self._answers()
+        selected = self._opened.select(answers) if self._opened.begin(answers) else []
+        return self._response_of(add_answers([], selected))
+
+    async def _response_in_turns(self) -> FetchResponse:
+        opened, answers = self._opened, self._answers()
+        topics: list[Any] = []
+        for start in range(0, len(answers) if opened.begin(answers) else 0, PARTITIONS_PER_TURN):
+            if opened.goes_on():
+                add_answers(topics, opened.select(answers[start : start + PARTITIONS_PER_TURN]))
+            await trio.lowlevel.checkpoint()
+        return self._response_of(topics if opened.goes_on() else [])
+
+    def _answers(self) -> list[Answer]:
         if not self._is_follower:
             # Kafka sorts out ids that it does not know before it looks for partitions.
             self._refused.sort(key=lambda answer: answer[0].topic is not None)
-        selected = opened.select(answers + self._refused)
+        return [(read.target, read.data) for read in self._reads] + self._refused
+
+    def _response_of(self, topics: list[FetchableTopicResponse]) -> FetchResponse:
+        opened = self._opened
         if opened.may_let_idle:
             self._let_idle()
-        for target, data in selected:
-            last = topics[-1] if topics else None
-            if last is None or last.topic_id != target.topic_id or last.topic != (target.topic or ""):
-                last = FetchableTopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=[])
-                topics.append(last)
-            last.partitions.append(data)
         if self._is_follower:
             self._count_throttled()
         response = FetchResponse(error_code=opened.error, session_id=opened.session_id, responses=topics)
@@ -586,10 +592,6 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         return response
 
     def _count_throttled(self) -> None:
-        throttle = self._broker.throttles.leader
-        size = 0
-        for read in self._reads:
-            if read.size and throttle.is_throttled(read.target.topic or "", read.target.asked.partition):
-                size += read.size
+        size = sum([read.size for read in self._reads if read.size and self._is_throttled(read.target)])
         if size:
-            throttle.record(size, self._broker.now_ms())
+            self._broker.throttles.leader.record(size, self._broker.now_ms())

@@ -12,7 +12,7 @@ from ottla.server.dispatch import handles
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-@handles(ListGroupsRequest, answers_at_length=True, reads_only=True)
+@handles(ListGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def list_groups(
     request: ListGroupsRequest, context: RequestContext
 ) -> ListGroupsResponse | Coroutine[Any, Any, ListGroupsResponse]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.replication.control_batch import TopicPartition
 
 
-@handles(ListPartitionReassignmentsRequest, in_cluster_only=True, reads_only=True)
+@handles(ListPartitionReassignmentsRequest, answers_at_length=True, in_cluster_only=True, reads_only=True)
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:

@@ -9,12 +9,14 @@ Behaviour
   LISTENER_NOT_FOUND, below v6 LEADER_NOT_AVAILABLE. v0 leaves out replicas that clients cannot reach.
 * Partitions of which the controller has not told yet are left out.
 * A long answer is put together in slices and encoded in a thread, so that others are served in between. One about all
-  topics is kept for whoever asks the same before anything changes.
+  topics is made for all who ask at once, and kept for whoever asks the same before anything changes.
+* If the peer leaves during a long answer, what topics that request would have created may not be created.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -46,13 +48,14 @@ if TYPE_CHECKING:
 
 PARTITIONS_PER_SLICE = 2_000
 NAMES_PER_SLICE = 500
+_encoders = trio.CapacityLimiter(1)
 ASK_BY_ID_SINCE = 12
 LISTENER_NOT_FOUND_SINCE = 6
 
 Answer = MetadataResponse | EncodedAnswer | Coroutine[Any, Any, MetadataResponse | EncodedAnswer]
 
 
-@handles(MetadataRequest, answers_at_length=True)
+@handles(MetadataRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
     view = TopicView(context.broker.cluster, context.listener_name, context.api_version)
     view.with_operations = request.include_topic_authorized_operations
@@ -82,24 +85,22 @@ def _about_all_topics(view: TopicView, request: MetadataRequest, context: Reques
         request.include_topic_authorized_operations,
         request.include_cluster_authorized_operations,
     )
-    kept = context.broker.long_answers.get(view.cluster.version, key)
-    if kept is not None:
-        return kept
+    broker = context.broker
+    made = broker.long_answers.get(broker.cluster.version, key)
+    if made is not None:
+        return made
+    if not _are_many(view.cluster.topics.values()):
+        return _answer(view, request, list(view.cluster.topics.values()))
+    put_together = partial(_encoded, broker, context.listener_name, context.api_version, request)
+    return broker.long_answers.make(key, put_together, lambda: broker.cluster.version)
+
+
+async def _encoded(broker: Broker, listener_name: str, version: int, request: MetadataRequest) -> bytes:
+    view = TopicView(broker.cluster, listener_name, version)
+    view.with_operations = request.include_topic_authorized_operations
     answer = _answer(view, request, list(view.cluster.topics.values()))
-    return answer if isinstance(answer, MetadataResponse) else _kept(answer, key, context)
-
-
-async def _kept(
-    answer: Coroutine[Any, Any, MetadataResponse], key: Hashable, context: RequestContext
-) -> MetadataResponse | EncodedAnswer:
-    """The answer, encoded and kept unless the cluster has changed while it was put together."""
-    broker, version = context.broker, context.api_version
-    cluster_version = broker.cluster.version
-    response = await answer
-    body = await trio.to_thread.run_sync(response.encode, version)
-    if broker.cluster.version != cluster_version:
-        return EncodedAnswer(body)
-    return broker.long_answers.keep(cluster_version, key, body)
+    response = answer if isinstance(answer, MetadataResponse) else await answer
+    return await trio.to_thread.run_sync(response.encode, version, limiter=_encoders)
 
 
 async def _look_up_in_slices(
@@ -241,11 +242,15 @@ def _answer(
         topics=list(before),
         cluster_authorized_operations=CLUSTER_OPERATIONS if with_cluster_operations else OPERATIONS_NOT_ASKED,
     )
-    if len(topics) <= PARTITIONS_PER_SLICE and sum(len(each.partitions) for each in topics) <= PARTITIONS_PER_SLICE:
+    if not _are_many(topics):
         response.topics += map(view.topic, topics)
         response.topics += after
         return response
     return _in_slices(view, topics, after, response)
+
+
+def _are_many(topics: Collection[TopicState]) -> bool:
+    return len(topics) > PARTITIONS_PER_SLICE or sum(len(each.partitions) for each in topics) > PARTITIONS_PER_SLICE
 
 
 async def _in_slices(

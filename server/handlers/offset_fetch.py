@@ -6,26 +6,31 @@ Behaviour
   UNSTABLE_OFFSET_COMMIT then.
 """
 
-from collections.abc import Coroutine
 from typing import Any
 
 import trio
 
+from ottla.groupcoord.service import InParts
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.long_answers import EncodedAnswer
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
-_encoders = trio.CapacityLimiter(1)
+_encoder = trio.CapacityLimiter(1)
+_long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousand objects until it is encoded
 
 
 @handles(OffsetFetchRequest, reads_only=True)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Any:
     answer = context.broker.groups.offset_fetch(request, api_version=context.api_version)
-    return _encoded(answer, context.api_version) if isinstance(answer, Coroutine) else answer
+    return _encoded(answer, context.api_version) if isinstance(answer, InParts) else answer
 
 
-async def _encoded(answer: Coroutine[Any, Any, OffsetFetchResponse], version: int) -> EncodedAnswer:
-    """A long answer, encoded in a thread: a few bytes may ask for all offsets of many groups."""
-    response = await answer
-    return EncodedAnswer(await trio.to_thread.run_sync(response.encode, version, limiter=_encoders))
+async def _encoded(answer: InParts, version: int) -> EncodedAnswer:
+    """A long answer, encoded in a thread: a few bytes may ask for all offsets of many groups.
+
+    It has a limit of its own, because offsets that must be stable may take long.
+    """
+    async with _long_answers:
+        response = await answer
+        return EncodedAnswer(await trio.to_thread.run_sync(response.encode, version, limiter=_encoder))

@@ -63,6 +63,7 @@ from ottla.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.wire.pages import copied
 from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
 from ottla.wire.schema import ZERO_UUID
 
@@ -194,7 +195,7 @@ class Appending(PendingAnswer):
         if not _has_a_buffer(self._request):
             for topic in self._request.topic_data:
                 for data in topic.partition_data:
-                    data.records = None if data.records is None else memoryview(bytearray(data.records))
+                    data.records = None if data.records is None else copied(data.records)
         return self._append_in_turns()
 
     async def _append_in_turns(self) -> Answered:
@@ -267,7 +268,7 @@ class Appending(PendingAnswer):
         return answer
 
     def _defer(self, partition: Partition, answer: PartitionProduceResponse, records: memoryview) -> None:
-        kept = records if belongs_to_one_frame(records.obj) else memoryview(bytearray(records))
+        kept = records if belongs_to_one_frame(records.obj) else copied(records)
         self._deferred.append((partition, answer, kept))
 
     def _check_none_is_missing(

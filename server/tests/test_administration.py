@@ -1,5 +1,8 @@
+import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,8 +246,14 @@ async def test_an_internal_topic_is_made_once_and_fits_a_single_broker(tmp_path:
 
 
 def test_topic_ids_are_never_the_reserved_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    import uuid
-
-    ids = [uuid.UUID(bytes=each) for each in (*RESERVED_IDS, b"x" * 16)]
-    monkeypatch.setattr(uuid, "uuid4", lambda: ids.pop(0))
+    made = [*RESERVED_IDS, b"x" * 16]
+    monkeypatch.setattr(uuid, "UUID", lambda **_: SimpleNamespace(bytes=made.pop(0)))
     assert random_topic_id() == b"x" * 16
+
+
+def test_the_system_is_not_asked_for_each_topic_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a thread computes, each call may take as long as the thread has its turn."""
+    monkeypatch.setattr(os, "urandom", None)
+    ids = {random_topic_id() for _ in range(1000)}
+    assert len(ids) == 1000
+    assert {uuid.UUID(bytes=each).version for each in ids} == {4}

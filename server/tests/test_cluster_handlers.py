@@ -29,6 +29,7 @@ from ottla.wire.messages.alter_partition_reassignments import (
 )
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -44,6 +45,8 @@ from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
 STATE = PartitionState(1, 5, (1, 2), (1, 2))
 
@@ -79,7 +82,10 @@ async def test_requests_between_brokers_are_refused_on_other_listeners(tmp_path:
         for_brokers.opened.set()
         for_clients.opened.set()
         for key, route in served_routes(is_in_cluster=True).items():
-            inside, outside = (calls.resolve(key, route.versions.last) for calls in (for_brokers, for_clients))
+            for calls in (for_brokers, for_clients):
+                await calls.until_open(key)
+                await calls.make(key, route.versions.last)
+            inside, outside = (calls.find(key, route.versions.last) for calls in (for_brokers, for_clients))
             assert inside is not None and outside is not None
             assert inside.handler is route.handler
             if key in BETWEEN_BROKERS:
@@ -89,6 +95,13 @@ async def test_requests_between_brokers_are_refused_on_other_listeners(tmp_path:
                 assert outside.response_class.of_error(refusal.value.code) is not None
             else:
                 assert outside.handler is route.handler
+
+
+def test_requests_that_wait_for_zookeeper_or_the_controller_hold_up_no_others() -> None:
+    routes = served_routes(is_in_cluster=True)
+    waiting = (DescribeConfigsRequest, ListPartitionReassignmentsRequest, OffsetFetchRequest, CreateTopicsRequest)
+    assert not [each for each in waiting if routes[each.api_key].few_at_once]
+    assert routes[MetadataRequest.api_key].few_at_once
 
 
 def test_topics_in_pages_are_not_served_where_zookeeper_coordinates() -> None:

@@ -2,16 +2,19 @@
 
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 
 import pytest
 import trio
 
-from ottla.server.connection import Calls, Connection
+from ottla.server.calls import Calls
+from ottla.server.connection import Connection
 from ottla.server.dispatch import CloseConnection, Route
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.readiness import Readiness, serve_in_task
+from ottla.wire import codecs
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -154,6 +157,28 @@ async def test_a_flexible_version_has_tagged_headers(peer: Peer, scripted: Scrip
     assert scripted.contexts == [("test", 4)]
 
 
+async def test_codecs_are_loaded_in_a_thread_once(
+    peer: Peer, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+):
+    """They may have to come from a disk that is busy."""
+    load, loaded = codecs._load, []
+
+    def noted(cls, version, kind):
+        loaded.append((cls, version, kind))
+        assert threading.get_ident() != loop_thread
+        return load(cls, version, kind)
+
+    loop_thread = threading.get_ident()
+    first = request(18, 77, 1, b"", flexible=True) + heartbeat(2, 2) + heartbeat(3, 3, version=4)
+    sent = first + first + heartbeat(4, 4)
+    monkeypatch.setattr(codecs, "_codecs", {})
+    monkeypatch.setattr(codecs, "_load", noted)
+    await peer.send(sent)
+    answers = [await peer.frame() for _ in range(7)]
+    assert [answer[3] for answer in answers] == [1, 2, 3, 1, 2, 3, 4]
+    assert len(loaded) == len(set(loaded)) == 6
+
+
 async def test_answers_behind_a_waiting_request_wait_and_those_before_do_not(peer: Peer, scripted: Scripted):
     await peer.send(heartbeat(1, 1) + heartbeat(2, 100) + heartbeat(3, 3))
     assert (await peer.frame())[:4] == b"\0\0\0\1"
@@ -170,7 +195,7 @@ async def test_small_requests_that_are_awaited_go_on_only_while_there_is_time_le
     peer: Peer, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ):
     """Sixty of them at once would each do a piece of work between two looks at the sockets."""
-    left = iter([True, True, False])
+    left = iter([True, True, False, False])
     monkeypatch.setattr(Readiness, "is_spent", lambda self: next(left))
     scripted.gate.set()
     await peer.send(heartbeat(1, 100))

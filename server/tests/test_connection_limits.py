@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors
+from ottla.server.calls import Calls
 from ottla.server.config import ConfigError, ServerConfig, load_config
-from ottla.server.connection import Calls
 from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.inbox import ReceiveBuffers
 from ottla.server.listener import Listener, bind

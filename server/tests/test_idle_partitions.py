@@ -10,7 +10,7 @@ from unittest.mock import patch
 import hypothesis.strategies as st
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from ottla.replication import fetch_session
 from ottla.replication.cluster_state import TopicState
@@ -276,7 +276,11 @@ RARE = st.one_of(
 HAPPENINGS = st.one_of(WAITS, NOW, NOW, APPENDS, PASSES, ANSWERS, ANSWERS, RARE)
 
 
+TOPIC_SHRINKS_DURING_A_WAIT = [*[("fetch", 0, 500, 1 << 20)] * 23, ("append", 0), ("append", 1), ("resize_topic", 1), ("answer", 0)]
+
+
 @settings(max_examples=30, deadline=None)
+@example(TOPIC_SHRINKS_DURING_A_WAIT)
 @given(st.lists(HAPPENINGS, min_size=30, max_size=80))
 def test_idle_partitions_make_no_difference(happenings: list[tuple[Any, ...]]) -> None:
     async def compare() -> None:
@@ -315,6 +319,21 @@ async def test_a_large_session_reads_what_has_changed(leader: Leader) -> None:
     assert {each.index for each in reads} == {7, 8}
     leader.partitions[9].make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2, 3))
     assert told(leader.ask({}, session=(77, 3), max_wait_ms=0))[9].error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_a_large_session_is_not_read_whole_at_the_end_of_a_wait(leader: Leader) -> None:
+    """It may have 50,000 partitions, and whatever changes in the cluster would have all of them read at once."""
+    await leader.ask(dict.fromkeys(range(1_200), 0), session=(0, 0), max_wait_ms=0)
+    waiting = leader.ask({}, session=(77, 1))
+    leader.cluster.put_topic(TopicState("other", b"o" * 16, leader.cluster.topics["t"].partitions[:1]))
+    for index in (7, 8):
+        leader.append(index)
+    reads = []
+    with patch.object(
+        Partition, "read", lambda self, *_, _read=Partition.read, **how: reads.append(self) or _read(self, *_, **how)
+    ):
+        assert told(waiting.response()).keys() == {7, 8}
+    assert {each.index for each in reads} == {7, 8}
 
 
 @pytest.mark.parametrize("end", ["forgotten", "closed", "evicted", "replaced"])

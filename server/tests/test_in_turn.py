@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from ottla.server.turns import in_turn
+from ottla.server.turns import InTurn
 
 
 async def work(done: list[str], name: str) -> str:
@@ -15,21 +15,21 @@ async def work(done: list[str], name: str) -> str:
 
 async def test_work_comes_to_its_end_and_answers() -> None:
     done: list[str] = []
-    assert await in_turn(work(done, "a"), lambda: False) == "a"
+    assert await InTurn(work(done, "a"), lambda: False) == "a"
     assert done == ["a0", "a1", "a2"]
 
 
 async def test_work_waits_while_the_time_is_used_up() -> None:
     done: list[str] = []
-    answers = iter([True, True, True, False, False, True, False])
+    answers = iter([True, False, True, True, False, False, True, False])
     asked: list[int] = []
 
     def is_spent() -> bool:
         asked.append(len(done))
         return next(answers)
 
-    assert await in_turn(work(done, "a"), is_spent) == "a"
-    assert asked == [1, 1, 1, 1, 2, 3, 3]
+    assert await InTurn(work(done, "a"), is_spent) == "a"
+    assert asked == [0, 0, 1, 1, 1, 2, 3, 3]
 
 
 async def test_errors_and_cancellation_reach_the_work() -> None:
@@ -38,7 +38,7 @@ async def test_errors_and_cancellation_reach_the_work() -> None:
         raise ValueError("of the work")
 
     with pytest.raises(ValueError, match="of the work"):
-        await in_turn(fail(), lambda: False)
+        await InTurn(fail(), lambda: False)
 
     cleaned_up = False
 
@@ -51,5 +51,5 @@ async def test_errors_and_cancellation_reach_the_work() -> None:
 
     with trio.CancelScope() as scope:
         scope.cancel()
-        await in_turn(wait(), lambda: False)
+        await InTurn(wait(), lambda: False)
     assert cleaned_up

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.server.inbox import GROWN_AT_ONCE_BYTES, OWN_BUFFER_BYTES_MIN, SHARED_BUFFER_BYTES, Inbox, ReceiveBuffers
+from ottla.server.inbox import (
+    FREE_BUFFER_BYTES,
+    GROWN_AT_ONCE_BYTES,
+    OWN_BUFFER_BYTES_MIN,
+    SHARED_BUFFER_BYTES,
+    Inbox,
+    ReceiveBuffers,
+)
+from ottla.server.memory_budget import MemoryBudget
 from ottla.wire.errors import ProtocolViolation
 
 FRAME_BYTES_MAX = 1_000_000
@@ -68,6 +76,26 @@ def test_a_claimed_length_allocates_nothing_before_its_bytes_arrive(pair):
     assert frames_of(inbox) == []
     inbox.detach()
     assert len(inbox.buffer) == OWN_BUFFER_BYTES_MIN
+
+
+def test_a_crowd_whose_large_frames_begin_at_once_takes_little_beyond_the_limit(pair):
+    """All of them can be read before the first one waits for room."""
+    ours, peer = pair
+    memory = MemoryBudget(1_000_000)
+    buffers = ReceiveBuffers(memory)
+    for kept in [buffers.take(FRAME_BYTES_MAX, FRAME_BYTES_MAX) for _ in range(20)]:
+        buffers.give_back(kept)
+    crowd = [Inbox(buffers, FRAME_BYTES_MAX) for _ in range(100)]
+    for inbox in crowd:
+        peer.sendall(struct.pack(">i", FRAME_BYTES_MAX) + bytes(150_000))
+        inbox.receive(ours)
+        inbox.detach()
+        while True:
+            try:
+                ours.recv(SHARED_BUFFER_BYTES)  # what this one has left in the socket is not for the next one
+            except BlockingIOError:
+                break
+    assert memory.used < 1_000_000 + FRAME_BYTES_MAX + len(crowd) * (FREE_BUFFER_BYTES + 4)
 
 
 @pytest.mark.parametrize("size", [-1, FRAME_BYTES_MAX + 1, -(2**31), 2**31 - 1])

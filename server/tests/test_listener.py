@@ -11,8 +11,9 @@ import trio
 
 from ottla.replication.log.descriptors import Descriptors
 from ottla.server import listener as listeners
+from ottla.server.calls import Calls
 from ottla.server.config import ServerConfig
-from ottla.server.connection import LARGE_FRAME_BYTES, Calls
+from ottla.server.connection import LARGE_FRAME_BYTES
 from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.dispatch import Route
 from ottla.server.inbox import ReceiveBuffers

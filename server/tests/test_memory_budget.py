@@ -1,5 +1,6 @@
 """Connections get memory for large frames in turn: none is refused, and one of them can always go on."""
 
+import gc
 import math
 import socket
 import time
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.reminders import Reminder
-from ottla.server.connection import Calls, Connection
+from ottla.server.calls import Calls
+from ottla.server.connection import Connection
 from ottla.server.dispatch import Route
 from ottla.server.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
 from ottla.server.listener import Listener
@@ -21,6 +23,7 @@ from ottla.server.memory_budget import STALLED_S, MemoryBudget
 from ottla.server.readiness import Readiness
 from ottla.server.tests.test_connection import Peer, heartbeat, request
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 
 LARGE = 400_000
@@ -105,8 +108,12 @@ class Broker:
         routes = {
             0: Route(ProduceRequest, ProduceRequest.versions, self._answer_produce, pipelined=True),
             12: Route(HeartbeatRequest, HeartbeatRequest.versions, self._answer_heartbeat),
+            16: Route(
+                ListGroupsRequest, ListGroupsRequest.versions, self._list_groups, few_at_once=True, reads_only=True
+            ),
         }
         self.gate = trio.Event()
+        self.listings = 0  # under way
         self._listener: Any = SimpleNamespace(
             name="PLAINTEXT",
             broker=None,
@@ -131,6 +138,12 @@ class Broker:
     async def _answer_later(self) -> HeartbeatResponse:
         await self.gate.wait()
         return HeartbeatResponse(error_code=0)
+
+    async def _list_groups(self, request: ListGroupsRequest, _: object) -> ListGroupsResponse:
+        self.listings += 1
+        await self.gate.wait()
+        self.listings -= 1
+        return ListGroupsResponse(error_code=0, groups=[])
 
     def keep_a_buffer_of(self, size: int) -> None:
         """A buffer that is larger than a frame takes what follows the frame, too."""
@@ -177,29 +190,27 @@ async def test_large_requests_of_many_connections_come_through_one_after_the_oth
 async def test_an_unfinished_large_request_holds_up_no_small_one(broker: Broker, nursery: trio.Nursery) -> None:
     stalled, waiting, small = broker.connect(), broker.connect(), broker.connect()
     await stalled.send(large(1)[:-1])
-    nursery.start_soon(waiting.send, large(1)[:-1])
+    nursery.start_soon(waiting.send, large(1))
     await trio.testing.wait_all_tasks_blocked()
     await small.send(heartbeat(7, 0))
     assert (await small.frame() or b"")[:4] == b"\0\0\0\7"
     assert broker.memory.used > FREE_BUFFER_BYTES
     assert min(each.stalled_since for each in broker.connections) <= time.monotonic()
     broker.connections[0].cancel_scope.cancel()
-    nursery.start_soon(waiting.send, large(1)[-1:])
     assert (await waiting.frame() or b"")[:4] == b"\0\0\0\1"
     for peer in (stalled, waiting, small):
         await peer.stream.aclose()
 
 
-async def test_whether_those_in_line_are_still_there_is_looked_at(broker: Broker, nursery: trio.Nursery) -> None:
+async def test_whether_those_in_line_are_still_there_is_looked_at(broker: Broker) -> None:
     peers = [broker.connect() for _ in range(3)]
-    for peer in peers:
-        nursery.start_soon(peer.send, large(1)[:200_000])
-    await _settled()
-    for peer in peers:
-        nursery.start_soon(peer.send, large(1)[200_000:-1])
-    await _settled()
-    in_line = [each for each in broker.connections if each.is_held_up]
-    assert in_line and all(each.is_parked for each in in_line)  # the listener looks whether their peers are there
+    async with trio.open_nursery() as sending:
+        for peer in peers:
+            sending.start_soon(peer.send, large(1)[:-1])
+        await _settled()
+        in_line = [each for each in broker.connections if each.is_held_up]
+        assert in_line and all(each.is_parked for each in in_line)  # the listener looks whether their peers are there
+        sending.cancel_scope.cancel()
     for peer in peers:
         await peer.stream.aclose()
 
@@ -256,6 +267,57 @@ async def test_large_requests_that_wait_for_something_are_counted(
     assert broker.memory.used == 0 and not broker.memory.is_short
 
 
+LIST_GROUPS = request(16, 0, 1, b"")
+
+
+async def test_few_long_answers_are_made_at_once(broker: Broker) -> None:
+    """A request of a few bytes may have an answer of megabytes, and each of a crowd may ask for it."""
+    peers = [broker.connect() for _ in range(8)]
+    for peer in peers:
+        await peer.send(LIST_GROUPS)
+    await _settled()
+    assert broker.listings == 2
+    assert all(each.is_parked for each in broker.connections)  # the listener looks whether their peers are there
+    broker.gate.set()
+    for peer in peers:
+        assert (await peer.frame() or b"")[:4] == b"\0\0\0\1"
+        await peer.stream.aclose()
+
+
+async def test_what_is_not_begun_when_its_peer_leaves_is_closed(
+    broker: Broker, recwarn: pytest.WarningsRecorder
+) -> None:
+    peers = [broker.connect() for _ in range(8)]
+    for peer in peers:
+        await peer.send(LIST_GROUPS)
+    await _settled()
+    for connection in broker.connections:
+        connection.cancel_scope.cancel()
+    await _settled()
+    gc.collect()
+    assert not [each for each in recwarn if "never awaited" in str(each.message)]
+
+
+async def test_a_produce_is_carried_out_although_its_peer_closes_its_side_while_codecs_are_loaded(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = trio.Event()
+
+    async def slowly(function: Any, *arguments: Any, **_: Any) -> Any:
+        await gate.wait()
+        return function(*arguments)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", slowly)
+    peer = broker.connect()
+    await peer.send(large(1))
+    await peer.stream.send_eof()
+    await _settled()
+    assert not broker.connections[0].is_parked  # so the listener does not look whether its peer is there
+    gate.set()
+    assert (await peer.frame() or b"")[:4] == b"\0\0\0\1"
+    await peer.stream.aclose()
+
+
 async def test_a_large_request_comes_through_although_the_next_one_has_begun(
     broker: Broker, nursery: trio.Nursery
 ) -> None:
@@ -304,21 +366,21 @@ async def test_answers_that_nobody_will_read_are_given_up_with_their_connection(
     await peer.stream.aclose()
 
 
-async def test_the_time_in_line_does_not_count_as_the_peers(
-    broker: Broker, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_time_in_line_does_not_count_as_the_peers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     stalled, waiting, third = broker.connect(), broker.connect(), broker.connect()
     await stalled.send(large(1)[:-1])
-    for peer in (waiting, third):
-        nursery.start_soon(peer.send, large(1)[:-1])
-    await _settled()
-    real = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: real() + 2 * STALLED_S)
-    broker.connections[0].cancel_scope.cancel()
-    await _settled()
-    left = [each for each in broker.connections[1:] if not each.is_held_up]
-    (admitted,) = left
-    assert time.monotonic() - admitted.stalled_since < STALLED_S
+    async with trio.open_nursery() as sending:
+        for peer in (waiting, third):
+            sending.start_soon(peer.send, large(1)[:-1])
+        await _settled()
+        real = time.monotonic
+        monkeypatch.setattr(time, "monotonic", lambda: real() + 2 * STALLED_S)
+        broker.connections[0].cancel_scope.cancel()
+        await _settled()
+        left = [each for each in broker.connections[1:] if not each.is_held_up]
+        (admitted,) = left
+        assert time.monotonic() - admitted.stalled_since < STALLED_S
+        sending.cancel_scope.cancel()
     for peer in (stalled, waiting, third):
         await peer.stream.aclose()
 

@@ -1,3 +1,4 @@
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -193,12 +194,67 @@ async def test_a_long_answer_about_all_topics_is_kept_until_something_changes(
     assert await is_kept()
 
 
-def test_few_answers_are_kept() -> None:
-    answers = LongAnswers()
-    for key in range(ANSWERS_MAX + 1):
-        answers.keep(1, key, b"")
-    assert [answers.get(1, key) is None for key in range(ANSWERS_MAX + 1)] == [True] * ANSWERS_MAX + [False]
-    assert answers.get(2, ANSWERS_MAX) is None
+class Maker:
+    """Makes long answers and counts them."""
+
+    def __init__(self) -> None:
+        self.answers = LongAnswers()
+        self.cluster_version = 1
+        self.begun = 0
+        self.gate = trio.Event()
+
+    async def put_together(self) -> bytes:
+        self.begun += 1
+        number = self.begun
+        await self.gate.wait()
+        return str(number).encode()
+
+    def make(self, key: str) -> Coroutine[Any, Any, EncodedAnswer]:
+        return self.answers.make(key, self.put_together, lambda: self.cluster_version)
+
+
+async def test_few_answers_are_kept() -> None:
+    maker = Maker()
+    maker.gate.set()
+    keys = [str(number) for number in range(ANSWERS_MAX + 1)]
+    for key in keys:
+        await maker.make(key)
+    assert [maker.answers.get(1, key) is None for key in keys] == [True] * ANSWERS_MAX + [False]
+    assert maker.answers.get(2, keys[-1]) is None
+
+
+@pytest.mark.parametrize("is_changing", [False, True])
+async def test_a_crowd_that_asks_the_same_shares_one_answer(nursery: trio.Nursery, *, is_changing: bool) -> None:
+    """If the cluster has changed meanwhile, those who asked after the first answer was begun share a second one."""
+    maker = Maker()
+    told: list[bytes] = []
+
+    async def ask(answer: Coroutine[Any, Any, EncodedAnswer]) -> None:
+        told.append((await answer).body)
+
+    nursery.start_soon(ask, maker.make("all"))
+    await trio.testing.wait_all_tasks_blocked()
+    for answer in [maker.make("all") for _ in range(300)]:
+        nursery.start_soon(ask, answer)
+    await trio.testing.wait_all_tasks_blocked()
+    maker.cluster_version += is_changing
+    maker.gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert told == [b"1"] + ([b"2"] if is_changing else [b"1"]) * 300
+
+
+async def test_who_leaves_while_its_answer_is_made_leaves_it_to_the_next(nursery: trio.Nursery) -> None:
+    maker = Maker()
+    with trio.CancelScope() as scope:
+        nursery.start_soon(_cancel_when_blocked, scope)
+        await maker.make("all")
+    maker.gate.set()
+    assert (await maker.make("all")).body == b"2"
+
+
+async def _cancel_when_blocked(scope: trio.CancelScope) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    scope.cancel()
 
 
 async def test_replicas_whose_disk_is_gone_and_partitions_nobody_told_of(tmp_path: Path) -> None:

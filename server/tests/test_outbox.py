@@ -122,3 +122,9 @@ def test_a_file_that_cannot_be_read_is_told_apart_from_a_socket_that_is_gone(tmp
         with pytest.raises(ConnectionError):
             outbox.send(ours)
         assert len(failures) == 1
+
+
+def test_what_is_sent_several_times_counts_once_as_memory() -> None:
+    outbox, body = Outbox(), bytes(1000)
+    outbox.parts += [b"head", body, b"head of another", body]
+    assert outbox.buffered_bytes == 4 + 15 + 1000

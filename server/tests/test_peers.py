@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from ottla.server import peer_connection, peers
 from ottla.server.peer_connection import BUFFER_BYTES, LARGE_BUFFER_BYTES, FrameBuffer, PeerConnection, exchange_of
 from ottla.server.peers import TcpPeer, TcpPeers
 from ottla.server.readiness import Readiness, serve_in_task
+from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import (
     RequestHeader,
@@ -137,9 +139,10 @@ async def broker() -> AsyncIterator[Broker]:
 @pytest.fixture(params=["task", "wait"])
 async def peer(request: pytest.FixtureRequest, broker: Broker) -> AsyncIterator[TcpPeer]:
     """A peer that is served by its tasks, and one that is served within the event loop's wait."""
-    made = TcpPeers(serve=serve_in_task if request.param == "task" else Readiness().serve).to(
-        broker.endpoint, client_id="broker-1-fetcher-0"
-    )
+    them = TcpPeers(serve=serve_in_task if request.param == "task" else Readiness().serve)
+    for kind, version in ((HeartbeatRequest, 4), (FetchRequest, 17)):
+        await them.exchanges.get(kind, version)  # so that what is asked goes out at once
+    made = them.to(broker.endpoint, client_id="broker-1-fetcher-0")
     yield made
     await made.aclose()
 
@@ -206,6 +209,23 @@ async def test_headers_with_exceptions(peer, broker, nursery, request_, version,
     assert received == request_
     await caller.send(answer(header, response))
     assert await asked.result() == response
+
+
+async def test_codecs_are_loaded_in_a_thread(peer, broker, nursery, monkeypatch):
+    """They may have to come from a disk that is busy."""
+    load, loaded, loop_thread = codecs._load, [], threading.get_ident()
+
+    def noted(cls, version, kind):
+        loaded.append(threading.get_ident())
+        return load(cls, version, kind)
+
+    monkeypatch.setattr(codecs, "_codecs", {})
+    monkeypatch.setattr(codecs, "_load", noted)
+    peer_connection.exchange_of.cache_clear()
+    scope = trio.CancelScope()
+    await peer._exchange_of(ControlledShutdownRequest, 3, scope)
+    await peer._exchange_of(ControlledShutdownRequest, 3, scope)
+    assert len(loaded) == 2 and loop_thread not in loaded
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1000])

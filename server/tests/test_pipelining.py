@@ -21,7 +21,8 @@ from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents, idempote
 from ottla.replication.partition import Partition
 from ottla.replication.refused_sequences import PATIENCE_S, RefusedSequences
 from ottla.server import inbox
-from ottla.server.connection import PENDING_MAX, Calls, Connection
+from ottla.server.calls import Calls
+from ottla.server.connection import PENDING_MAX, Connection
 from ottla.server.deadlines import Deadlines
 from ottla.server.dispatch import Route
 from ottla.server.handlers import produce as produce_handler

@@ -94,7 +94,7 @@ def test_declaration_and_generator_are_part_of_the_key(monkeypatch: pytest.Monke
     assert sys.version in key.decode()
     assert codecs.cache_key(HeartbeatRequest, 3, "decode") != key
     assert codecs.cache_key(HeartbeatRequest, 4, "encode") != key
-    monkeypatch.setattr(codecs, "_generator_checksums", [1, 2, 3])
+    monkeypatch.setattr(codecs, "_generator_checksums", lambda: [1, 2, 3])
     assert codecs.cache_key(HeartbeatRequest, 4, "decode") != key
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ottla.wire.compression import (
     XERIAL_HEADER,
+    Compressing,
     Compression,
     compress,
     decompress,
@@ -325,6 +326,18 @@ def test_a_large_result_takes_its_size_in_memory_and_not_twice_that(codec: Compr
         tracemalloc.stop()
     assert len(result) == size
     assert peak < 1.4 * size
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("sizes", [[], [5], [10, 3 << 20, 0, 1 << 20, 7], [70_000] * 40])
+def test_what_is_compressed_piece_by_piece_is_whole(codec: Compression, sizes: list[int]) -> None:
+    dice = random.Random(3)
+    parts = [dice.randbytes(size // 2) + bytes(size - size // 2) for size in sizes]
+    whole = Compressing(codec)
+    for start in range(0, len(parts), 2):
+        whole.add(parts[start : start + 2])
+    compressed = whole.finish()
+    assert bytes(decompress(codec, compressed, sum(sizes))) == b"".join(parts)
 
 
 def test_thousands_of_tiny_gzip_members_are_read_without_copying_the_rest_for_each() -> None:

@@ -1,4 +1,5 @@
 import struct
+import tracemalloc
 import warnings
 import zlib
 from contextlib import suppress
@@ -283,6 +284,29 @@ def test_up_conversion_keeps_records_offsets_and_codec(magic, codec):
     for header, start, end in iter_batches(batches):
         assert (header.magic, header.compression) == (2, codec)
         assert crc_is_valid(batches, start, end)
+
+
+def peak_of(convert):
+    """What a conversion needs beside the pages that large data is decompressed into, in bytes."""
+    tracemalloc.start()
+    try:
+        convert()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("sizes", [[24 << 20], [8 << 20] * 3])
+def test_long_records_are_not_copied_as_a_whole_when_they_are_converted(codec, sizes):
+    """Each copy would take that memory again, and no other thread runs while it is made."""
+    records = [Record(index, 0, b"k", bytes(size)) for index, size in enumerate(sizes)]
+    batches, message_set = encode_batch(records, compression=codec), encode_message_set(records, 1, compression=codec)
+    copies = 2.2 if codec is Compression.SNAPPY else 0.5  # its blocks are joined
+    for convert in (lambda: down_convert(batches, 0), lambda: down_convert(batches, 1), lambda: up_convert(message_set)):
+        assert peak_of(convert) < copies * sum(sizes)
+    assert decode_set(down_convert(batches, 1)) == as_magic(records, 1)
+    assert list(decode_records(up_convert(message_set))) == as_magic(records, 1)
 
 
 def test_up_conversion_keeps_the_timestamp_type():

@@ -75,6 +75,7 @@ class Keeper:
             self.log.flush()
             self.log.close()
         log_start_offset, recovery_point = self.log.log_start_offset, self.log.recovery_point
+        self.log.release_files()  # those that were removed keep their room until the collector finds the old log
         self.directory = LogDirectory(self._root, OsStorage(), open_files_max=2)
         options = LoadOptions(log_start_offset, recovery_point, is_clean, NOW_MS)
         self.log = PartitionLog.load(self.directory, "topic-0", CONFIG, options)

@@ -32,6 +32,7 @@ from ottla.replication.log.tests.logs import (
     segment_bases,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.records import Compression, ControlType, Record, decode_records, encode_batch
 
 DAY_MS = 86_400_000
@@ -114,6 +115,19 @@ def test_a_thinned_batch_keeps_codec_producer_and_time(compression: Compression)
     assert (first.producer_id, first.producer_epoch, first.base_sequence) == (7, 2, 0)
     assert (first.compression, first.partition_leader_epoch, first.max_timestamp) == (compression, 3, NOW_MS)
     assert (first.base_offset, first.last_offset, first.records_count) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("key", [b"a", bytes(COPIED_BYTES_MAX + 1)])
+def test_a_very_long_batch_is_thinned_like_any_other(key: bytes) -> None:
+    """Its keys and values are views, which compare with the keys of small batches."""
+    log = compacted_log(segment_bytes=100_000)
+    long = bytes(2 * COPIED_BYTES_MAX)
+    append(log, keyed((key, long), (b"b", long), (b"c", None), compression=Compression.ZSTD))
+    append(log, keyed((b"b", b"2"), (b"d", b"1")))
+    append(log, keyed((key, b"2"), (b"e", long), compression=Compression.ZSTD))
+    assert compact(log)
+    assert kept(log) == [(2, b"c", None), (3, b"b", b"2"), (4, b"d", b"1"), (5, key, b"2"), (6, b"e", long)]
+    assert not compact(log)
 
 
 def test_small_segments_become_one() -> None:

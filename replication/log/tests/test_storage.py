@@ -6,13 +6,26 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from queue import SimpleQueue
 from random import Random
 
 import pytest
 
 from ottla.replication.log.memory_storage import MemoryStorage
-from ottla.replication.log.storage import SYNCS_MAX, FileCache, FileRegion, LazyFile, LogDirectory, OsStorage, Storage
+from ottla.replication.log.names import LOG_SUFFIX, segment_path
+from ottla.replication.log.segment import Segment
+from ottla.replication.log.storage import (
+    CLOSED_BY_A_THREAD_FROM_BYTES,
+    SYNCS_MAX,
+    FileCache,
+    FileRegion,
+    LazyFile,
+    LogDirectory,
+    OsStorage,
+    Storage,
+)
 from ottla.wire.errors import ErrorCode
 
 
@@ -152,6 +165,50 @@ def test_a_region_outlives_the_file_and_its_place_in_the_cache(tmp_path: Path) -
     lazy.close()
     storage.remove(str(tmp_path / "a"))
     assert (len(region), region.read(), os.fstat(region.file.fileno()).st_size) == (5, b"23456", 10)
+
+
+@pytest.mark.parametrize(("is_removed", "is_large"), [(False, True), (True, False), (True, True)])
+def test_a_large_file_that_was_removed_is_closed_by_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_removed: bool, is_large: bool
+) -> None:
+    """The system gives up its contents when it is closed."""
+    storage = OsStorage()
+    file = storage.open(str(tmp_path / "a"), create=True)
+    os.truncate(tmp_path / "a", CLOSED_BY_A_THREAD_FROM_BYTES - (not is_large))
+    if is_removed:
+        storage.remove(str(tmp_path / "a"))
+    closed: SimpleQueue[tuple[int, int]] = SimpleQueue()
+    close = os.close
+
+    def noted(fd: int) -> None:
+        close(fd)
+        closed.put((fd, threading.get_ident()))
+
+    monkeypatch.setattr(os, "close", noted)
+    fd = file.fileno()
+    del file
+    found, thread = closed.get(timeout=10)
+    assert found == fd and (thread != threading.get_ident()) is (is_removed and is_large)
+
+
+@pytest.mark.parametrize("left", [b"", b"left"])
+def test_a_new_segment_is_cut_only_if_something_is_left_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
+) -> None:
+    """A file that was ever cut to nothing is written to the disk when it is closed (ext4), which the event loop would wait for."""
+    cuts: list[int] = []
+    cut = os.ftruncate
+
+    def noted(fd: int, size: int) -> None:
+        cuts.append(size)
+        cut(fd, size)
+
+    monkeypatch.setattr(os, "ftruncate", noted)
+    path = Path(segment_path(str(tmp_path), 7, LOG_SUFFIX))
+    if left:
+        path.write_bytes(left)
+    Segment.create(FileCache(OsStorage()), str(tmp_path), 7, created_ms=0)
+    assert path.read_bytes() == b"" and cuts == ([0] if left else [])
 
 
 def test_removals_come_due_in_order_of_time() -> None:
