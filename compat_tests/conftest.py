@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT))  # pytest's importlib mode leaves it off
 from compat_tests.apache.brokers import ApacheKafka, ApacheKafka3, ApacheKafka4, jars
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, RunningBroker, wait_until
 from compat_tests.support.cluster import Cluster
+from compat_tests.support.groups import wait_for_groups
 from compat_tests.support.java_tools import FAST_START, JavaTools
 
 # --- a missing client: skip here, failure in CI -----------------------------------------------------------------------
@@ -91,6 +92,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess |
         yield RunningBroker(bootstrap)
         return
     process = _new_process(tmp_path_factory.mktemp("broker"), {}).start()
+    wait_for_groups(process.bootstrap)
     yield process
     assert not process.died(), f"the shared broker died with status {process.process.returncode}:\n{process.log}"
     process.stop()

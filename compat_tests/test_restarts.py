@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from compat_tests.support.groups import wait_for_groups
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -157,6 +158,7 @@ def test_topics_configs_offsets_and_deletions_are_there_after_a_restart(start_br
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     offsets = ConsumerGroupTopicPartitions("group", [TopicPartition(topic, 0, 21, "a note")])
+    wait_for_groups(broker.bootstrap)
     for call in (
         admin.incremental_alter_configs([resource]),
         admin.alter_consumer_group_offsets([offsets]),
@@ -191,6 +193,7 @@ def test_topics_configs_offsets_and_deletions_are_there_after_a_restart(start_br
     )
     getattr(broker, how)()
     broker.restart()
+    wait_for_groups(broker.bootstrap)
     if how == "kill":  # Kafka writes down new log start offsets once a minute only, so they may not have been yet
         assert state()[:-1] == before[:-1]
     else:
