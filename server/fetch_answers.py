@@ -24,7 +24,7 @@ from ottla.wire.messages.fetch import (
 if TYPE_CHECKING:
     from ottla.replication.fetch_session import FetchTarget
     from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
-    from ottla.replication.partition import Partition
+    from ottla.replication.partition import Partition, ReadInfo
     from ottla.server.broker import Broker
 
 STORAGE_ERROR_SINCE = 6
@@ -57,6 +57,20 @@ def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer])
             topics.append(last)
         last.partitions.append(data)
     return topics
+
+
+def redirected(target: FetchTarget, read: ReadInfo, preferred: int) -> PartitionData:
+    """A partition that is to be read from another replica."""
+    return PartitionData(
+        partition_index=target.asked.partition,
+        error_code=0,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        aborted_transactions=None,
+        preferred_read_replica=preferred,
+        records=b"",
+    )
 
 
 def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:

@@ -8,6 +8,7 @@ renames, creations and removals since the last directory sync the first few, of 
 Faults are asked for by setting attributes: `space_left` makes the disk full (a write then stops half-way), `fail` is called
 with every system call and its path, before the call does anything, and returns the error it is to end with, if any; a
 `ShortWrite` lets a part of the bytes be written first. What takes several system calls on real files asks several times.
+`evict` is what a system short of memory does to its page cache: who reads what was there waits for the disk, or is told so.
 A sync that failed loses what it was to write, as with a kernel that tells of such a failure only once: later syncs of that
 file succeed and do not help.
 """
@@ -22,7 +23,9 @@ from random import Random
 from typing import NamedTuple
 
 from ottla.replication.log.faults import Fault, classify
-from ottla.replication.log.storage import TEMPORARY_SUFFIX, Buffer
+from ottla.replication.log.storage import TEMPORARY_SUFFIX, Buffer, NotCached, may_wait
+
+_PAGE_BYTES = 4096
 
 Fail = Callable[[str, str], OSError | None]
 
@@ -36,7 +39,7 @@ class ShortWrite(OSError):
 
 
 class _File:
-    __slots__ = ("data", "has_lost_writes", "modified_ms", "path", "synced")
+    __slots__ = ("cold_pages", "data", "has_lost_writes", "modified_ms", "path", "synced")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -44,6 +47,7 @@ class _File:
         self.synced = b""
         self.has_lost_writes = False
         self.modified_ms = 0
+        self.cold_pages: set[int] = set()
 
     def copy(self) -> _File:
         copy = _File(self.path)
@@ -105,6 +109,12 @@ class MemoryFile:
 
     def read_at(self, position: int, length: int) -> bytes:
         self._storage.check("read", self._file.path)
+        first, last = position // _PAGE_BYTES, (position + length - 1) // _PAGE_BYTES
+        if cold := self._file.cold_pages.intersection(range(first, last + 1)):
+            if not may_wait():
+                raise NotCached(self, position, length)
+            self._file.cold_pages -= cold
+            self._storage.on_wait(self._file.path)
         return bytes(self._file.data[position : position + length])
 
     def truncate(self, size: int) -> None:
@@ -132,6 +142,7 @@ class MemoryStorage:
     def __init__(self, clock_ms: Callable[[], int] = lambda: 0, volumes: Sequence[str] = ()) -> None:
         self.space_left: int | None = None
         self.fail: Fail | None = None
+        self.on_wait: Callable[[str], None] = lambda path: None  # called when a read waits for the disk
         self._clock_ms = clock_ms
         self._volumes = volumes
         self._names: _Names = {"/": _Directory()}
@@ -222,6 +233,12 @@ class MemoryStorage:
             raise
         if not file.has_lost_writes:
             file.synced = bytes(file.data)
+
+    def evict(self) -> None:
+        """Nothing that is in files is in memory any more."""
+        for node in self._names.values():
+            if isinstance(node, _File):
+                node.cold_pages = set(range(-(-len(node.data) // _PAGE_BYTES)))
 
     def damage(self, path: str, position: int, data: bytes) -> None:
         """Overwrite bytes of a file behind everybody's back."""

@@ -11,6 +11,9 @@ ten thousand partitions holds ten thousand of those but only a bounded number of
 the clock algorithm (a file used since the hand last passed gets a second chance), because that costs the append path one
 attribute write where an LRU list would cost a dictionary move.
 
+A page that is not in memory takes the disk's time to read. The event loop must not wait for that: `with only_cached:` its
+reads raise `NotCached` instead, and a thread brings the page into memory before the loop tries again.
+
 `LogDirectory` is one entry of `log.dirs` as the logs inside it see it: its storage, its cache of open files, and whether
 it is still online. The first I/O error nobody can undo takes the directory offline; from then on everything in it answers
 KAFKA_STORAGE_ERROR.
@@ -27,12 +30,12 @@ import stat
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from threading import Lock
+from threading import Lock, local
 from typing import Protocol
 
 from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
 from ottla.replication.log.faults import Fault, classify
-from ottla.replication.system import O_DIRECTORY, data_sync
+from ottla.replication.system import O_DIRECTORY, RWF_NOWAIT, data_sync
 from ottla.wire.errors import ErrorCode, KafkaError
 
 Buffer = bytes | bytearray | memoryview
@@ -130,6 +133,46 @@ class Storage(Protocol):
         """Take the lock file `path`, creating it; None if another holder has it."""
 
 
+class NotCached(Exception):
+    """A read that would have to wait for the disk."""
+
+    def __init__(self, file: StorageFile, position: int, length: int) -> None:
+        super().__init__(f"{length} bytes at {position} are not in memory")
+        self._file = file
+        self._position = position
+        self._length = length
+
+    def warm(self) -> None:
+        """In a thread: bring the bytes into memory. Whether the disk fails is found out when they are read again."""
+        with contextlib.suppress(OSError):
+            self._file.read_at(self._position, self._length)
+
+
+class _Patience(local):
+    """Whether the reads of this thread wait for the disk."""
+
+    is_over = False
+
+
+class _OnlyCached:
+    """`with only_cached:` the reads of this thread raise NotCached where they would have to wait. Not to be nested."""
+
+    def __enter__(self) -> None:
+        _patience.is_over = True
+
+    def __exit__(self, *failure: object) -> None:
+        _patience.is_over = False
+
+
+_patience = _Patience()
+only_cached = _OnlyCached()
+
+
+def may_wait() -> bool:
+    """Whether this thread's reads may wait for the disk, for other storages than this one."""
+    return not _patience.is_over
+
+
 class OsFile:
     """A real file, opened for reading and appending."""
 
@@ -164,7 +207,23 @@ class OsFile:
             written += count
 
     def read_at(self, position: int, length: int) -> bytes:
+        if _patience.is_over and RWF_NOWAIT is not None:
+            return self._read_cached(position, length, RWF_NOWAIT)
         return os.pread(self._fd, length, position)
+
+    def _read_cached(self, position: int, length: int, flags: int) -> bytes:
+        data = bytearray(length)
+        try:
+            count = os.preadv(self._fd, [data], position, flags)
+        except BlockingIOError:
+            raise NotCached(self, position, length) from None
+        except OSError:
+            return os.pread(self._fd, length, position)  # a file system that cannot tell
+        if count == length:
+            return bytes(data)
+        if position + count < self.size():
+            raise NotCached(self, position, length)
+        return bytes(data[:count])
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

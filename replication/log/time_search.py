@@ -24,6 +24,7 @@ from ottla.replication.log.log_reader import LogReader, translated
 from ottla.replication.log.pictures import SURVEYED_AT_ONCE, PictureJob, Survey
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.log.storage import NotCached, only_cached
 from ottla.wire.records import BatchHeader, first_record
 
 MAX_TIMESTAMP = -3
@@ -89,14 +90,19 @@ class TimestampSearch:
     def _next_job(self) -> PictureJob | None:
         while self.found is None:
             try:
-                segment = self._next_segment()
+                with only_cached:
+                    segment = self._next_segment()
             except DamagedIndexes as damaged:
                 return Survey(self.log, [damaged.segment])
+            except NotCached:
+                return Survey(self.log, [segment for segment in self.log.segments if not segment.knows_its_times])
             if segment is None or isinstance(segment, PictureJob):
                 return segment
             try:
-                self._note(segment, find_in(segment, self._timestamp, self.log.log_start_offset, is_at_once=True))
-            except (TooLarge, DamagedIndexes):
+                with only_cached:
+                    found = find_in(segment, self._timestamp, self.log.log_start_offset, is_at_once=True)
+                self._note(segment, found)
+            except (TooLarge, DamagedIndexes, NotCached):
                 return _Find(self.log, segment, self._timestamp)
         return None
 

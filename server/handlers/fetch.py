@@ -11,6 +11,7 @@ Behaviour
   When too many are on their way answers are shorter (`server/fetched_files.py`). Only versions below 4, which
   know no record batches, have them read and converted down to magic 0 or 1 (`server/down_conversion.py`); what comes
   behind such a request on its connection waits, as with Kafka.
+* The event loop waits for no disk: a thread reads what is not in memory, and the connection waits (`server/cold_reads.py`).
 * With replica.selector.class a leader that has followers in sync in the consumer's rack names one of them instead of giving
   records (KIP-392). From v11 on consumers are served by followers, too, up to the high watermark these know.
 * An error in a partition is told in it: with high watermark -1 and no records; the rest is served. A limit below zero
@@ -28,17 +29,18 @@ Version notes
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from ottla.replication.fetch_session import FetchContext, FetchTarget, NamedPartitions
 from ottla.replication.followers import UNKNOWN_BROKER_EPOCH
-from ottla.replication.log.storage import FileRegion
+from ottla.replication.log.storage import FileRegion, NotCached, only_cached
 from ottla.replication.partition import NO_LEADER_EPOCH
 from ottla.replication.replica_selector import in_same_rack
 from ottla.replication.slices import Slices
+from ottla.server.cold_reads import each_warmed
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.down_conversion import Conversion, DownConversion
@@ -52,6 +54,7 @@ from ottla.server.fetch_answers import (
     failed_read,
     leaders_of,
     not_understood,
+    redirected,
 )
 from ottla.server.fetched_files import KeepsFewFilesOpen
 from ottla.server.parked_partitions import ParkedPartition, role_of
@@ -118,7 +121,11 @@ def _fetch(
         return reading.converted()
     if len(opened.targets) > PARTITIONS_PER_TURN:
         return reading.finish_in_turns()
-    reading.read_all()
+    try:
+        with only_cached:
+            reading.read_all()
+    except NotCached:
+        return reading.finish_in_turns()
     return reading.answer()
 
 
@@ -166,9 +173,11 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         return self._opened.has_idle or any(self._refusal(target) is None for target in self._opened.targets)
 
     def read_all(self) -> None:
-        """Read every partition within the request's limits; decides `is_complete`."""
+        """Read every partition within the request's limits; decides `is_complete`. NotCached: begin again, in turns."""
         self._start_over()
-        self._read_targets(self._opened.targets)
+        for target in self._opened.targets:
+            self._read_target(target)
+        self.is_complete = self._is_satisfied()
 
     async def finish_in_turns(self) -> FetchResponse:
         """Answer for a great many partitions, giving way between pieces. The connection waits, and so encodes in a thread."""
@@ -189,29 +198,32 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         self._opened.on_wake(self._on_woken)
         start = 0
         while start < len(targets):  # there may come more
-            self._read_targets(targets[start : start + PARTITIONS_PER_TURN])
+            await each_warmed(targets[start : start + PARTITIONS_PER_TURN], self._read_target)
             start += PARTITIONS_PER_TURN
             await trio.lowlevel.checkpoint()
+        self.is_complete = self._is_satisfied()
 
     def _start_over(self) -> None:
         self._refused, self._reads = [], []
         self._bytes_read = 0
         self._take_share_of_regions()
 
-    def _read_targets(self, targets: Sequence[FetchTarget]) -> None:
-        for target in targets:
-            if (error := self._refusal(target)) is not None:
-                refused = failed(target, error)
-                refused.aborted_transactions = []
-                self._refused.append((target, refused))
-                continue
-            # Less than no bytes are allowed to the first partition only: Kafka's room for the others is never below 0.
-            room = self._bytes_max if not self._reads else max(0, self._bytes_max - self._bytes_read)
-            room = self._with_files(room, is_first=not self._bytes_read)
-            read = self._read(target, room, at_least_one=self._gives_one_batch and not self._bytes_read)
-            self._reads.append(read)
-            self._bytes_read += read.size
-        self.is_complete = self._bytes_read >= self._bytes_min or self._is_enough() or self._has_nothing_to_read()
+    def _read_target(self, target: FetchTarget) -> None:
+        if (error := self._refusal(target)) is not None:
+            refused = failed(target, error)
+            refused.aborted_transactions = []
+            self._refused.append((target, refused))
+            return
+        # Less than no bytes are allowed to the first partition only: Kafka's room for the others is never below 0.
+        room = self._bytes_max if not self._reads else max(0, self._bytes_max - self._bytes_read)
+        room = self._with_files(room, is_first=not self._bytes_read)
+        read = self._read(target, room, at_least_one=self._gives_one_batch and not self._bytes_read)
+        self._reads.append(read)
+        self._bytes_read += read.size
+
+    def _is_satisfied(self) -> bool:
+        has_nothing_to_read = not self._reads and not self._opened.has_idle
+        return self._bytes_read >= self._bytes_min or self._is_enough() or has_nothing_to_read
 
     def _is_enough(self) -> bool:
         """Whether what the partitions have to give ends a wait."""
@@ -223,9 +235,6 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
                 return True
             available += read.available
         return available >= self._bytes_min
-
-    def _has_nothing_to_read(self) -> bool:
-        return not self._reads and not self._opened.has_idle
 
     def _refusal(self, target: FetchTarget) -> ErrorCode | None:
         """Why this broker does not even try to read; such partitions do not end a wait."""
@@ -255,17 +264,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         except KafkaError as error:
             return PartitionRead(target, failed_read(self._broker, self._version, target, error.code))
         if preferred is not None:
-            data = PartitionData(
-                partition_index=asked.partition,
-                error_code=0,
-                high_watermark=read.high_watermark,
-                last_stable_offset=read.last_stable_offset,
-                log_start_offset=read.log_start_offset,
-                aborted_transactions=None,
-                preferred_read_replica=preferred,
-                records=b"",
-            )
-            return PartitionRead(target, data, partition=partition)
+            return PartitionRead(target, redirected(target, read, preferred), partition=partition)
         if self._is_follower:
             read = self._as_follower(partition, asked, read)
         data = PartitionData(
@@ -507,12 +506,16 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         """Answer a client that knows no batches: at once where that is little work, else the connection waits."""
         if len(self._opened.targets) > PARTITIONS_PER_TURN:
             return self._convert_later(is_read=False)
-        self.read_all()
-        if self._is_final:
-            conversion, places = self._conversion()
-            if conversion.is_little():
-                conversion.run()
-                return self._finish_conversion(places)
+        try:
+            with only_cached:
+                self.read_all()
+                if self._is_final:
+                    conversion, places = self._conversion()
+                    if conversion.is_little():
+                        conversion.run()
+                        return self._finish_conversion(places)
+        except NotCached:
+            return self._convert_later(is_read=False)
         return self._convert_later(is_read=True)
 
     async def _convert_later(self, *, is_read: bool) -> FetchResponse:
