@@ -53,6 +53,8 @@ from ottla.replication.partition_table import PartitionTable, assigned
 from ottla.replication.znodes import TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
 
+DELETIONS_PER_DECISION = 200  # topics whose deletion begins before others have a turn
+
 
 class BrokerChanges(NamedTuple):
     """How brokers differ from what is known: tell `up` first, then `down`, then `bounced` as up again."""
@@ -255,7 +257,7 @@ class PartitionStates(PartitionTable):
     def pending(self) -> Decision | None:
         """What earlier decisions lead to, or None: to be asked for after the last part of each decision."""
         if names := self.deletions.not_started():
-            return self._deletion_start(names)
+            return self._deletion_start(names[:DELETIONS_PER_DECISION])
         changes: list[Change] = [self.topic_change(name) for name in sorted(self.unwritten)]
         changes += self._completions()
         for name in self.deletions.finished():

@@ -117,6 +117,7 @@ class Administration(ABC):
         self._replicas_max = replicas_max
         self._node_id = configs.started_with.node_id
         self._turns: dict[str, trio.Lock] = {}
+        self._writers = trio.CapacityLimiter(TOPICS_PER_TURN)  # of all requests together
         self._wanted: dict[str, None] = {}
         self._in_creation: set[str] = set()
         self._wakeup = trio.Event()
@@ -191,7 +192,8 @@ class Administration(ABC):
 
     async def _write(self, plan: TopicPlan, outcomes: list[Outcome]) -> None:
         try:
-            await self._write_plan(plan)
+            async with self._writers:
+                await self._write_plan(plan)
         except CoordinationError as error:
             logger.error("the change of topic %s cannot be written: %r", plan.name, error)
             self.controller.abandon(plan)

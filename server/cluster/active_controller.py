@@ -29,6 +29,7 @@ from ottla.replication.leader_election import ElectionType, balance_leaders, ele
 from ottla.replication.partition_states import PartitionStates
 from ottla.replication.peers import Peer
 from ottla.replication.reassignment import Targets, plan_reassignments
+from ottla.replication.slices import Slices
 from ottla.server.administration import random_topic_id
 from ottla.server.cluster.broker_channels import BrokerChannel, BrokerChannels
 from ottla.server.cluster.controller_events import ControllerEvents
@@ -217,8 +218,10 @@ class ActiveController:
     async def _load_topics(self, names: Iterable[str]) -> list[str]:
         """Read topics that were not known; answers those that were found."""
         new = sorted(set(names) - self.states.topics.keys())
+        slices = Slices()
         for name in new:
             self._watch_node(znodes.topic_path(name), partial(self._look_at_topic, name))
+            await slices.give_way()
         found = await self._reader.topics(new)
         for name, topic in found.items():
             self.states.load_topic(name, *topic)
@@ -379,6 +382,8 @@ class ActiveController:
         new = [name for name in known if name not in self.states.deletions]
         if new:
             logger.info("Topics to be deleted: %s", _some(new))
+        for name in new:  # before it goes: a watch that fires is set again, and that of a node that is gone would stay
+            self._unwatch(znodes.topic_path(name))
         self.states.delete_topics(list(known))
 
     async def _look_at_reassignments(self) -> None:
@@ -478,7 +483,6 @@ class ActiveController:
         """Tell the operator what an event came to."""
         tally, self._writer.tally = self._writer.tally, Tally()
         for name in tally.deleted:
-            self._unwatch(znodes.topic_path(name))
             logger.info("Topic %s was deleted", name)
         if tally.led or tally.offline:
             logger.info("Leaders have changed: %s", tally.take_leaders())

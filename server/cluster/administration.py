@@ -262,7 +262,8 @@ class ClusterAdministration(Administration):
         exists, mark = Check(znodes.topic_path(name), ANY_VERSION), Create(znodes.deleted_topic_path(name))
         results[name] = None
         try:
-            await self._coordination.multi([self._take_epoch(), exists, mark])
+            async with self._writers:
+                await self._coordination.multi([self._take_epoch(), exists, mark])
         except NodeExists:
             return
         except NoNode:

@@ -58,7 +58,9 @@ from ottla.server.coordination.zookeeper_watches import Watches
 logger = logging.getLogger("ottla.zookeeper")
 
 REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server hangs up on whoever sends more
-READS_IN_FLIGHT = 500  # so that a probe never waits behind more than these
+# All readers together, so that a probe never waits behind more, and no turn of the loop is spent on sending more.
+READS_IN_FLIGHT = 200
+READS_PER_PIECE = 50
 # To connect to one server, which while it is starting may take a connection and never answer.
 ATTEMPT_S_MIN, ATTEMPT_S_MAX = 0.3, 3.0
 GOODBYE_S = 3.0
@@ -110,6 +112,7 @@ class ZooKeeperCoordination(ProbedSession):
         self._connected = False
         self._end_reason = ""
         self._flights: set[_Flight] = set()
+        self._readers = trio.CapacityLimiter(READS_IN_FLIGHT // READS_PER_PIECE)
         self._watches = Watches(self._absolute)
         self._trio_ahead = trio.current_time() - boot_time()
 
@@ -125,10 +128,11 @@ class ZooKeeperCoordination(ProbedSession):
 
     async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
         found: list[Node | None] = []
-        for start in range(0, len(paths), READS_IN_FLIGHT):
-            some = paths[start : start + READS_IN_FLIGHT]
-            read = self._client_now().get_async
-            answers = await self._ask([partial(read, self._absolute(path)) for path in some])
+        for start in range(0, len(paths), READS_PER_PIECE):
+            some = paths[start : start + READS_PER_PIECE]
+            async with self._readers:
+                read = self._client_now().get_async
+                answers = await self._ask([partial(read, self._absolute(path)) for path in some])
             found += map(self._node_or_none, answers, some)
         return found
 

@@ -15,7 +15,7 @@ Behaviour
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from ottla.server.long_answers import EncodedAnswer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -61,21 +62,42 @@ def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
     view.with_operations = request.include_topic_authorized_operations
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return _about_all_topics(view, request, context)
-    if context.api_version < ASK_BY_ID_SINCE and any(
-        topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics
-    ):
-        return _refused(request)
-    ids = list(dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID))
-    if not ids and any(topic.name is None for topic in request.topics):
-        return _refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
-    names = list(dict.fromkeys(topic.name or "" for topic in request.topics))
-    if max(len(ids), len(names)) > NAMES_PER_SLICE:
-        return _look_up_in_slices(view, request, ids, names, context.broker)
-    if ids:
-        found, unknown = _by_id(view, ids)
+    asked = Asked()
+    if len(request.topics) > NAMES_PER_SLICE:
+        return _look_up_in_slices(view, request, asked, context)
+    asked.add(request.topics)
+    if (code := asked.refusal(context.api_version)) is not None:
+        return _refused(code, request.topics)
+    if asked.ids:
+        found, unknown = _by_id(view, asked.ids)
         return _answer(view, request, found, before=unknown)
-    found, missing = _by_name(view, names, context.broker, request.allow_auto_topic_creation)
+    found, missing = _by_name(view, asked.names, context.broker, request.allow_auto_topic_creation)
     return _answer(view, request, found, after=missing)
+
+
+class Asked:
+    """What a request asks for, each name and each id once."""
+
+    def __init__(self) -> None:
+        self.ids: dict[bytes, None] = {}
+        self.names: dict[str, None] = {}
+        self._has_nameless = False
+
+    def add(self, topics: Iterable[MetadataRequestTopic]) -> None:
+        for topic in topics:
+            name = topic.name
+            if name is None:
+                self._has_nameless = True
+                name = ""
+            self.names[name] = None
+            if topic.topic_id != ZERO_UUID:
+                self.ids[topic.topic_id] = None
+
+    def refusal(self, api_version: int) -> ErrorCode | None:
+        """Why the request is refused: for ids or null names before they were introduced, later for neither id nor name."""
+        if api_version < ASK_BY_ID_SINCE:
+            return ErrorCode.INVALID_REQUEST if self.ids or self._has_nameless else None
+        return ErrorCode.UNKNOWN_SERVER_ERROR if self._has_nameless and not self.ids else None  # Kafka fails over it
 
 
 def _about_all_topics(view: TopicView, request: MetadataRequest, context: RequestContext) -> Answer:
@@ -104,22 +126,32 @@ async def _encoded(broker: Broker, listener_name: str, version: int, request: Me
 
 
 async def _look_up_in_slices(
-    view: TopicView, request: MetadataRequest, ids: Sequence[bytes], names: Sequence[str], broker: Broker
+    view: TopicView, request: MetadataRequest, asked: Asked, context: RequestContext
 ) -> MetadataResponse:
     """The same for very many ids or names."""
+    assert request.topics is not None
+    for piece in _slices(request.topics):
+        asked.add(piece)
+        await trio.lowlevel.checkpoint()
+    if (code := asked.refusal(context.api_version)) is not None:
+        return await _refused_in_slices(code, request.topics)
     found: list[TopicState] = []
     missing: list[MetadataResponseTopic] = []
-    for start in range(0, len(ids or names), NAMES_PER_SLICE):
-        piece = slice(start, start + NAMES_PER_SLICE)
-        if ids:
-            more, absent = _by_id(view, ids[piece])
+    for wanted in _slices(list(asked.ids or asked.names)):
+        if asked.ids:
+            more, absent = _by_id(view, wanted)
         else:
-            more, absent = _by_name(view, names[piece], broker, request.allow_auto_topic_creation)
+            more, absent = _by_name(view, wanted, context.broker, request.allow_auto_topic_creation)
         found += more
         missing += absent
         await trio.lowlevel.checkpoint()
-    answer = _answer(view, request, found, before=missing if ids else (), after=() if ids else missing)
+    answer = _answer(view, request, found, before=missing if asked.ids else (), after=() if asked.ids else missing)
     return answer if isinstance(answer, MetadataResponse) else await answer
+
+
+def _slices(names: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(names), NAMES_PER_SLICE):
+        yield names[start : start + NAMES_PER_SLICE]
 
 
 class TopicView:
@@ -271,13 +303,17 @@ async def _in_slices(
     return response
 
 
-def _refused(request: MetadataRequest, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> MetadataResponse:
-    """The answer to a request that uses ids or null names before they were introduced.
-
-    One that has neither id nor name later is UNKNOWN_SERVER_ERROR: Kafka fails over it.
-    """
-    topics = [
+def _refused(code: ErrorCode, topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
+    refused = [
         MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
-        for topic in request.topics or ()
+        for topic in topics
     ]
-    return MetadataResponse(brokers=[], topics=topics, error_code=code)
+    return MetadataResponse(brokers=[], topics=refused, error_code=code)
+
+
+async def _refused_in_slices(code: ErrorCode, topics: Sequence[MetadataRequestTopic]) -> MetadataResponse:
+    response = _refused(code, ())
+    for piece in _slices(topics):
+        response.topics += _refused(code, piece).topics
+        await trio.lowlevel.checkpoint()
+    return response
