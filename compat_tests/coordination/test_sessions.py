@@ -3,7 +3,7 @@
 import contextlib
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import trio
@@ -19,7 +19,7 @@ from ottla.replication.coordination import (
     SetData,
     TooLarge,
 )
-from ottla.server.coordination.zookeeper import REQUEST_BYTES_MAX, ZooKeeperCoordination
+from ottla.server.coordination.zookeeper import READS_IN_FLIGHT, REQUEST_BYTES_MAX, ZooKeeperCoordination
 from ottla.server.coordination.zookeeper_config import ZooKeeperConfig
 from ottla.server.tests.coordination_promises import Calls, settled
 
@@ -304,3 +304,34 @@ async def test_what_zookeeper_would_hang_up_on_is_not_sent(coordination: ZooKeep
     largest = REQUEST_BYTES_MAX - 200
     await coordination.multi([SetData("/a", b"x" * largest)])
     assert len((await coordination.get("/a")).data) == largest
+
+
+async def test_readers_share_what_is_asked_at_a_time(
+    zookeeper: ZooKeeper, root: str, open_session: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await open_session(zookeeper.address + root)
+    await session.multi([Create(f"/{number}", b"%d" % number) for number in range(300)])
+    asked, most = 0, 0
+    ask = session._ask
+
+    async def counted(requests: Sequence[Callable]) -> list:
+        nonlocal asked, most
+        asked += len(requests)
+        most = max(most, asked)
+        try:
+            return await ask(requests)
+        finally:
+            asked -= len(requests)
+
+    monkeypatch.setattr(session, "_ask", counted)
+    found = []
+
+    async def read() -> None:
+        nodes = await session.get_all([f"/{number}" for number in range(310)])
+        found.append([None if node is None else int(node.data) for node in nodes])
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(read)
+    assert found == [[*range(300), *[None] * 10]] * 10
+    assert most == READS_IN_FLIGHT

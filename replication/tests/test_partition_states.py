@@ -5,6 +5,7 @@ from ottla.replication.cluster_state import NO_LEADER, RECOVERING
 from ottla.replication.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
 from ottla.replication.coordination import BadVersion, NodeExists, NoNode
 from ottla.replication.decisions import Decision
+from ottla.replication.partition_states import DELETIONS_PER_DECISION
 from ottla.replication.reassignment import plan_reassignments
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled, registration
 from ottla.replication.znodes import TopicAssignment
@@ -394,3 +395,16 @@ def test_nothing_is_left_of_a_topic_whose_nodes_are_gone() -> None:
     assert cluster.states.reassigned == set()
     assert (cluster.states.topics, cluster.states.topic_names) == ({}, {})
     assert cluster.states.pending() is None
+
+
+def test_very_many_deletions_begin_a_part_at_a_time() -> None:
+    cluster = Controlled(1)
+    names = [f"topic-{number}" for number in range(2 * DELETIONS_PER_DECISION + 1)]
+    for name in names:
+        cluster.create((1,), topic=name)
+    cluster.states.delete_topics(names)
+    begun = []
+    while (decision := cluster.states.pending()) is not None:
+        begun.append([name for name, _ in decision.batch.stop_replica[1]])
+    assert [len(part) for part in begun] == [DELETIONS_PER_DECISION, DELETIONS_PER_DECISION, 1]
+    assert [name for part in begun for name in part] == names

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import trio.testing
 from ottla.replication import znodes
 from ottla.replication.cluster_state import NO_LEADER, PartitionState, TopicState
 from ottla.replication.controller import NewTopic, TopicPlan
-from ottla.replication.coordination import CoordinationUnavailable, Create, SetData
+from ottla.replication.coordination import CoordinationUnavailable, Create, Operation, SetData
+from ottla.server.administration import TOPICS_PER_TURN
 from ottla.server.tests.clustered import Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -84,6 +86,36 @@ async def test_of_two_creations_of_one_name_one_finds_it_taken(tmp_path: Path) -
             cluster.controller.is_lazy = False
             cluster.controller._on_change("")
         assert sorted(found) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+async def test_requests_about_very_many_topics_share_what_is_written_in_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with clustered(tmp_path) as cluster:
+        multi, writing, most = cluster.tree.multi, 0, 0
+
+        async def counted(operations: Sequence[Operation]) -> Any:
+            nonlocal writing, most
+            writing += 1
+            most = max(most, writing)
+            try:
+                await trio.lowlevel.checkpoint()
+                return await multi(operations)
+            finally:
+                writing -= 1
+
+        monkeypatch.setattr(cluster.tree, "multi", counted)
+        names = [[f"t-{peer}-{number}" for number in range(TOPICS_PER_TURN + 10)] for peer in range(4)]
+        async with trio.open_nursery() as nursery:
+            for some in names:
+                nursery.start_soon(cluster[1].administration.create_topics, [NewTopic(name=name) for name in some])
+        assert most == TOPICS_PER_TURN
+        most = 0
+        async with trio.open_nursery() as nursery:
+            for some in names:
+                nursery.start_soon(cluster[1].administration.delete_topics, some)
+        assert 1 < most <= TOPICS_PER_TURN + 1  # the controller removes them meanwhile
+        assert await cluster.tree.children(znodes.TOPICS) == []
 
 
 async def test_settings_that_were_left_behind_do_not_become_those_of_a_new_topic(tmp_path: Path) -> None:

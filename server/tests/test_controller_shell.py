@@ -400,6 +400,7 @@ async def test_a_topic_is_deleted_once_all_replicas_are_gone(theatre: Theatre, a
     await theatre.delete("t")
     await theatre.until(lambda: theatre.puppets[1].replicas == {} == theatre.puppets[1].metadata)
     assert await theatre.operator.children(znodes.DELETED_TOPICS) == ["t"]
+    assert znodes.topic_path("t") not in theatre.controller._watches  # ZooKeeper would keep it after the node has gone
     await theatre.up(2)
     await theatre.until(lambda: "t" not in theatre.controller.states.topics)
     assert await theatre.operator.children(znodes.DELETED_TOPICS) == []
@@ -408,6 +409,7 @@ async def test_a_topic_is_deleted_once_all_replicas_are_gone(theatre: Theatre, a
     assert theatre.puppets[2].replicas == {}
     await theatre.create("t", (2,), topic_id=b"another".ljust(16))
     await theatre.until_led(2)
+    assert znodes.topic_path("t") in theatre.controller._watches
 
 
 async def test_marks_of_topics_that_do_not_exist_are_removed(theatre: Theatre, autojump_clock: MockClock) -> None:

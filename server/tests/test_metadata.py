@@ -166,6 +166,24 @@ async def test_a_long_answer_gives_way_to_others(tmp_path: Path, monkeypatch: py
     assert turns.count > 10
 
 
+@pytest.mark.parametrize("version", [5, 12])
+async def test_very_many_names_are_read_looked_up_and_refused_in_turns(tmp_path: Path, version: int) -> None:
+    broker = await opened(tmp_path)
+    names = [f"t{number}" for number in range(20 * module.NAMES_PER_SLICE)]
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    async with counted_turns() as turns:
+        response = await ask(broker, MetadataRequest(topics=topics, allow_auto_topic_creation=False), version)
+    assert told(response) == [(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name in names]
+    assert turns.count > 30  # tasks of a turn run in any order
+    topics[-1].name = None
+    code = ErrorCode.INVALID_REQUEST if version < module.ASK_BY_ID_SINCE else ErrorCode.UNKNOWN_SERVER_ERROR
+    async with counted_turns() as turns:
+        response = await module.metadata(MetadataRequest(topics=topics), broker.context(version))
+    assert (response.error_code, len(response.topics)) == (code, len(topics))
+    assert {topic.error_code for topic in response.topics} == {code}
+    assert turns.count > 30  # tasks of a turn run in any order
+
+
 async def test_a_long_answer_about_all_topics_is_kept_until_something_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
