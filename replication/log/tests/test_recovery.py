@@ -561,3 +561,18 @@ def test_another_directory_object_is_all_it_takes() -> None:
     log.close()
     assert load(log).log_directory is not log.log_directory
     assert isinstance(load(log).log_directory, LogDirectory)
+
+
+def test_after_a_start_an_append_does_not_wait_for_the_disk() -> None:
+    storage = MemoryStorage()
+    log = new_log(log_directory(storage))
+    for _ in range(100):
+        append(log, batch(NOW_MS, value=bytes(1000)))
+    log.close()
+    storage.evict()
+    log = load(log)
+    waits: list[str] = []
+    storage.on_wait = waits.append
+    append(log, batch(NOW_MS + 1))
+    assert waits == []
+    assert log.log_end_offset == 101
