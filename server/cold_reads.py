@@ -9,9 +9,11 @@ from typing import TypeVar
 import trio
 
 from ottla.replication.log.storage import NotCached, only_cached
+from ottla.replication.slices import Slices
 
-TRIES_MAX = 20
-"""An element that is cold as often is waited for: memory is so short that the system takes pages away at once."""
+TRIES_MAX = 100
+"""An element that is cold as often is waited for: memory is so short that the system takes pages away at once. To find a batch
+in a full segment takes up to twenty, as its index is bisected by pages."""
 
 Element = TypeVar("Element")
 
@@ -20,15 +22,16 @@ _warmed_in_threads = trio.CapacityLimiter(4)
 
 
 async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]) -> None:
-    """Do something with each element, and again where it raised NotCached; up to then it must have changed nothing."""
-    done = tries = 0
-    while done < len(elements):
-        try:
-            with only_cached if tries < TRIES_MAX else contextlib.nullcontext():
-                while done < len(elements):
-                    do(elements[done])
-                    done += 1
-                    tries = 0
-        except NotCached as cold:
-            tries += 1
-            await trio.to_thread.run_sync(cold.warm, limiter=_warmed_in_threads)
+    """Do something with each element, giving way, and again where it raised NotCached: it has changed nothing then."""
+    slices = Slices()
+    for element in elements:
+        tries = 0
+        while True:
+            try:
+                with only_cached if tries < TRIES_MAX else contextlib.nullcontext():
+                    do(element)
+                break
+            except NotCached as cold:
+                tries += 1
+                await trio.to_thread.run_sync(cold.warm, limiter=_warmed_in_threads)
+        await slices.give_way()

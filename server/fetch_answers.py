@@ -24,7 +24,7 @@ from ottla.wire.messages.fetch import (
 if TYPE_CHECKING:
     from ottla.replication.fetch_session import FetchTarget
     from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
-    from ottla.replication.partition import Partition, ReadInfo
+    from ottla.replication.partition import Partition
     from ottla.server.broker import Broker
 
 STORAGE_ERROR_SINCE = 6
@@ -59,18 +59,20 @@ def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer])
     return topics
 
 
-def redirected(target: FetchTarget, read: ReadInfo, preferred: int) -> PartitionData:
-    """A partition that is to be read from another replica."""
-    return PartitionData(
+def without_records(target: FetchTarget, partition: Partition, preferred: int | None = None) -> PartitionData:
+    """A partition that gives nothing now, or is to be read from a `preferred` replica."""
+    data = PartitionData(
         partition_index=target.asked.partition,
         error_code=0,
-        high_watermark=read.high_watermark,
-        last_stable_offset=read.last_stable_offset,
-        log_start_offset=read.log_start_offset,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log_start_offset,
         aborted_transactions=None,
-        preferred_read_replica=preferred,
         records=b"",
     )
+    if preferred is not None:
+        data.preferred_read_replica = preferred
+    return data
 
 
 def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:

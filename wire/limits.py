@@ -19,7 +19,7 @@ ELEMENTS_BESIDE_RECORDS_MAX = 10_000
 REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
 """In one request of a client that carries no records."""
 
-REQUEST_ELEMENTS_MAX = 100_000
+REQUEST_ELEMENTS_MAX = 50_000
 """Structs, strings, numbers in lists and tagged fields in one such request. A partition number takes four bytes, and an answer
 for it may take a hundred times as many."""
 

@@ -142,6 +142,13 @@ class SparseIndex(ABC):
             first, second = self.ENTRY.unpack(self._read(slot, 1))
         return first, second
 
+    def _last_saved(self) -> tuple[int, int] | None:
+        try:
+            return self.entry(self._saved - 1) if self._saved else None
+        except BaseException:
+            self.forget()  # who made this index does not know of it, and will make another
+            raise
+
     def _read(self, slot: int, count: int) -> bytes:
         size = self.ENTRY.size
         data = self._file.open().read_at(slot * size, count * size)
@@ -218,7 +225,7 @@ class OffsetIndex(SparseIndex):
         super().__init__(files, path, base_offset, size_bytes=size_bytes, is_stale=is_stale)
         self.last_offset = base_offset
         self.saved_first: TimeIndex | None = None
-        self._take_last(self.entry(self._saved - 1) if self._saved else None)
+        self._take_last(self._last_saved())
 
     def save(self) -> None:
         """Let the file hold all entries and nothing else. OSError: the rest stays in memory."""
@@ -267,7 +274,7 @@ class TimeIndex(SparseIndex):
     ) -> None:
         super().__init__(files, path, base_offset, size_bytes=size_bytes, is_stale=is_stale)
         self.last_timestamp, self.last_offset = -1, base_offset
-        self._take_last(self.entry(self._saved - 1) if self._saved else None)
+        self._take_last(self._last_saved())
 
     def _take_last(self, entry: tuple[int, int] | None) -> None:
         timestamp, relative_offset = (-1, 0) if entry is None else entry

@@ -353,7 +353,8 @@ class _Loader:
                 last = self._segments[-1]
                 if not last.time_index.entries:  # without a time in it the whole segment has to be read, and not later
                     _ = last.max_timestamp
-                _ = last.first_batch_timestamp  # or else the event loop would read it, when it appends
+                with contextlib.suppress(CorruptSegment):  # which is told to whoever reads or appends there
+                    _ = last.first_batch_timestamp  # or else the event loop would read it, when it appends
                 return log_end_offset
             logger.warning("The log in %s ends at %d, below its start %d", self._directory, log_end_offset, start)
             self._give_up(self._segments)

@@ -159,9 +159,13 @@ class Segment:
         size_of, base_offset = self._files.storage.size, self.base_offset
         offset_path, time_path = self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)
         try:
-            offset_index = OffsetIndex(self._files, offset_path, base_offset, size_bytes=size_of(offset_path))
-            time_index = TimeIndex(self._files, time_path, base_offset, size_bytes=size_of(time_path))
-            check_indexes(offset_index, time_index, self._log, self.size)
+            with contextlib.ExitStack() as opened:  # and closed again if one cannot be read, or not yet
+                offset_index = OffsetIndex(self._files, offset_path, base_offset, size_bytes=size_of(offset_path))
+                opened.callback(offset_index.forget)
+                time_index = TimeIndex(self._files, time_path, base_offset, size_bytes=size_of(time_path))
+                opened.callback(time_index.forget)
+                check_indexes(offset_index, time_index, self._log, self.size)
+                opened.pop_all()
         except (CorruptIndex, CorruptSegment, FileNotFoundError) as error:
             return self.repair(error)
         return self._set_indexes(offset_index, time_index)

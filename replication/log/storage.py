@@ -151,17 +151,17 @@ class NotCached(Exception):
 class _Patience(local):
     """Whether the reads of this thread wait for the disk."""
 
-    is_over = False
+    refused = 0  # how many blocks of only_cached there are around this
 
 
 class _OnlyCached:
-    """`with only_cached:` the reads of this thread raise NotCached where they would have to wait. Not to be nested."""
+    """`with only_cached:` the reads of this thread raise NotCached where they would have to wait. May be nested."""
 
     def __enter__(self) -> None:
-        _patience.is_over = True
+        _patience.refused += 1
 
     def __exit__(self, *failure: object) -> None:
-        _patience.is_over = False
+        _patience.refused -= 1
 
 
 _patience = _Patience()
@@ -170,7 +170,7 @@ only_cached = _OnlyCached()
 
 def may_wait() -> bool:
     """Whether this thread's reads may wait for the disk, for other storages than this one."""
-    return not _patience.is_over
+    return not _patience.refused
 
 
 class OsFile:
@@ -207,7 +207,7 @@ class OsFile:
             written += count
 
     def read_at(self, position: int, length: int) -> bytes:
-        if _patience.is_over and RWF_NOWAIT is not None:
+        if _patience.refused and RWF_NOWAIT is not None:
             return self._read_cached(position, length, RWF_NOWAIT)
         return os.pread(self._fd, length, position)
 

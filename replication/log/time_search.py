@@ -94,8 +94,8 @@ class TimestampSearch:
                     segment = self._next_segment()
             except DamagedIndexes as damaged:
                 return Survey(self.log, [damaged.segment])
-            except NotCached:
-                return Survey(self.log, [segment for segment in self.log.segments if not segment.knows_its_times])
+            except NotCached:  # of the first of those that are looked at in order
+                return Survey(self.log, [next(each for each in self.log.segments if not each.knows_its_times)])
             if segment is None or isinstance(segment, PictureJob):
                 return segment
             try:

@@ -60,7 +60,7 @@ logger = logging.getLogger("ottla.zookeeper")
 REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server hangs up on whoever sends more
 # All readers together, so that a probe never waits behind more, and no turn of the loop is spent on sending more.
 READS_IN_FLIGHT = 200
-READS_PER_PIECE = 50
+READS_PER_PIECE = 100
 # To connect to one server, which while it is starting may take a connection and never answer.
 ATTEMPT_S_MIN, ATTEMPT_S_MAX = 0.3, 3.0
 GOODBYE_S = 3.0

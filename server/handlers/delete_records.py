@@ -21,7 +21,7 @@ from ottla.replication.cluster_state import is_internal_topic
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.pending import PendingAnswer
-from ottla.server.turns import answer_partitions
+from ottla.server.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -43,6 +43,24 @@ Answered = DeleteRecordsResponse | PendingAnswer
 
 @handles(DeleteRecordsRequest)
 def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> Answered | Coroutine[Any, Any, Answered]:
+    different = _Different()
+    if len(request.topics) > PARTITIONS_PER_TURN:
+        return _delete_in_turns(request, different, context)
+    for topic in request.topics:
+        different.add(topic)
+    return _delete(different.topics(), request.timeout_ms, context)
+
+
+async def _delete_in_turns(request: DeleteRecordsRequest, different: _Different, context: RequestContext) -> Answered:
+    await each_in_turns(request.topics, different.add)
+    topics = await each_in_turns(different.asked.items(), different.topic)
+    answer = _delete(topics, request.timeout_ms, context)
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _delete(
+    topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext
+) -> Answered | Coroutine[Any, Any, Answered]:
     deletion = Deletion(context.broker)
 
     def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> Answered:
@@ -52,9 +70,8 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> An
                 for topic, each in zip(topics, answers, strict=True)
             ]
         )
-        return deletion.answer(response, request.timeout_ms)
+        return deletion.answer(response, timeout_ms)
 
-    topics = _without_repetitions(request.topics)
     return answer_partitions(
         topics, attrgetter("partitions"), lambda topic, asked: deletion.delete(topic.name, asked), respond
     )
@@ -134,9 +151,20 @@ class Deletion(PendingAnswer):
             self._broker.deadlines.cancel(self._deadline)
 
 
-def _without_repetitions(topics: list[DeleteRecordsTopic]) -> list[DeleteRecordsTopic]:
-    asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
-    for topic in topics:
+class _Different:
+    """What a request asks for, each partition once."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
+
+    def add(self, topic: DeleteRecordsTopic) -> None:
         for partition in topic.partitions:
-            asked.setdefault(topic.name, {})[partition.partition_index] = partition
-    return [DeleteRecordsTopic(name=name, partitions=list(partitions.values())) for name, partitions in asked.items()]
+            self.asked.setdefault(topic.name, {})[partition.partition_index] = partition
+
+    def topics(self) -> list[DeleteRecordsTopic]:
+        return [self.topic(each) for each in self.asked.items()]
+
+    @staticmethod
+    def topic(asked: tuple[str, dict[int, DeleteRecordsPartition]]) -> DeleteRecordsTopic:
+        name, partitions = asked
+        return DeleteRecordsTopic(name=name, partitions=list(partitions.values()))

@@ -39,11 +39,9 @@ from ottla.replication.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
 from ottla.replication.partition import NO_LEADER_EPOCH
 from ottla.replication.replica_selector import in_same_rack
-from ottla.replication.slices import Slices
 from ottla.server.cold_reads import each_warmed
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
-from ottla.server.down_conversion import Conversion, DownConversion
 from ottla.server.fetch_answers import (
     CURRENT_LEADER_SINCE,
     Answer,
@@ -54,9 +52,10 @@ from ottla.server.fetch_answers import (
     failed_read,
     leaders_of,
     not_understood,
-    redirected,
+    without_records,
 )
 from ottla.server.fetched_files import KeepsFewFilesOpen
+from ottla.server.old_fetches import ConvertsDown
 from ottla.server.parked_partitions import ParkedPartition, role_of
 from ottla.server.pending import PendingAnswer
 from ottla.server.turns import PARTITIONS_PER_TURN, each_in_turns
@@ -78,14 +77,10 @@ if TYPE_CHECKING:
     from ottla.server.deadlines import Deadline
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-MAGIC_1_SINCE = 2
 AT_LEAST_ONE_BATCH_SINCE = 3
 DOWN_CONVERTED_BELOW = 4
 READ_FROM_FOLLOWERS_SINCE = 11
 REPLICA_STATE_SINCE = 15
-
-_conversions_in_threads = trio.CapacityLimiter(1)
-"""One, because the records of a batch may take hundreds of megabytes."""
 
 Answered = FetchResponse | PendingAnswer
 
@@ -129,7 +124,7 @@ def _fetch(
     return reading.answer()
 
 
-class Reading(PendingAnswer, KeepsFewFilesOpen):
+class Reading(PendingAnswer, KeepsFewFilesOpen, ConvertsDown):
     """The reads of one fetch request, and the wait between the first and the last of them."""
 
     is_abandonable = True
@@ -165,6 +160,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         self._reads: list[PartitionRead] = []
         self._bytes_read = 0
         self._available = 0  # in all partitions together, while this waits
+        self._passes_over_cold = False
         self._is_any_read = False  # whether a partition gave records, while this waits
         self.is_complete = False
 
@@ -181,9 +177,12 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
 
     async def finish_in_turns(self) -> FetchResponse:
         """Answer for a great many partitions, giving way between pieces. The connection waits, and so encodes in a thread."""
-        await self._read_in_turns()
-        await self._wait_in_turns()
-        return await self._response_in_turns()
+        try:
+            await self._read_in_turns()
+            await self._wait_in_turns()
+            return await self._response_in_turns()
+        finally:
+            self.abandon()
 
     async def _wait_in_turns(self) -> None:
         """Wait if that is due, then read again what has changed."""
@@ -198,8 +197,9 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
         self._opened.on_wake(self._on_woken)
         start = 0
         while start < len(targets):  # there may come more
-            await each_warmed(targets[start : start + PARTITIONS_PER_TURN], self._read_target)
-            start += PARTITIONS_PER_TURN
+            piece = targets[start : start + PARTITIONS_PER_TURN]
+            await each_warmed(piece, self._read_target)
+            start += len(piece)
             await trio.lowlevel.checkpoint()
         self.is_complete = self._is_satisfied()
 
@@ -263,8 +263,12 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
                 read = self._kept(partition, read, as_region=self._version < DOWN_CONVERTED_BELOW)
         except KafkaError as error:
             return PartitionRead(target, failed_read(self._broker, self._version, target, error.code))
+        except NotCached:
+            if not self._passes_over_cold:
+                raise
+            return PartitionRead(target, without_records(target, partition), is_settled=False, partition=partition)
         if preferred is not None:
-            return PartitionRead(target, redirected(target, read, preferred), partition=partition)
+            return PartitionRead(target, without_records(target, partition, preferred), partition=partition)
         if self._is_follower:
             read = self._as_follower(partition, asked, read)
         data = PartitionData(
@@ -369,7 +373,12 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
             self.become_ready()
             return
         self._take_share_of_regions()
-        self._read_again(index)
+        try:
+            with only_cached:
+                self._read_again(index)
+        except NotCached:
+            self.become_ready()
+            return
         if self.is_complete:
             self.become_ready()
         else:
@@ -389,19 +398,21 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
 
     def _read_again(self, index: int) -> None:
         """Read a partition that has changed, as if it were the only one; may set `is_complete`, without a look at the others."""
-        self._changed.discard(index)
         before = self._reads[index]
         room = self._with_files(self._bytes_max, is_first=True)
         read = self._reads[index] = self._read(before.target, room, at_least_one=self._gives_one_batch)
+        self._changed.discard(index)
         self._available += read.available - before.available
         self._is_any_read = self._is_any_read or read.size > 0
         if read.is_settled or self._available >= self._bytes_min or (self._is_short_of_files and self._is_any_read):
             self.is_complete = True
 
     def response(self) -> FetchResponse:
-        """The answer after the wait."""
+        """The answer after the wait. It has no records of what is not in memory: whoever asks again will get them."""
         self.abandon()
-        self._read_changed()
+        self._passes_over_cold = True
+        with only_cached:
+            self._read_changed()
         return self._response()
 
     def _read_changed(self) -> None:
@@ -413,13 +424,20 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
             self.read_all()
 
     async def _read_changed_in_turns(self) -> None:
-        slices = Slices()
         self._take_share_of_regions()
-        for index in sorted(self._changed):
-            self._read_again(index)
-            await slices.give_way()
+        await each_warmed(sorted(self._changed), self._read_again)
         if self._have_to_share():
             await self._read_in_turns()
+
+    async def _until_ready(self) -> None:
+        ready = trio.Event()
+        self.on_ready = ready.set
+        try:
+            if not self.is_ready:
+                await ready.wait()
+        finally:
+            self.on_ready = None
+            self.abandon()
 
     def _have_to_share(self) -> bool:
         """Whether more than one partition has something to give, so that all are to be read again, in their order."""
@@ -499,66 +517,6 @@ class Reading(PendingAnswer, KeepsFewFilesOpen):
             and partition.log.log_directory.failure is None
             and (partition.is_leader or not self._only_from_leader)
         )
-
-    # ------------------------------------------------------------------ clients of old
-
-    def converted(self) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
-        """Answer a client that knows no batches: at once where that is little work, else the connection waits."""
-        if len(self._opened.targets) > PARTITIONS_PER_TURN:
-            return self._convert_later(is_read=False)
-        try:
-            with only_cached:
-                self.read_all()
-                if self._is_final:
-                    conversion, places = self._conversion()
-                    if conversion.is_little():
-                        conversion.run()
-                        return self._finish_conversion(places)
-        except NotCached:
-            return self._convert_later(is_read=False)
-        return self._convert_later(is_read=True)
-
-    async def _convert_later(self, *, is_read: bool) -> FetchResponse:
-        if not is_read:
-            await self._read_in_turns()
-        await self._wait_in_turns()
-        conversion, places = self._conversion()
-        await trio.to_thread.run_sync(conversion.run, limiter=_conversions_in_threads)
-        return self._finish_conversion(places)
-
-    async def _until_ready(self) -> None:
-        ready = trio.Event()
-        self.on_ready = ready.set
-        try:
-            if not self.is_ready:
-                await ready.wait()
-        finally:
-            self.on_ready = None
-            self.abandon()
-
-    def _conversion(self) -> tuple[DownConversion, dict[int, Conversion]]:
-        """What is to be converted, also by place in `_reads`."""
-        conversion = DownConversion(0 if self._version < MAGIC_1_SINCE else 1, self._bytes_max)
-        places: dict[int, Conversion] = {}
-        for place, read in enumerate(self._reads):
-            region: Any = read.data.records
-            if isinstance(region, FileRegion) and read.partition is not None:
-                asked, log = read.target.asked, read.partition.log
-                each = Conversion(log, read.layout, region, asked.fetch_offset, asked.partition_max_bytes)
-                conversion.add(each)
-                places[place] = each
-        return conversion, places
-
-    def _finish_conversion(self, places: dict[int, Conversion]) -> FetchResponse:
-        for place, conversion in places.items():
-            read = self._reads[place]
-            try:
-                read.data.records = conversion.finish()
-            except KafkaError as error:
-                refused = failed_read(self._broker, self._version, read.target, error.code)
-                refused.records = None
-                self._reads[place] = read._replace(data=refused)
-        return self._response()
 
     # ------------------------------------------------------------------ answering
 

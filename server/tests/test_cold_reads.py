@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import trio
 
 from ottla.replication.log import storage
-from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.memory_storage import MemoryFile, MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.storage import FileRegion, NotCached, OsFile, only_cached
+from ottla.replication.log.storage import FileRegion, NotCached, OsFile, may_wait, only_cached
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, append, batch, load, log_directory, new_log
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
 from ottla.replication.partition import Partition
+from ottla.server.cold_reads import TRIES_MAX, each_warmed
 from ottla.server.context import RequestContext
-from ottla.server.handlers.fetch import fetch
+from ottla.server.handlers.fetch import Reading, fetch
 from ottla.server.tests.test_follower_fetch import EPOCH, VERSION, Leader, told
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -46,6 +48,22 @@ class Archive(Leader):
         partition.make_leader(leader_epoch=EPOCH, partition_epoch=0, replicas=(1,), isr=(1,), now_ms=self.time_ms)
         partition.high_watermark = log.log_end_offset
         return partition
+
+    async def ask(
+        self, offsets: dict[int, int], session: tuple[int, int], *, max_bytes: int = 1000, max_wait_ms: int = 0, min_bytes: int = 1
+    ) -> Any:
+        """The answer, or what waits for it."""
+        asked = [
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
+            for index, offset in offsets.items()
+        ]
+        session_id, epoch = session
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=50 << 20, session_id=session_id, session_epoch=epoch,
+            isolation_level=0, topics=[FetchTopic(topic="t", topic_id=TOPIC_ID, partitions=asked)] if asked else [],
+        )  # fmt: skip
+        answer: Any = fetch(request, RequestContext(cast(Any, self), api_version=VERSION, now_ms=self.time_ms))
+        return await answer if hasattr(answer, "__await__") else answer
 
     async def consume(self, offset: int, max_bytes: int, version: int, partitions: int = 1) -> list[Any]:
         asked = [
@@ -135,6 +153,109 @@ async def test_a_cold_disk_that_fails_takes_its_directory_offline() -> None:
     archive.memory.fail = lambda operation, path: OSError(5, "Input/output error") if operation == "read" else None
     assert await archive.consume(1000, 10_000, VERSION) == [b""]
     assert archive.log().log_directory.failure is not None
+
+
+async def test_a_cold_answer_keeps_no_file_open_after_it_has_gone() -> None:
+    archive = Archive(2)
+    session_id = (await archive.ask({0: 0, 1: 0}, (0, 0))).session_id
+    archive.memory.evict()
+    answer = await archive.ask({0: 1000, 1: 1000}, (session_id, 1))
+    regions = archive.surroundings.descriptors.regions
+    assert all(each.records for each in told(answer).values()) and len(regions) == 2
+    del answer
+    assert not regions
+
+
+async def test_what_comes_while_the_disk_is_waited_for_is_read(nursery: trio.Nursery) -> None:
+    archive = Archive(6)
+    nursery.start_soon(archive.deadlines.run)
+    end = archive.log().log_end_offset
+    session_id = (await archive.ask(dict.fromkeys(range(6), end), (0, 0), max_bytes=1 << 20)).session_id
+    for epoch in (1, 2, 3):  # all are idle then
+        await archive.ask({}, (session_id, epoch))
+
+    def produce() -> None:
+        archive.memory.on_wait = lambda path: None
+        partition = archive.partitions[3]
+        for _ in range(50):
+            partition.append_as_leader(batch(NOW_MS, value=bytes(1000)), required_acks=1, now_ms=archive.time_ms)
+        partition.high_watermark = partition.log.log_end_offset
+        partition.notify_watchers()
+
+    archive.memory.on_wait = lambda path: trio.from_thread.run_sync(produce)
+    archive.memory.evict()
+    cold = archive.log().segments[-1].base_offset + RECORDS
+    with trio.fail_after(60):
+        answer = await archive.ask({0: cold}, (session_id, 4), min_bytes=20_000, max_wait_ms=600_000)
+    assert {index for index, each in told(answer).items() if each.records} == {0, 3}
+
+
+async def test_an_answer_after_a_wait_passes_over_what_is_cold() -> None:
+    archive = Archive()
+    partition = archive.partitions[0]
+    partition.high_watermark = 3000
+    reading = await archive.ask({0: 3000}, (0, -1), max_wait_ms=600_000)
+    assert isinstance(reading, Reading)
+    archive.memory.evict()
+    archive.waits.clear()
+    partition.high_watermark = partition.log.log_end_offset
+    partition.notify_watchers()
+    assert reading.is_ready
+    (nothing,) = told(reading.response()).values()
+    assert (nothing.error_code, nothing.records, nothing.high_watermark) == (0, b"", partition.high_watermark)
+    assert archive.waits == []
+    (records,) = told(await archive.ask({0: 3000}, (0, -1))).values()
+    assert records.records
+    assert threading.get_ident() not in archive.waits
+
+
+def test_indexes_that_cannot_be_read_yet_leave_no_file_open() -> None:
+    archive = Archive()
+    log = archive.log()
+
+    def open_files() -> int:
+        return sum(each.file is not None for each in log.log_directory.files._ring)
+
+    before = open_files()
+    archive.memory.evict()
+    for segment in log.segments[:-1]:
+        with pytest.raises(NotCached), only_cached:
+            segment.locate(segment.base_offset + 5)
+        segment.release_files()
+    assert open_files() <= before
+
+
+async def test_elements_that_need_many_reads_make_no_others_wait_on_the_loop() -> None:
+    waits: list[tuple[int, int]] = []
+
+    class Page(MemoryFile):
+        def __init__(self, number: int, cold_reads: int) -> None:
+            self.number, self.cold_reads = number, cold_reads
+
+        def read_at(self, position: int, length: int) -> bytes:
+            if self.cold_reads:
+                if not may_wait():
+                    raise NotCached(self, position, length)
+                self.cold_reads -= 1
+                waits.append((self.number, threading.get_ident()))
+            return b""
+
+    pages = [Page(0, TRIES_MAX + 5), *[Page(number, 1) for number in range(1, 50)]]
+    await each_warmed(pages, lambda page: cast(None, page.read_at(0, 1)))
+    on_loop = {number for number, thread in waits if thread == threading.get_ident()}
+    assert on_loop == {0}
+    assert {number for number, _ in waits} == set(range(50))
+
+
+async def test_a_search_for_a_time_reads_no_segment_that_it_does_not_need() -> None:
+    archive = Archive()
+    last = archive.log().segments[-1]
+    archive.memory.damage(last.log_file.path, last.size - 100, bytes(100))
+    archive.memory.evict()
+    search = TimestampSearch(archive.log(), NOW_MS + 5)
+    while not search.advance():
+        await trio.to_thread.run_sync(search.run)
+    assert search.found == TimestampedOffset(NOW_MS + 5, 5 * RECORDS, 0)
 
 
 # --- real files -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.generator import generate
+from ottla.wire.limits import REQUEST_ELEMENTS_MAX
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.wire.messages.heartbeat import HeartbeatRequest
@@ -332,9 +333,9 @@ def test_numbers_in_lists_count_among_the_elements_of_a_long_request():
         topic = OffsetFetchRequestTopic(name="t", partition_indexes=list(range(count)))
         return OffsetFetchRequest(group_id="g", topics=[topic]).encode(1)
 
-    few, many = encoded(99_000), encoded(101_000)
+    few, many = encoded(REQUEST_ELEMENTS_MAX - 1_000), encoded(REQUEST_ELEMENTS_MAX + 1_000)
     decode = OffsetFetchRequest.bounded_decoder(1)
-    assert len(decode(few, 0, len(few)).topics[0].partition_indexes) == 99_000
+    assert len(decode(few, 0, len(few)).topics[0].partition_indexes) == REQUEST_ELEMENTS_MAX - 1_000
     with pytest.raises(ProtocolViolation, match="too many elements"):
         decode(many, 0, len(many))
 
@@ -370,11 +371,12 @@ def test_a_section_holds_a_thousand_tagged_fields_at_most() -> None:
 
 def test_a_large_request_may_not_hold_very_many_elements() -> None:
     decode = MetadataRequest.bounded_decoder(9)
-    body = encode_varint(100_001) + b"\x01\x00" * 100_000 + bytes(4)
+    body = encode_varint(REQUEST_ELEMENTS_MAX + 1) + b"\x01\x00" * REQUEST_ELEMENTS_MAX + bytes(4)
     with pytest.raises(ProtocolViolation, match="too many elements, up to topics"):
         decode(body, 0, len(body))
-    body = encode_varint(50_001) + b"\x01\x00" * 50_000 + bytes(4)
-    assert len(decode(body, 0, len(body)).topics) == 50_000
+    half = REQUEST_ELEMENTS_MAX // 2
+    body = encode_varint(half + 1) + b"\x01\x00" * half + bytes(4)
+    assert len(decode(body, 0, len(body)).topics) == half
 
 
 def test_nulls_do_not_earn_room_for_elements() -> None:

@@ -563,6 +563,19 @@ def test_another_directory_object_is_all_it_takes() -> None:
     assert isinstance(load(log).log_directory, LogDirectory)
 
 
+def test_a_rotten_first_batch_keeps_no_log_from_being_loaded() -> None:
+    storage = MemoryStorage()
+    log = new_log(log_directory(storage))
+    for _ in range(200):
+        append(log, batch(NOW_MS))
+    log.close()
+    storage.damage(log.segments[-1].log_file.path, 8, b"\x7f\xff\xff\xff")
+    log = load(log)
+    assert log.log_end_offset == 200
+    with pytest.raises(KafkaError):
+        append(log, batch(NOW_MS))
+
+
 def test_after_a_start_an_append_does_not_wait_for_the_disk() -> None:
     storage = MemoryStorage()
     log = new_log(log_directory(storage))
