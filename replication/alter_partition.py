@@ -26,7 +26,7 @@ from ottla.replication.cluster_state import NO_BROKER_EPOCH, NO_PARTITION_EPOCH,
 from ottla.replication.control_batch import TopicPartition
 from ottla.replication.decisions import Answer, Decision, StateChange
 from ottla.replication.partition_states import PartitionStates
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 PartitionRequest = AlterPartitionRequest.TopicData.PartitionData
@@ -52,7 +52,7 @@ def judge(states: PartitionStates, request: AlterPartitionRequest, version: int)
                 state = _known(states, partition)
                 following = _judge(states, state, request.broker_id, asked, version)
             except KafkaError as error:
-                answers[partition] = error
+                answers[partition] = bare(error)
                 continue
             answers[partition] = state if following is None else following
             if following is not None:

@@ -19,7 +19,7 @@ from ottla.replication.log.flush import FlushJob
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.partition import Partition
 from ottla.replication.reminders import Reminder
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import KafkaError, bare
 
 logger = logging.getLogger("ottla.replication")
 
@@ -128,7 +128,7 @@ class Flusher:
                     flush.job.run()
                     done.append(flush)
                 except OSError as error:
-                    errors.append((flush, error))
+                    errors.append((flush, bare(error)))
 
         await self._run_in_thread(run)
         for flush, error in errors:

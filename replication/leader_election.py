@@ -15,7 +15,7 @@ from ottla.replication.control_batch import TopicPartition
 from ottla.replication.decisions import Answer, Decision, StateChange
 from ottla.replication.election import offline_election, preferred_election
 from ottla.replication.partition_states import PartitionStates
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 
 class ElectionType(IntEnum):
@@ -34,7 +34,7 @@ def elect_leaders(
             changes[partition] = change = _elect(states, partition, election_type)
             answers[partition] = change.state
         except KafkaError as error:
-            answers[partition] = error
+            answers[partition] = bare(error)
     return Decision(changes=tuple(changes.values()), answers=answers)
 
 

@@ -63,7 +63,7 @@ from ottla.replication.repairing import Repairer
 from ottla.replication.retaining import apply_retention
 from ottla.replication.slices import Slices
 from ottla.replication.throttle import ReplicationThrottle
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 if TYPE_CHECKING:
     from ottla.replication.cluster_state import PartitionState
@@ -240,7 +240,7 @@ class ReplicaManager:
                     directory = held.log_directory if loaded is logs else held.log_directory.apart()
                     loaded.append(PartitionLog.load(directory, *each))
             except OSError as error:
-                errors.append(error)
+                errors.append(bare(error))
 
         async with trio.open_nursery() as nursery:
             for start in range(threads):

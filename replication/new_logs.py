@@ -27,7 +27,7 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import KafkaError, bare
 
 logger = logging.getLogger("ottla.replication")
 
@@ -133,7 +133,7 @@ class NewLogs:
                 at = directory
                 made.append(MadeLog(self._make_one(hosted, directory), hosted))
             except (OSError, KafkaError) as error:
-                failures[hosted.topic], blamed[hosted.topic] = error, at
+                failures[hosted.topic], blamed[hosted.topic] = bare(error), at
 
     def _make_one(self, hosted: HostedPartition, directory: LogDirectory) -> PartitionLog:
         return PartitionLog.create(

@@ -28,7 +28,7 @@ from ottla.replication.control_batch import TopicPartition
 from ottla.replication.decisions import Answer, Change, Decision, StateChange
 from ottla.replication.election import offline_election, succeed
 from ottla.replication.partition_states import PartitionStates
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]
 
@@ -48,7 +48,7 @@ def plan_reassignments(
             assignment = reassigned(state, state.origin_replicas if target is None else target)
             change = _begun(states, partition, state, assignment)
         except KafkaError as error:
-            answers[partition] = error
+            answers[partition] = bare(error)
             continue
         answers[partition] = assignment if change is None else change.state
         assigned.setdefault(partition[0], {})[partition[1]] = replace(

@@ -44,7 +44,7 @@ from ottla.server.config_changes import check_broker, check_topic
 from ottla.server.configs import ConfigRepository, Overrides, Texts
 from ottla.server.internal_topics import new_topic
 from ottla.server.takeover import finish_deletion, forget_unnamed_partitions
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 logger = logging.getLogger("ottla.administration")
 
@@ -163,7 +163,7 @@ class Administration(ABC):
                 check_topic(self.configs, topic.configs or {})
             return self.controller.plan_creation(topic, self._make_topic_id())
         except KafkaError as error:
-            return error
+            return bare(error)
 
     @asynccontextmanager
     async def _turn_of(self, names: Iterable[str]) -> AsyncIterator[None]:
@@ -320,7 +320,7 @@ class Administration(ABC):
         try:
             return await self.create_topics(topics, is_internal=True, timeout_s=timeout_s)
         except KafkaError as error:
-            return [error] * len(topics)
+            return [bare(error)] * len(topics)
 
     @abstractmethod
     async def ensure_topic(self, name: str) -> None:

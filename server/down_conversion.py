@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ottla.replication.log.log_reader import translated
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import FileRegion
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, KeptError
 from ottla.wire.legacy_records import down_convert
 from ottla.wire.records import iter_batches
 
@@ -39,14 +39,14 @@ class Conversion:
         self._first_offset = first_offset
         self._room = min(room, PARTITION_BYTES_MAX)
         self._records = b""
-        self._error: OSError | KafkaError | CorruptSegment | None = None
+        self._failure = KeptError()
 
     def run(self, magic: int, room: int, *, must_give: bool) -> int:
         """In a thread: convert as many whole batches as there is room for, with `must_give` at least one. Returns their size."""
         try:
             self._records = b"".join(self._converted(magic, min(room, self._room), must_give))
         except (OSError, KafkaError, CorruptSegment) as error:
-            self._error = error
+            self._failure.keep(error)
         return len(self._records)
 
     def _converted(self, magic: int, room: int, must_give: bool) -> list[bytes]:
@@ -74,10 +74,10 @@ class Conversion:
         """The message set. KafkaError: there is none."""
         if self._log.layout != self._layout:
             return b""
-        if isinstance(self._error, KafkaError):
-            raise self._error
-        if self._error is not None:
-            raise translated(self._log, self._error)
+        try:
+            self._failure.raise_it()
+        except (OSError, CorruptSegment) as error:
+            raise translated(self._log, error) from error
         return self._records
 
 

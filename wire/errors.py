@@ -8,7 +8,7 @@ connection is closed. Any other exception is a bug of ours.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Self
+from typing import Self, TypeVar
 
 MESSAGE_LENGTH_MAX = 8_000  # characters, of at most four bytes each; a string has 32,767 bytes at most
 
@@ -189,6 +189,41 @@ class KafkaError(Exception):
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message or self.code.message}"
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def bare(error: E) -> E:
+    """The error as a value, without the frames that it went through.
+
+    They hold whoever keeps it, the request in work with all its records: a circle, which only a full collection of garbage
+    would find, and a broker hardly ever makes one.
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+class KeptError:
+    """An error for later, or none. It is kept as `bare` has it, and given away when it is raised."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+
+    def keep(self, error: Exception) -> None:
+        """Raise this one later."""
+        self._error = bare(error)
+
+    def raise_it(self) -> None:
+        """Raise what was kept, once."""
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
 
 
 class ProtocolViolation(Exception):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -113,6 +114,13 @@ class Siege:
         return Damage(
             str(attack), longest_ns / 1e6, busy_ns / 1e6, grown, left, max(waits, default=0.0), seconds
         )
+
+    def garbage(self) -> int:
+        """How many objects were held by nothing but each other since this was asked last; they are gone now."""
+        self._notes.garbage = -1
+        self.broker.process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: self._notes.garbage >= 0, "the broker has counted its garbage")
+        return self._notes.garbage
 
     def _delete_topics(self) -> None:
         """Delete the topics that attacks have left, if they are more than `TOPICS_MAX`."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from compat_tests.siege.attacks import Attack, of_many_peers, of_records, of_route
+from compat_tests.siege.run import GARBAGE_MAX
 from compat_tests.siege.siege import Damage, Siege, laid
 
 from ottla.server.dispatch import Route, served_routes
@@ -29,16 +30,25 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
 def test_no_request_holds_up_the_others(siege: Siege, route: Route):
     for attack in of_route(route, [route.versions.last], [SIZE_BYTES]):
         check(attack, siege.carry_out(attack))
+    check_garbage(siege, route.name)
 
 
 def test_no_crowd_of_peers_holds_up_the_others(siege: Siege):
     for attack in of_many_peers(hold_s=0.2, peers=100, large_peers=12):
         check(attack, siege.carry_out(attack))
+    check_garbage(siege, "a crowd")
 
 
 def test_no_records_hold_up_the_others(siege: Siege):
     for attack in of_records():
         check(attack, siege.carry_out(attack))
+    check_garbage(siege, "records")
+
+
+def check_garbage(siege: Siege, what: str) -> None:
+    """Objects in circles stay for ever, and with them what they hold."""
+    garbage = siege.garbage()
+    assert garbage <= GARBAGE_MAX, f"{what} left {garbage} objects that hold each other"
 
 
 def check(attack: Attack, damage: Damage) -> None:

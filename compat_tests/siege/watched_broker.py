@@ -2,16 +2,20 @@
 
     python -m compat_tests.siege.watched_broker NOTES start --override ...
 
-NOTES is a file that others map: four numbers of 64 bits, see `Notes`. Whoever wants a new count writes zeros.
+NOTES is a file that others map: five numbers of 64 bits, see `Notes`. Whoever wants a new count writes zeros.
 
 A turn of the loop is held by the broker, or the system takes the processor away meanwhile. The whole time of a turn counts,
 as a wait for the disk or for the interpreter's lock holds up clients too, but for `PREEMPTION_NS` for each time that the
 system preempted the loop's thread. The stack of a turn that lasts long is printed once, while it lasts.
+
+SIGUSR1 has it count the objects that only a full collection of garbage finds, as a broker hardly ever makes one.
 """
 
+import gc
 import mmap
 import resource
 import select
+import signal
 import struct
 import sys
 import threading
@@ -23,7 +27,8 @@ from typing import Any
 import trio
 
 _numbers = struct.Struct("=4q")
-SIZE = _numbers.size
+_garbage = struct.Struct("=q")
+SIZE = _numbers.size + _garbage.size
 STACK_AFTER_S = 0.05
 PREEMPTION_NS = 12_000_000  # how long a processor is away at most when it is given to another, on a machine that is not idle
 LOOK_INTERVAL_S = 0.02
@@ -43,16 +48,28 @@ class Notes:
             self._map = mmap.mmap(file.fileno(), SIZE)
 
     def read(self) -> tuple[int, int, int, int]:
-        longest_ns, count, busy_ns, over = _numbers.unpack(self._map[:])
+        longest_ns, count, busy_ns, over = _numbers.unpack_from(self._map)
         return longest_ns, count, busy_ns, over
 
     def clear(self) -> None:
-        self._map[:] = bytes(SIZE)
+        _numbers.pack_into(self._map, 0, 0, 0, 0, 0)
+
+    @property
+    def garbage(self) -> int:
+        """What was counted last."""
+        (count,) = _garbage.unpack_from(self._map, _numbers.size)
+        return int(count)
+
+    @garbage.setter
+    def garbage(self, count: int) -> None:
+        _garbage.pack_into(self._map, _numbers.size, count)
 
     def note(self, held_ns: int, busy_ns: int) -> None:
-        longest_ns, count, longest_busy_ns, over = _numbers.unpack(self._map[:])
+        longest_ns, count, longest_busy_ns, over = _numbers.unpack_from(self._map)
         over += held_ns > STACK_AFTER_S * 1e9
-        self._map[:] = _numbers.pack(max(longest_ns, held_ns), count + 1, max(longest_busy_ns, busy_ns), over)
+        _numbers.pack_into(
+            self._map, 0, max(longest_ns, held_ns), count + 1, max(longest_busy_ns, busy_ns), over
+        )
 
 
 class WatchedEpoll:
@@ -117,6 +134,11 @@ def main() -> int:
     from ottla.server import cli
 
     notes = Notes(Path(sys.argv[1]))
+
+    def count_garbage(*_: object) -> None:
+        notes.garbage = gc.collect()
+
+    signal.signal(signal.SIGUSR1, count_garbage)
     run = trio.run
     trio.run = lambda *arguments, **options: run(*arguments, **options, instruments=[Watch(notes)])
     return cli.main(sys.argv[2:])

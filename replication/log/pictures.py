@@ -15,7 +15,7 @@ from ottla.replication.log.log_reader import LogReader
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import FileCache
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import KafkaError, KeptError
 
 SURVEYED_AT_ONCE = 4  # segments whose indexes may be opened on the event loop, one request or one look
 SURVEYED_PER_JOB = 256
@@ -31,17 +31,19 @@ class PictureJob(ABC):
         self._layout = log.layout
         self._pairs = [(segment, segment.picture(files)) for segment in segments[:SURVEYED_PER_JOB]]
         self.has_run = False
-        self._error: OSError | CorruptSegment | CorruptIndex | KafkaError | None = None
+        self._failure = KeptError()
 
     def run(self) -> None:
         """Do it, in a thread; `finish` tells what went wrong."""
         try:
             for _, picture in self._pairs:
-                self.work(picture)
-                picture.release_files()
+                try:
+                    self.work(picture)
+                finally:
+                    picture.release_files()
                 time.sleep(0)  # lets go of the interpreter lock
         except (OSError, CorruptSegment, CorruptIndex, KafkaError) as error:
-            self._error = error
+            self._failure.keep(error)
         self.has_run = True
 
     @abstractmethod
@@ -52,8 +54,7 @@ class PictureJob(ABC):
         """Let the log learn it; False: the log has changed, nothing is certain. Raises what went wrong."""
         if self._log.layout != self._layout:
             return False
-        if self._error is not None:
-            raise self._error
+        self._failure.raise_it()
         for segment, picture in self._pairs:
             segment.learn(picture)
         return True

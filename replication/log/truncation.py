@@ -20,6 +20,7 @@ from ottla.replication.log.recovery import producers_at
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import FileCache
+from ottla.wire.errors import KeptError
 
 DAY_MS = 86_400_000
 READ_AT_ONCE_BYTES = 256 * 1024
@@ -41,7 +42,7 @@ class Truncation:
         self._snapshots = snapshots
         self._now_ms = now_ms
         self._producers: ProducerStateManager | None = None
-        self._error: OSError | None = None
+        self._failure = KeptError()
 
     @classmethod
     def of(
@@ -68,7 +69,7 @@ class Truncation:
                 expiration_ms=DAY_MS,
             )
         except OSError as error:
-            self._error = error
+            self._failure.keep(error)
 
     @property
     def is_current(self) -> bool:
@@ -79,6 +80,5 @@ class Truncation:
         """The producers as they were at `offset`; None: that is not known. OSError: the thread could not read them."""
         if offset != self.offset or not self.is_current:
             return None
-        if self._error is not None:
-            raise self._error
+        self._failure.raise_it()
         return self._producers

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -50,6 +50,9 @@ logger = logging.getLogger("ottla.controller")
 FIRST_BALANCE_S = 5.0  # after the election, as in Kafka
 NAMES_IN_LOG_MAX = 10
 PARTITIONS_PER_DECISION = 500
+TOPICS_PER_DECISION = 100
+
+T = TypeVar("T")
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 
@@ -341,8 +344,9 @@ class ActiveController:
             self._unwatch(znodes.topic_path(name))
             self.states.forget_topic(name)
         new = await self._load_topics(names)
-        await self._writer.restate(new)
-        await self._carry_out(lambda: self.states.elect_offline(new))
+        for part in _parts(new, TOPICS_PER_DECISION):
+            await self._writer.restate(part)
+            await self._carry_out(partial(self.states.elect_offline, part))
         for name in new:
             if name in self.states.topics:
                 logger.info("Topic %s was created, %d partitions", name, len(self.states.topics[name].partitions))
@@ -492,10 +496,10 @@ class ActiveController:
             await self._settle_reassignments()
 
 
-def _parts(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+def _parts(names: Sequence[T], size: int = PARTITIONS_PER_DECISION) -> Iterator[Sequence[T]]:
     """What is decided at a time, so that a large request does not hold the event loop."""
-    for start in range(0, len(partitions), PARTITIONS_PER_DECISION):
-        yield partitions[start : start + PARTITIONS_PER_DECISION]
+    for start in range(0, len(names), size):
+        yield names[start : start + size]
 
 
 def _outcomes(outcome: Outcome) -> Outcomes:

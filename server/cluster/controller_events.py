@@ -19,14 +19,18 @@ Action = Callable[[], Awaitable[Any]]
 
 
 class _Request:
-    """An action, and whoever waits for what it comes to."""
+    """An action, and whoever waits for what it comes to.
 
-    __slots__ = ("_action", "_error", "_settled", "_value")
+    An error is kept as its code and message: kept as it is, it would hold the frames that it went through, they this object,
+    and all of them the request.
+    """
+
+    __slots__ = ("_action", "_refusal", "_settled", "_value")
 
     def __init__(self, action: Action) -> None:
         self._action = action
         self._settled = trio.Event()
-        self._error: KafkaError | None = None
+        self._refusal: tuple[ErrorCode, str | None] | None = None
         self._value: Any = None
 
     async def __call__(self) -> None:
@@ -34,17 +38,17 @@ class _Request:
         try:
             self._value = await self._action()
         except KafkaError as error:
-            self._error = error
+            self._refusal = error.code, error.message
         self._settled.set()
 
     def refuse(self) -> None:
-        self._error = KafkaError(ErrorCode.NOT_CONTROLLER)
+        self._refusal = ErrorCode.NOT_CONTROLLER, None
         self._settled.set()
 
     async def outcome(self) -> Any:
         await self._settled.wait()
-        if self._error is not None:
-            raise self._error
+        if self._refusal is not None:
+            raise KafkaError(*self._refusal)
         return self._value
 
 

@@ -25,6 +25,7 @@ from ottla.replication.coordination import (
     Operation,
     SetData,
 )
+from ottla.wire.errors import bare
 
 Result = str | int | None
 Watched = tuple[str, str]  # "node" or "children", and the path
@@ -119,7 +120,7 @@ class Tree:
                 try:
                     rehearsed.append(self._apply(operations, session_id, undo)[1])
                 except CoordinationError as error:
-                    rehearsed.append(error)
+                    rehearsed.append(bare(error))
         finally:
             _take_back(undo, 0)
             self.last_id = last_id

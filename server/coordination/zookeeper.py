@@ -83,16 +83,21 @@ _ERRORS: dict[type[Exception], type[CoordinationError]] = {
 
 
 class _Flight:
-    """Requests that one task waits for together."""
+    """Requests that one task waits for together.
+
+    kazoo's answers hold who waits for them, and so this must not hold the answers when it is over: such circles are never found.
+    """
 
     __slots__ = ("answers", "landed", "missing")
 
     def __init__(self, size: int) -> None:
-        self.answers: list[Any] = [None] * size
+        self.answers: list[Any] | None = [None] * size
         self.missing = size
         self.landed = trio.Event()
 
     def land(self, index: int, answer: Any) -> None:
+        if self.answers is None:
+            return  # nobody waits any more
         self.answers[index] = answer
         self.missing -= 1
         if not self.missing:
@@ -341,10 +346,12 @@ class ZooKeeperCoordination(ProbedSession):
             await flight.landed.wait()
         finally:
             self._flights.discard(flight)
+            answers, flight.answers = flight.answers, None
         if flight.missing:
             self._client_now()  # raises if the session has ended
             raise CoordinationUnavailable
-        return flight.answers
+        assert answers is not None
+        return answers
 
     def _value(self, answer: Any, path: str = "") -> Any:
         if answer.successful():

@@ -26,18 +26,24 @@ _UNKNOWN = object()
 
 
 class _Watch:
-    """What is watched of a node: the node itself, or its children. ZooKeeper's watches fire once and are set again."""
+    """What is watched of a node: the node itself, or its children. ZooKeeper's watches fire once and are set again.
 
-    __slots__ = ("fired", "is_set", "listeners", "of_children", "path", "seen", "was_cut_off")
+    It is called with the event. This is one object, because kazoo tells watches apart by it, and it holds nothing that holds it.
+    """
 
-    def __init__(self, path: str, of_children: bool, fired: Callable[[_Watch, Any], None]) -> None:
+    __slots__ = ("_on_event", "is_set", "listeners", "of_children", "path", "seen", "was_cut_off")
+
+    def __init__(self, path: str, of_children: bool, on_event: Callable[[_Watch, Any], None]) -> None:
         self.path = path
         self.of_children = of_children
-        self.fired = partial(fired, self)  # one object, because kazoo tells watches apart by it
+        self._on_event = on_event
         self.listeners: dict[object, OnChange] = {}
         self.is_set = False
         self.was_cut_off = False
         self.seen: object = _UNKNOWN  # the transactions that a change would replace, when the watch was last set
+
+    def __call__(self, event: Any) -> None:
+        self._on_event(self, event)
 
     def call(self) -> None:
         for token, listener in list(self.listeners.items()):
@@ -89,14 +95,14 @@ class Watches:
         path = self._absolute(watch.path)
         watch.is_set = True
         if watch.of_children:
-            request = self._client.get_children_async(path, watch.fired, include_data=True)
+            request = self._client.get_children_async(path, watch, include_data=True)
         else:
-            request = self._client.exists_async(path, watch.fired)
+            request = self._client.exists_async(path, watch)
         request.rawlink(partial(self._was_set, watch))
 
     def _set_for_creation(self, watch: _Watch) -> None:
         """A node that does not exist has no children to watch; watch for the node."""
-        request = self._client.exists_async(self._absolute(watch.path), watch.fired)
+        request = self._client.exists_async(self._absolute(watch.path), watch)
         request.rawlink(partial(self._was_set_for_creation, watch))
 
     def _was_set(self, watch: _Watch, answer: Any) -> None:

@@ -17,7 +17,7 @@ from ottla.server.config_changes import check_names
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.handlers.incremental_alter_configs import SETTINGS_PER_TURN, alter_resource
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -43,7 +43,7 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             await _replace(broker, resource, validate_only=request.validate_only)
         except KafkaError as raised:
-            error = raised
+            error = bare(raised)
         responses.append(_response(resource, error))
     return AlterConfigsResponse(responses=responses)
 

@@ -21,7 +21,7 @@ from ottla.server.administration import Administration
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.turns import each_in_turns
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -76,7 +76,7 @@ async def _create(
             timeout_s=request.timeout_ms / 1000,
         )
     except KafkaError as raised:
-        error = raised
+        error = bare(raised)
     results[topic.name] = _result(topic.name, error)
 
 

@@ -25,7 +25,7 @@ from ottla.server.configs import ConfigRepository, effective_topic_value, topic_
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.turns import each_in_turns
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -80,13 +80,14 @@ async def _outcomes(
         try:
             new.append(_new_topic(topic))
         except KafkaError as error:
-            outcomes[topic.name] = _earlier_error(administration, topic.name) or error
+            outcomes[topic.name] = _earlier_error(administration, topic.name) or bare(error)
     try:
         made = await administration.create_topics(
             new, validate_only=request.validate_only, timeout_s=request.timeout_ms / 1000
         )
     except KafkaError as error:
-        return {topic.name: error for topic in asked}
+        refused = bare(error)
+        return {topic.name: refused for topic in asked}
     return outcomes | {topic.name: outcome for topic, outcome in zip(new, made, strict=True)}
 
 
@@ -95,7 +96,7 @@ def _earlier_error(administration: Administration, name: str) -> KafkaError | No
     try:
         administration.controller.check_name(name)
     except KafkaError as error:
-        return error
+        return bare(error)
     return None
 
 

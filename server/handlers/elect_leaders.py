@@ -24,7 +24,7 @@ from ottla.server.cluster.ports import member_of
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -73,7 +73,7 @@ async def _elect(asked: Collection[TopicPartition], request: ElectLeadersRequest
     try:
         results: Results = dict(await controller.elect_leaders(ElectionType(request.election_type), asked))
     except KafkaError as error:
-        return dict.fromkeys(asked, error)
+        return dict.fromkeys(asked, bare(error))
     elected = [
         (partition, controller.states.partition(partition)) for partition, error in results.items() if error is None
     ]

@@ -25,7 +25,7 @@ from ottla.server.config_changes import ConfigChange, changed_broker, changed_to
 from ottla.server.context import RequestContext
 from ottla.server.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -58,7 +58,7 @@ async def incremental_alter_configs(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             await _alter(broker, resource, validate_only=request.validate_only)
         except KafkaError as raised:
-            error = raised
+            error = bare(raised)
         responses.append(_response(resource, error))
     return IncrementalAlterConfigsResponse(responses=responses)
 

@@ -51,7 +51,7 @@ from ottla.server.inbox import belongs_to_one_frame
 from ottla.server.leader_hints import current_leader, endpoints
 from ottla.server.pending import PendingAnswer
 from ottla.wire.compression import TooLargeDecompressed
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -368,10 +368,11 @@ class Appending(PendingAnswer):
     async def _append_deferred(
         self, partition: Partition, answer: PartitionProduceResponse, records: memoryview
     ) -> None:
+        checked = await _checked_in_thread(partition.log, records, self._context.now_ms)
+        if isinstance(checked, KafkaError):
+            self._refuse_batch(self._place_of(answer), answer, checked, partition, _numbered_batch(records))
+            return
         try:
-            checked = await _checked_in_thread(partition.log, records, self._context.now_ms)
-            if isinstance(checked, KafkaError):
-                raise checked
             self._broker.partition(partition.topic, partition.index)  # the broker may be fenced since the thread began
             if self._refused.by_producer:
                 self._check_none_is_missing(self._place_of(answer), partition, records, None)
@@ -564,5 +565,4 @@ def _outcome(check: Callable[[], CheckedRecords]) -> CheckedRecords | KafkaError
     try:
         return check()
     except KafkaError as error:
-        error.__cause__ = error.__context__ = None
-        return error.with_traceback(None)
+        return bare(error)
