@@ -347,9 +347,11 @@ class ActiveController:
         for part in _parts(new, TOPICS_PER_DECISION):
             await self._writer.restate(part)
             await self._carry_out(partial(self.states.elect_offline, part))
+        slices = Slices()
         for name in new:
             if name in self.states.topics:
                 logger.info("Topic %s was created, %d partitions", name, len(self.states.topics[name].partitions))
+            await slices.give_way()
         if gone:
             await self._look_at_deletions()
 

@@ -55,6 +55,7 @@ from ottla.server.administration import (
 )
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.configs import NO_OVERRIDES, ConfigRepository, Overrides
+from ottla.server.turns import each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -123,7 +124,7 @@ class ClusterAdministration(Administration):
         begun: list[TopicPlan] = []
         try:
             async with self._turn_of(topic.name for topic in topics):
-                outcomes = [self._planned(topic, is_internal) for topic in topics]
+                outcomes = await each_in_turns(topics, partial(self._planned, is_internal=is_internal))
                 await self._refuse_what_is_marked(outcomes)
                 plans = [each for each in outcomes if isinstance(each, TopicPlan)]
                 self.controller.check_batch(plans)
