@@ -1,6 +1,7 @@
 """What happens to a session with ZooKeeper when the way to it, or ZooKeeper itself, fails."""
 
 import contextlib
+import gc
 import math
 import signal
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from ottla.replication.coordination import (
     CoordinationError,
     CoordinationUnavailable,
     Create,
+    Delete,
     SessionExpired,
     SetData,
     TooLarge,
@@ -335,3 +337,30 @@ async def test_readers_share_what_is_asked_at_a_time(
             nursery.start_soon(read)
     assert found == [[*range(300), *[None] * 10]] * 10
     assert most == READS_IN_FLIGHT
+
+
+async def test_what_was_asked_and_watched_is_held_by_nobody(
+    zookeeper: ZooKeeper, root: str, open_session: Callable
+) -> None:
+    """What holds each other stays for ever: a broker makes no full collection of garbage."""
+    session = await open_session(zookeeper.address + root)
+    calls = Calls()
+
+    async def use_it() -> None:
+        await session.multi([Create("/a"), Create("/b")])
+        await session.get_all(["/a", "/b", "/none"] * 100)
+        cancel = [session.watch_node(path, calls) for path in ("/a", "/b")]
+        for each in cancel:
+            each()
+        await session.multi([Delete("/a"), Delete("/b")])
+        await settled(session)
+
+    await use_it()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            await use_it()
+        assert gc.collect() < 300
+    finally:
+        gc.enable()
