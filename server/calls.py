@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from ottla.server.dispatch import Route
-from ottla.wire.errors import ProtocolViolation
+from ottla.wire.errors import ProtocolViolation, bare
 from ottla.wire.schema import holds_records
 
 API_VERSIONS_KEY = 18
@@ -51,10 +51,16 @@ class Call:
         self.takes_records = holds_records(route.request_class)
 
     def decode_large(self, buffer: bytes | bytearray, start: int, end: int) -> Any:
-        """Decode a large frame, with a limit on its elements unless it is of a controller."""
+        """Decode a large frame in a thread, with a limit on its elements unless it is of a controller.
+
+        A ProtocolViolation is returned: raised across threads it would hold what was decoded up to there for ever.
+        """
         cls = self.route.request_class
         decode = self.decode if self.route.between_brokers else cls.bounded_decoder(self.version)
-        return decode(buffer, start, end)
+        try:
+            return decode(buffer, start, end)
+        except ProtocolViolation as violation:
+            return bare(violation)
 
     def encoded(self, response: Any) -> list[Any]:
         """The body of an answer, in pieces."""

@@ -317,6 +317,11 @@ class Connection:
             if call.route.reads_only and self.peer_has_left():
                 raise ConnectionResetError("the peer has left while its request waited")
             request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body))
+        if isinstance(request, ProtocolViolation):
+            try:
+                raise request
+            finally:
+                del request  # or else it would hold this frame, and this frame it
         self._context.api_version = call.version
         call.route.request_count += 1
         result = call.handler(request, self._context)
