@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from compat_tests.siege.bombs import bombs
-from compat_tests.siege.fillers import SHAPES, filled, framed, tag_section
+from compat_tests.siege.fillers import SHAPES, filled, framed, fullest, tag_section
 from compat_tests.siege.subjects import SUBJECTS, TOPIC, Subject
 from compat_tests.support import raw
 
@@ -125,6 +125,18 @@ def _filled(route: Route, version: int, subject: Subject, shape: str, size_bytes
         exchange(address, [framed(route.request_class, version, body)])
 
     return Attack(route.name, f"v{version} {size_bytes >> 10} KiB, {subject.name}, {shape}", run)
+
+
+def fullest_of_route(route: Route, version: int) -> Iterator[Attack]:
+    """As many elements as the broker accepts, of every kind and in every shape."""
+    for subject in SUBJECTS:
+        for shape in SHAPES:
+
+            def run(address: Address, subject: Subject = subject, shape: str = shape) -> None:
+                body = fullest(route.request_class, version, subject, shape)
+                exchange(address, [framed(route.request_class, version, body)])
+
+            yield Attack(route.name, f"v{version} as full as it may be, {subject.name}, {shape}", run)
 
 
 def _tags(route: Route, version: int) -> Iterator[Attack]:

@@ -9,26 +9,56 @@ from typing import Any
 
 from compat_tests.siege.subjects import FIXED, Subject
 
+from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import request_header_version
+from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
 from ottla.wire.schema import Array, Field, Message, Primitive, Records, Struct, VersionRange
 from ottla.wire.varint import encode_varint
 
 SHAPES = ("wide", "deep", "square")
 CLIENT_ID = b"siege"
 COUNT_MAX = 300_000
+HEADER_ROOM_BYTES = 100
 
 
 def filled(request: type[Message], version: int, subject: Subject, shape: str, size_bytes: int) -> bytes:
     """The body of a request of about `size_bytes`, at least one element in every array."""
-    count = 1
-    encoded = _body(request, version, subject, shape, count)
-    per_element = max(1, len(_body(request, version, subject, shape, 9)) - len(encoded)) / 8
-    if shape == "square" and _depth(request, version) > 1:
+    return _body(request, version, subject, shape, _count_for(request, version, subject, shape, size_bytes))
+
+
+def fullest(request: type[Message], version: int, subject: Subject, shape: str) -> bytes:
+    """The body with about as many elements as the broker accepts, where one more pass over them is dearest."""
+    least, beyond = 1, _count_for(request, version, subject, shape, REQUEST_WITHOUT_RECORDS_BYTES_MAX) + 1
+    body = _body(request, version, subject, shape, least)
+    while beyond - least > 1 + least // 20:
+        count = (least + beyond) // 2
+        tried = _body(request, version, subject, shape, count)
+        if _is_accepted(request, version, tried):
+            least, body = count, tried
+        else:
+            beyond = count
+    return body
+
+
+def _count_for(request: type[Message], version: int, subject: Subject, shape: str, size_bytes: int) -> int:
+    """How many elements the arrays need for the body to be so long."""
+    smallest = _body(request, version, subject, shape, 1)
+    per_element = max(1, len(_body(request, version, subject, shape, 9)) - len(smallest)) / 8
+    depth = _depth(request, version)
+    if shape == "square" and depth > 1:
         per_element /= 3  # what nine squared elements cost each is more than what one does
-        count = max(1, int((size_bytes / max(per_element, 1)) ** (1 / _depth(request, version))))
-    else:
-        count = max(1, min(COUNT_MAX, int(size_bytes / per_element)))
-    return _body(request, version, subject, shape, count)
+        return max(1, int((size_bytes / max(per_element, 1)) ** (1 / depth)))
+    return max(1, min(COUNT_MAX, int(size_bytes / per_element)))
+
+
+def _is_accepted(request: type[Message], version: int, body: bytes) -> bool:
+    if len(body) > REQUEST_WITHOUT_RECORDS_BYTES_MAX - HEADER_ROOM_BYTES:
+        return False
+    try:
+        request.bounded_decoder(version)(body, 0, len(body))
+    except ProtocolViolation:
+        return False
+    return True
 
 
 def _body(request: type[Message], version: int, subject: Subject, shape: str, count: int) -> bytes:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from compat_tests.siege.attacks import SIZES, Attack, of_many_peers, of_records, of_route
+from compat_tests.siege.attacks import SIZES, Attack, fullest_of_route, of_many_peers, of_records, of_route
 from compat_tests.siege.siege import Damage, Limits, Siege, laid
 from compat_tests.support.zookeepers import Ensemble
 
@@ -45,6 +45,8 @@ def later_rounds(routes: Sequence[Route], dice: random.Random) -> Iterator[Attac
         route = dice.choice(routes)
         version = dice.randint(route.versions.first, route.versions.last)
         yield dice.choice(list(of_route(route, [version], [dice.choice((*SIZES, 300 << 10))])))
+        if dice.random() < 0.2:
+            yield dice.choice(list(fullest_of_route(route, version)))
         if dice.random() < 0.05:
             yield dice.choice(crowds)
 
