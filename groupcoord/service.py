@@ -404,7 +404,7 @@ class GroupCoordinator:
 
 
 class InParts:
-    """A long answer. It is put together in parts while somebody awaits it."""
+    """An answer that is too long to be made at once. Awaiting it makes it, part by part."""
 
     __slots__ = ("_work",)
 

@@ -35,7 +35,7 @@ RunInThread = Callable[..., Awaitable[Any]]
 Place = tuple[HostedPartition, LogDirectory]
 
 LOGS_PER_THREAD_CALL = 32
-THREADS_MAX = 2  # more of them make the event loop wait too long for the interpreter
+THREADS_MAX = 2  # with more, the event loop waits too long for the interpreter's lock
 
 
 class MadeLog(NamedTuple):

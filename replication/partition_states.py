@@ -53,7 +53,7 @@ from ottla.replication.partition_table import PartitionTable, assigned
 from ottla.replication.znodes import TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
 
-DELETIONS_PER_DECISION = 200  # topics whose deletion begins before others have a turn
+DELETIONS_PER_DECISION = 200  # topics; then other tasks have a turn
 
 
 class BrokerChanges(NamedTuple):

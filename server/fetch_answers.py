@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.replication.partition import Partition
     from ottla.server.broker import Broker
 
+NO_REPLICA = -1
 STORAGE_ERROR_SINCE = 6
 TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 16
@@ -59,20 +60,18 @@ def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer])
     return topics
 
 
-def without_records(target: FetchTarget, partition: Partition, preferred: int | None = None) -> PartitionData:
+def without_records(target: FetchTarget, partition: Partition, preferred: int = NO_REPLICA) -> PartitionData:
     """A partition that gives nothing now, or is to be read from a `preferred` replica."""
-    data = PartitionData(
+    return PartitionData(
         partition_index=target.asked.partition,
         error_code=0,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
         log_start_offset=partition.log_start_offset,
         aborted_transactions=None,
+        preferred_read_replica=preferred,
         records=b"",
     )
-    if preferred is not None:
-        data.preferred_read_replica = preferred
-    return data
 
 
 def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:

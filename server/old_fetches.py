@@ -93,4 +93,3 @@ class ConvertsDown:
                 refused.records = None
                 self._reads[place] = read._replace(data=refused)
         return self._response()
-

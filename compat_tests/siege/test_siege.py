@@ -46,7 +46,7 @@ def test_no_records_hold_up_the_others(siege: Siege):
 
 
 def check_garbage(siege: Siege, what: str) -> None:
-    """Objects in circles stay for ever, and with them what they hold."""
+    """The broker never frees objects that hold each other."""
     garbage = siege.garbage()
     assert garbage <= GARBAGE_MAX, f"{what} left {garbage} objects that hold each other"
 

@@ -96,7 +96,7 @@ class OffsetMap:
 
 
 def _mapped(key: bytes) -> bytes:
-    """What the map has for a key, which may be a view: the key itself, or a digest of one that is very long."""
+    """The map's entry for a key. The map has a digest of a very long key, and any other key as it is."""
     return bytes(key) if len(key) <= COPIED_BYTES_MAX else hashlib.blake2b(key).digest()
 
 

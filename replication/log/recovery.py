@@ -353,8 +353,9 @@ class _Loader:
                 last = self._segments[-1]
                 if not last.time_index.entries:  # without a time in it the whole segment has to be read, and not later
                     _ = last.max_timestamp
-                with contextlib.suppress(CorruptSegment):  # which is told to whoever reads or appends there
-                    _ = last.first_batch_timestamp  # or else the event loop would read it, when it appends
+                # The first append needs this. The event loop would have to read it from the disk.
+                with contextlib.suppress(CorruptSegment):  # a read or an append there will raise it again
+                    _ = last.first_batch_timestamp
                 return log_end_offset
             logger.warning("The log in %s ends at %d, below its start %d", self._directory, log_end_offset, start)
             self._give_up(self._segments)

@@ -148,29 +148,29 @@ class NotCached(Exception):
             self._file.read_at(self._position, self._length)
 
 
-class _Patience(local):
-    """Whether the reads of this thread wait for the disk."""
+class _Blocks(local):
+    """How many blocks of `only_cached` this thread is in."""
 
-    refused = 0  # how many blocks of only_cached there are around this
+    depth = 0
 
 
 class _OnlyCached:
     """`with only_cached:` the reads of this thread raise NotCached where they would have to wait. May be nested."""
 
     def __enter__(self) -> None:
-        _patience.refused += 1
+        _blocks.depth += 1
 
     def __exit__(self, *failure: object) -> None:
-        _patience.refused -= 1
+        _blocks.depth -= 1
 
 
-_patience = _Patience()
+_blocks = _Blocks()
 only_cached = _OnlyCached()
 
 
 def may_wait() -> bool:
-    """Whether this thread's reads may wait for the disk, for other storages than this one."""
-    return not _patience.refused
+    """Whether this thread's reads may wait for the disk."""
+    return not _blocks.depth
 
 
 class OsFile:
@@ -207,9 +207,9 @@ class OsFile:
             written += count
 
     def read_at(self, position: int, length: int) -> bytes:
-        if _patience.refused and RWF_NOWAIT is not None:
-            return self._read_cached(position, length, RWF_NOWAIT)
-        return os.pread(self._fd, length, position)
+        if RWF_NOWAIT is None or may_wait():
+            return os.pread(self._fd, length, position)
+        return self._read_cached(position, length, RWF_NOWAIT)
 
     def _read_cached(self, position: int, length: int, flags: int) -> bytes:
         data = bytearray(length)
@@ -237,9 +237,10 @@ def _close(fd: int) -> None:
 
     The system frees the contents of a removed file when it is closed. That takes 100 ms for a gigabyte.
     """
-    about = os.fstat(fd)
-    if not about.st_nlink and about.st_size >= CLOSED_BY_A_THREAD_FROM_BYTES:
-        with contextlib.suppress(RuntimeError):  # the process ends, or can have no more threads
+    # OSError: the disk does not tell. RuntimeError: the process ends, or can have no more threads.
+    with contextlib.suppress(OSError, RuntimeError):
+        about = os.fstat(fd)
+        if not about.st_nlink and about.st_size >= CLOSED_BY_A_THREAD_FROM_BYTES:
             _thread.start_new_thread(os.close, (fd,))  # takes no lock, as a finalizer may be called anywhere
             return
     os.close(fd)

@@ -19,10 +19,10 @@ Action = Callable[[], Awaitable[Any]]
 
 
 class _Request:
-    """An action, and whoever waits for what it comes to.
+    """An action whose outcome somebody waits for.
 
-    An error is kept as its code and message: kept as it is, it would hold the frames that it went through, they this object,
-    and all of them the request.
+    Of an error it keeps the code and the message. The error itself holds frames, the frames hold this object, and so none of
+    them would ever be freed.
     """
 
     __slots__ = ("_action", "_refusal", "_settled", "_value")

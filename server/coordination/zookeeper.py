@@ -85,7 +85,7 @@ _ERRORS: dict[type[Exception], type[CoordinationError]] = {
 class _Flight:
     """Requests that one task waits for together.
 
-    kazoo's answers hold who waits for them, and so this must not hold the answers when it is over: such circles are never found.
+    kazoo's answers hold this object. When the wait is over it lets go of the answers, or else none of them would ever be freed.
     """
 
     __slots__ = ("answers", "landed", "missing")

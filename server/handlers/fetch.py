@@ -408,7 +408,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen, ConvertsDown):
             self.is_complete = True
 
     def response(self) -> FetchResponse:
-        """The answer after the wait. It has no records of what is not in memory: whoever asks again will get them."""
+        """The answer after the wait. Records that are not in memory are left out; the client gets them with its next fetch."""
         self.abandon()
         self._passes_over_cold = True
         with only_cached:
