@@ -11,7 +11,6 @@ If the log is cut off while the thread reads, the partition gives nothing.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from ottla.replication.log.log_reader import translated
@@ -20,6 +19,7 @@ from ottla.replication.log.storage import FileRegion
 from ottla.wire.errors import ErrorCode, KafkaError, KeptError
 from ottla.wire.legacy_records import down_convert
 from ottla.wire.records import iter_batches
+from ottla.wire.threads import let_others_run
 
 if TYPE_CHECKING:
     from ottla.replication.log.log_reader import LogReader
@@ -67,7 +67,7 @@ class Conversion:
                 break
             found.append(converted)
             room -= len(converted)
-            time.sleep(0)  # lets go of the interpreter lock
+            let_others_run()
         return found
 
     def finish(self) -> bytes:

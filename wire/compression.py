@@ -22,7 +22,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.pages import COPIED_BYTES_MAX, pages
+from ottla.wire.pages import COPIED_BYTES_MAX, PAGES_FROM_BYTES, pages
+from ottla.wire.threads import let_others_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +63,7 @@ _GZIP_RATIO_MAX = 1032
 _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 16 * 1024  # at a time: what follows a member is copied at its end, and members may be tiny
 _MAPPED_FROM_BYTES = 4 * 1024 * 1024
+_RESTS_AFTER_BYTES = 1024 * 1024
 BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
 
 
@@ -152,6 +154,7 @@ def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_check
     """The data decompressed, at most limit bytes of it: what would become more raises before it is allocated.
 
     A large result is a bytearray, or pages of its own: it grows in place, where joining pieces would take twice the memory.
+    Called in a thread, it holds the event loop up for a few milliseconds at most, whatever comes out.
     """
     if codec == Compression.NONE:
         return bytes(data)
@@ -212,10 +215,14 @@ def _read_mapped(begun: bytearray, read: "Callable[[int], bytes]", limit: int) -
     mapped = pages(limit)
     mapped.write(begun)
     begun.clear()
+    rested_at = 0
     while chunk := read(_CHUNK_BYTES):
         if mapped.tell() + len(chunk) > limit:
             raise TooLargeDecompressed(limit)
         mapped.write(chunk)
+        if mapped.tell() - rested_at >= _RESTS_AFTER_BYTES:
+            rested_at = mapped.tell()
+            let_others_run()
     return memoryview(mapped)[: mapped.tell()]
 
 
@@ -334,16 +341,21 @@ def _snappy_length(block: memoryview) -> int:
     return 0
 
 
-def _decompress_snappy(data: memoryview, limit: int) -> bytes:
+def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
     from cramjam import DecompressionError, snappy
 
     blocks = _snappy_blocks(data) or []
-    if sum(_snappy_length(block) for block in blocks) > limit:
+    size = sum(map(_snappy_length, blocks))
+    if size > limit:
         raise TooLargeDecompressed(limit)
+    result = memoryview(bytearray(size) if size <= PAGES_FROM_BYTES else pages(size))
+    position = 0
     try:
-        return b"".join([bytes(snappy.decompress_raw(block)) for block in blocks])
+        for block in blocks:
+            position += snappy.decompress_raw_into(block, result[position:])
     except DecompressionError as error:
         raise _garbage("snappy", error) from None
+    return result
 
 
 # --- lz4 --------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -36,6 +35,7 @@ from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.slices import Slices
 from ottla.wire.errors import KafkaError
+from ottla.wire.threads import let_others_run
 
 logger = logging.getLogger(__name__)
 
@@ -87,11 +87,6 @@ class _Pause(NamedTuple):
     log: PartitionLog
     until_ms: float
     length_ms: int
-
-
-def let_others_run() -> None:
-    """Let go of the interpreter lock, which a busy thread would keep for milliseconds at a time."""
-    time.sleep(0)
 
 
 class LogCleaner:

@@ -6,7 +6,6 @@ same, so a thread can read it at leisure; the log learns what came out of it onl
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -16,6 +15,7 @@ from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import FileCache
 from ottla.wire.errors import KafkaError, KeptError
+from ottla.wire.threads import let_others_run
 
 SURVEYED_AT_ONCE = 4  # segments whose indexes may be opened on the event loop, one request or one look
 SURVEYED_PER_JOB = 256
@@ -41,7 +41,7 @@ class PictureJob(ABC):
                     self.work(picture)
                 finally:
                     picture.release_files()
-                time.sleep(0)  # lets go of the interpreter lock
+                let_others_run()
         except (OSError, CorruptSegment, CorruptIndex, KafkaError) as error:
             self._failure.keep(error)
         self.has_run = True

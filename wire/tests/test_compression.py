@@ -313,7 +313,7 @@ def test_no_codec_is_imported_before_it_is_needed():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
 def test_a_large_result_takes_its_size_in_memory_and_not_twice_that(codec: Compression) -> None:
     size = 32 << 20
     compressed = compress(codec, bytes(size))
@@ -327,6 +327,27 @@ def test_a_large_result_takes_its_size_in_memory_and_not_twice_that(codec: Compr
     assert len(result) == size
     assert peak < 1.4 * size
 
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_other_threads_run_while_a_large_result_is_made(codec: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[None] = []
+    monkeypatch.setattr("ottla.wire.compression.let_others_run", lambda: rests.append(None))
+    decompress(codec, compress(codec, bytes(32 << 20)), 32 << 20)
+    assert len(rests) >= 20
+
+
+def test_a_block_of_snappy_is_not_copied_as_a_whole() -> None:
+    """A copy of 90 MiB is one step, in which no other thread runs."""
+    size = 32 << 20
+    block = bytes(cramjam.snappy.compress_raw(bytes(size)))
+    tracemalloc.start()
+    try:
+        result = decompress(Compression.SNAPPY, block, size)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(result) == size
+    assert peak < size
 
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("sizes", [[], [5], [10, 3 << 20, 0, 1 << 20, 7], [70_000] * 40])
