@@ -123,14 +123,14 @@ class LogDirMoves:
             partition.log.log_directory.check_online()
             current = self._moves.get(key)
             if current is not None and current.target is not target:
-                self.cancel(partition)
+                await self.cancel(partition)
                 current = None
             if current is not None or partition.log.log_directory is target:
                 return
             self._check_all_online(partition)
             log = await self._create(partition, target)
             if partition.is_deleted or not target.is_online:
-                self._delete(target, log.directory, log)
+                await self._delete(target, log.directory, log)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is gone")
             move = FutureReplica(partition, target, log, self._clock_ms)
             self._moves[key] = move
@@ -161,10 +161,10 @@ class LogDirMoves:
             raise target.judge(error, partition.log.name) from error
         return log
 
-    def resume(self, partition: Partition, target: LogDirectory, log: PartitionLog) -> None:
+    async def resume(self, partition: Partition, target: LogDirectory, log: PartitionLog) -> None:
         """Go on with a move whose future log was found on disk, unless it leads nowhere."""
         if partition.log.log_directory is target or self.move_of(partition) is not None:
-            self._delete(target, log.directory, log)
+            await self._delete(target, log.directory, log)
             return
         logger.info("Going on to move %s to %s", partition.log.name, target.path)
         move = FutureReplica(partition, target, log, self._clock_ms, is_new=False)
@@ -178,20 +178,20 @@ class LogDirMoves:
         directory.storage.sync_directory(directory.path)
         log.log_directory = directory
 
-    def cancel(self, partition: Partition) -> None:
+    async def cancel(self, partition: Partition) -> None:
         """End the move of a partition, if there is one, and give up what was copied."""
         move = self._moves.pop((partition.topic, partition.index), None)
         if move is not None:
             move.give_up()
-            self._delete(move.target, move.log.directory, move.log)
+            await self._delete(move.target, move.log.directory, move.log)
 
-    def _delete(self, target: LogDirectory, directory: str, log: PartitionLog) -> None:
+    async def _delete(self, target: LogDirectory, directory: str, log: PartitionLog) -> None:
         if not target.is_online:
             return
         deleted = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
         path = partition_path(target.path, deleted)
         try:
-            target.storage.rename(directory, path)
+            await self._run_in_thread(target.storage.rename, directory, path)
         except OSError as error:
             target.judge(error, log.name)
             path = directory  # which is nobody else's name: it can go as it is

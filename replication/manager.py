@@ -292,7 +292,7 @@ class ReplicaManager:
         (directory,) = (each for each in self.log_directories if each.path == log.log_directory.path)
         partition = self.partition(log.topic, log.partition)
         if partition is not None:
-            self.moves.resume(partition, directory, log)
+            await self.moves.resume(partition, directory, log)
         elif all(each.is_online for each in self.log_directories):
             try:
                 await self._run_in_thread(self.moves.promote, log, directory)
@@ -371,7 +371,7 @@ class ReplicaManager:
                 missing.append(each)
             else:
                 self._apply_state(partition, each.state)
-        self._removals.free_names(missing)
+        await self._removals.free_names_for_new_logs([(each.topic, each.index) for each in missing])
         failures = await self._new_logs.make(missing, self._take_up_some)
         for failure in failures.values():
             raise failure
@@ -394,7 +394,7 @@ class ReplicaManager:
         self, hosted: Sequence[HostedPartition], made: list[MadeLog]
     ) -> Mapping[str, OSError | KafkaError]:
         """Make logs that nobody sees before `adopt_logs`; `made` gets them. Answers which topics' could not be made, and why."""
-        self._removals.free_names(hosted)
+        await self._removals.free_names_for_new_logs([(each.topic, each.index) for each in hosted])
         return await self._new_logs.make(hosted, made.extend)
 
     async def adopt_logs(self, made: Sequence[MadeLog]) -> None:
@@ -419,11 +419,12 @@ class ReplicaManager:
                 self._topics.pop(topic, None)
             if partition is not None:
                 touched.add(partition.log.log_directory)
+                self._give_up(partition)
                 if (move := self.moves.move_of(partition)) is not None:
                     touched.add(move.target)
-                    self.moves.cancel(partition)
-                self._give_up(partition)
+                    await self.moves.cancel(partition)
                 await slices.give_way()
+        await self._removals.free_names(partitions)
         # What the checkpoints say of these names must not be believed of a new topic that is called the same.
         for held in self._held:
             if held.log_directory in touched:

@@ -1,30 +1,40 @@
-"""Removing logs and files that were given up. A log is renamed at once, so that its name is free, and removed later.
+"""Removing logs and files that were given up. A log is renamed soon, so that its name is free, and removed later.
 
-A rename that fails leaves its directory online, unless the disk is broken, and is tried again.
+A thread renames, because a rename waits for others who make or remove directories in the same log directory, and for the
+disk: a hundred milliseconds were seen. A rename that fails leaves its directory online, unless the disk is broken, and is
+tried again.
+
+| a log that was given up                | leaves `_unrenamed` when                                                     |
+|----------------------------------------|------------------------------------------------------------------------------|
+| is renamed, in a batch                 | the thread has renamed it: it is removed after file.delete.delay.ms          |
+| could not be renamed, is tried again   | the same, or its log directory is offline                                    |
+| has a name that a new log is to get    | it was tried a last time; `NewLogs` puts aside the directory that is left    |
 """
 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import trio
 
-from ottla.replication.loading import HostedPartition
-from ottla.replication.log.names import DELETE_MARK, marked_directory_name
+from ottla.replication.log.names import DELETE_MARK, marked_directory_name, partition_path
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.reminders import Reminder
-from ottla.replication.slices import Slices
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import bare
 
 logger = logging.getLogger("ottla.replication")
 
 RunInThread = Callable[..., Awaitable[Any]]
 
+Name = tuple[str, int]
+
 INTERVAL_S = 1
 RETRY_MS = 60_000
+RENAMED_AT_ONCE = 50
 
 
 class Removals:
@@ -44,32 +54,70 @@ class Removals:
         self._clock_ms = clock_ms
         self._run_in_thread = run_in_thread
         self._new_uuid = new_uuid
-        self._unrenamed: dict[tuple[str, int], PartitionLog] = {}
+        self._unrenamed: dict[Name, PartitionLog] = {}
+        self._turns: defaultdict[LogDirectory, trio.Lock] = defaultdict(trio.Lock)
         self._next_rename_ms = 0
         self._reminder = Reminder()
 
     def give_up(self, log: PartitionLog) -> None:
-        """Let a log's name be free, and its files be removed after file.delete.delay.ms."""
-        if log.log_directory.is_online and not self._rename(log):
-            self._unrenamed[log.topic, log.partition] = log
+        """Take charge of a log that nobody serves any more. `free_names` frees its name and has its files removed."""
+        log.layout += 1  # so that nobody uses what a thread finds in the log, or fails to find, while it is renamed
+        self._unrenamed[log.topic, log.partition] = log
 
-    def _rename(self, log: PartitionLog) -> bool:
-        name = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
-        try:
-            log.rename_directory(name)
-        except KafkaError as error:
+    async def free_names(self, names: Iterable[Name]) -> None:
+        """Rename the logs of these names that were given up. Those that cannot be renamed now are tried again later."""
+        logs: defaultdict[LogDirectory, list[PartitionLog]] = defaultdict(list)
+        for name in names:
+            if (log := self._unrenamed.get(name)) is not None:
+                logs[log.log_directory].append(log)
+        for directory, in_directory in logs.items():
+            for start in range(0, len(in_directory), RENAMED_AT_ONCE):
+                async with self._turns[directory]:
+                    await self._rename(directory, in_directory[start : start + RENAMED_AT_ONCE])
+
+    async def free_names_for_new_logs(self, names: Sequence[Name]) -> None:
+        """The same, but those that cannot be renamed are given up: new logs are about to get their names."""
+        logs = [log for name in names if (log := self._unrenamed.get(name)) is not None]
+        await self.free_names(names)
+        for log in logs:
+            self._settle(log)
+
+    async def _rename(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> None:
+        logs = [log for log in logs if self._is_unrenamed(log)]  # others may have renamed it meanwhile
+        if not directory.is_online:
+            for log in logs:
+                self._settle(log)
+            return
+        names = [marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK) for log in logs]
+        paths = [(log.directory, partition_path(directory.path, name)) for log, name in zip(logs, names, strict=True)]
+        errors = await self._run_in_thread(self._rename_each, paths)
+        for log, (_, path), error in zip(logs, paths, errors, strict=True):
+            if error is None:
+                self._settle(log)
+                log.moved_to(path)
+                log.release_files()
+                directory.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
+                continue
+            refusal = directory.judge(error, log.name)
             if self._reminder.is_due():  # there may be thousands
-                logger.error("%s cannot be deleted yet: %s", log.directory, error)
-            return False
-        log.release_files()
-        log.log_directory.remove_later(log.directory, self._clock_ms() + log.config.file_delete_delay_ms)
-        return True
+                logger.error("%s cannot be deleted yet: %s", log.directory, refusal)
 
-    def free_names(self, wanted: Iterable[HostedPartition]) -> None:
-        """Try a last time to rename logs that have these names. `NewLogs` puts aside those that still have them then."""
-        for each in wanted:
-            if (log := self._unrenamed.pop((each.topic, each.index), None)) is not None:
-                self._rename(log)
+    def _rename_each(self, paths: Sequence[tuple[str, str]]) -> list[OSError | None]:
+        errors: list[OSError | None] = []
+        for path, new_path in paths:
+            try:
+                self._storage.rename(path, new_path)
+                errors.append(None)
+            except OSError as error:
+                errors.append(bare(error))
+        return errors
+
+    def _is_unrenamed(self, log: PartitionLog) -> bool:
+        return self._unrenamed.get((log.topic, log.partition)) is log
+
+    def _settle(self, log: PartitionLog) -> None:
+        if self._is_unrenamed(log):
+            del self._unrenamed[log.topic, log.partition]
 
     async def run(self) -> None:
         """Remove what is due, until cancelled."""
@@ -82,15 +130,9 @@ class Removals:
             await trio.sleep(INTERVAL_S)
 
     async def _rename_due(self) -> None:
-        if self._clock_ms() < self._next_rename_ms:
-            return
-        self._next_rename_ms = self._clock_ms() + RETRY_MS
-        slices = Slices()
-        for key, log in list(self._unrenamed.items()):
-            # Meanwhile a new log may have got the name.
-            if self._unrenamed.get(key) is log and (not log.log_directory.is_online or self._rename(log)):
-                del self._unrenamed[key]
-            await slices.give_way()
+        if self._clock_ms() >= self._next_rename_ms:
+            self._next_rename_ms = self._clock_ms() + RETRY_MS
+            await self.free_names(list(self._unrenamed))
 
     def _remove(self, paths: Sequence[str]) -> list[str]:
         """Remove files and directories; answers those that are still there."""

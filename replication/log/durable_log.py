@@ -165,3 +165,13 @@ class DurableLog(LogReader):
         """Let go of all files; they open again when they are needed."""
         for segment in self._segments:
             segment.release_files()
+
+    def moved_to(self, directory: str) -> None:
+        """Learn that the log's directory has this path now."""
+        self.layout += 1
+        self.directory = directory
+        self._snapshots.directory = directory
+        self._epochs.mark_dirty()  # a flush under way misses the directory
+        self._name_changes += 1
+        for segment in self._segments:
+            segment.move_to(directory)

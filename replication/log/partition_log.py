@@ -564,13 +564,7 @@ class PartitionLog(DurableLog):
         """Move the whole log to another name in the same log directory."""
         directory = partition_path(self.log_directory.path, name)
         self.log_directory.storage.rename(self.directory, directory)
-        self.layout += 1
-        self.directory = directory
-        self._snapshots.directory = directory
-        self._epochs.mark_dirty()  # a flush under way misses the directory
-        self._name_changes += 1
-        for segment in self._segments:
-            segment.move_to(directory)
+        self.moved_to(directory)
 
     def take_over_from(self, log: PartitionLog) -> None:
         """Go on as `log`, which is not used any more: this one has its records, and now all else it knows."""

@@ -39,6 +39,7 @@ class Disk:
         self.storage = MemoryStorage(self.now_ms, volumes)
         self.jobs = 0
         self.thread_delay_s = 0.0
+        self.is_in_thread = False
 
     @staticmethod
     def now_ms() -> int:
@@ -47,7 +48,11 @@ class Disk:
     async def run_in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         self.jobs += 1
         await trio.sleep(self.thread_delay_s)
-        return function(*args)
+        self.is_in_thread = True
+        try:
+            return function(*args)
+        finally:
+            self.is_in_thread = False
 
     def manager(self, *, log_dirs: tuple[str, ...] = ("/logs",), **config: Any) -> ReplicaManager:
         return ReplicaManager(

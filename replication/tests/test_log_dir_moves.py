@@ -303,7 +303,15 @@ async def test_a_deleted_partition_takes_its_move_along(disk: Disk, autojump_clo
         disk.thread_delay_s = 10
         await trio.sleep(5)
         disk.thread_delay_s = 0
+        in_threads: list[bool] = []
+
+        def note(operation: str, path: str) -> None:
+            if operation == "rename" and not path.endswith("checkpoint.tmp"):
+                in_threads.append(disk.is_in_thread)
+
+        disk.storage.fail = note
         await manager.delete_partitions([("topic", 0)])
+        assert in_threads == [True, True]
         assert (marked(disk, "-future"), plain_names(disk)) == ([], [])
         assert len(marked(disk, "-delete")) == 2
         await trio.sleep(100)

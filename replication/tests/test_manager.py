@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections import Counter
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.new_logs import THREADS_MAX, MadeLog
+from ottla.replication.removals import RENAMED_AT_ONCE
 from ottla.replication.retaining import SEGMENTS_PER_TURN
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -323,28 +325,55 @@ async def test_a_deletion_whose_rename_fails_is_tried_again(disk: Disk, autojump
         assert manager.log_directories[0].is_online
 
 
-async def test_very_many_deletions_whose_renames_failed_are_tried_again_in_turns(
-    disk: Disk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_threads_rename_what_is_deleted_a_few_at_a_time(
+    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    renames = 0
+    """A rename waits for the disk, and for others who change the same log directory."""
+    jobs: list[int] = []
+    fails = True
 
-    def full(operation: str, path: str) -> OSError | None:
-        nonlocal renames
-        renames += operation == "rename"
-        return OSError(errno.ENOSPC, "No space left on device", path) if operation == "rename" else None
+    def on_call(operation: str, path: str) -> OSError | None:
+        if operation != "rename" or not path.startswith("/logs/topic-"):
+            return None
+        jobs.append(disk.jobs if disk.is_in_thread else 0)
+        return OSError(errno.ENOSPC, "No space left on device", path) if fails else None
 
-    async with disk.broker(*(Hosted(index=index) for index in range(100))) as manager:
-        monkeypatch.setattr(slices, "time", SimpleNamespace(perf_counter=lambda: renames / 1000))
-        disk.storage.fail = full
-        await manager.delete_partitions([("topic", index) for index in range(100)])
+    async with disk.broker(*(Hosted(index=index) for index in range(120))) as manager:
+        await trio.sleep(5)
+        disk.storage.fail = on_call
+        await manager.delete_partitions([("topic", index) for index in range(120)])
         assert len([record for record in caplog.records if "cannot be deleted yet" in record.message]) == 1
-        async with counted_turns() as turns:
-            await trio.lowlevel.checkpoint()
-            renames = turns.count = 0
-            manager._removals._next_rename_ms = 0
-            await manager._removals._rename_due()
-            assert renames >= 100 and turns.count >= renames // 3
-        disk.storage.fail = None
+        fails = False
+        await trio.sleep(70)
+        assert len(jobs) == 240 and 0 not in jobs
+        assert sorted(Counter(jobs).values()) == [20, 20, RENAMED_AT_ONCE, RENAMED_AT_ONCE, RENAMED_AT_ONCE, RENAMED_AT_ONCE]
+        assert all(name.endswith("-delete") for name in disk.names() if name.startswith("topic"))
+
+
+@pytest.mark.parametrize("begun_after_s", [0.1, 0.9, 1.5])
+async def test_a_topic_that_is_made_again_waits_until_the_old_name_is_free(
+    disk: Disk, autojump_clock: MockClock, begun_after_s: float
+) -> None:
+    async with disk.broker(Hosted()) as manager:
+        produce(partition_of(manager))
+        run_in_thread = manager._removals._run_in_thread
+
+        async def slow(*arguments: Any) -> Any:
+            await trio.sleep(1)
+            result = await run_in_thread(*arguments)
+            await trio.sleep(1)
+            return result
+
+        manager._removals._run_in_thread = slow
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.delete_partitions, [("topic", 0)])
+            await trio.sleep(begun_after_s)
+            await manager.create_partitions([Hosted(topic_id=bytes(16))])
+            assert partition_of(manager).log_end_offset == 0
+            produce(partition_of(manager))
+        await trio.sleep(200)
+        assert len(read_batches(partition_of(manager).log)) == 1
+        assert [name for name in disk.names() if name.startswith("topic")] == ["topic-0"]
 
 
 # --- deleting ---------------------------------------------------------------------------------------------------------
