@@ -160,7 +160,7 @@ class ClassicGroup(Group):
         return self.members.supports(protocol_type, protocols)
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
-        """A new member. Clients since v4 are told their member id first, so that a lost answer leaves no ghost."""
+        """A new member. From v4 on it gets its id first and then joins with it. So a lost answer leaves no ghost."""
         member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
         if caller.api_version < 4:
             self._add_member(request, caller, protocols, member_id)
@@ -307,7 +307,7 @@ class ClassicGroup(Group):
             is_leader = self.members.leader_id == member.member_id
             self._effects.reply(caller, self._joined(member, caller, skip_assignment=is_leader))
         else:
-            # A leader that cannot be told to skip the assignment must not take itself for one: show it the old id.
+            # Below v9 no answer can say "skip the assignment". The old id keeps this member from acting as leader.
             response = self._joined(member, caller)
             response.leader, response.members = was_leader or NO_LEADER, []
             self._effects.reply(caller, response)
@@ -567,7 +567,7 @@ class ClassicGroup(Group):
             self._effects.reply(sync_caller, refused_sync(error))
 
     def unload(self, error: ErrorCode) -> None:
-        """This broker no longer coordinates the group: everyone who waits is told."""
+        """This broker no longer coordinates the group: answer `error` to all members that wait."""
         for member in self.members:
             self._dismiss(member, member.member_id, error)
         self._transition_to(DEAD)

@@ -120,7 +120,7 @@ class Group:
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that this generation of a consumer group reads, or None when that cannot be told."""
+        """The topics that this generation of a consumer group reads, or None if a member's metadata cannot be read."""
         if self._subscribed_topics is None and self._subscriptions is not None:
             self._subscribed_topics = _topics_of(self._subscriptions)
             if self._subscribed_topics is None:

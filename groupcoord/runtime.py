@@ -57,7 +57,7 @@ _TRANSLATED = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a client of the coordinator is told when the log says this: the log's own errors would mislead it."""
+"""Errors of the log, and what the client gets in their place: the log's own errors would mislead it."""
 
 
 class CoordinatorLog(Protocol):
@@ -394,7 +394,7 @@ class PartitionRuntime:
         self._failed_loads = 0
 
     def unload(self, error: ErrorCode, absent: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Stop coordinating: everybody who waits is told `error`, everybody who comes `absent`."""
+        """Stop coordinating. Requests that wait are answered with `error`, later ones with `absent`."""
         shard, self._shard, self._absent, self._is_draining = self._shard, None, absent, False
         outcome, self._in_flight = self._in_flight, None
         while self._queue:

@@ -1,11 +1,11 @@
 """What the controller tells the brokers after a decision: LeaderAndIsr, UpdateMetadata and StopReplica, by broker.
 
 A batch is filled while a decision is made and carried out, and then turned into requests in Kafka's order: LeaderAndIsr
-before UpdateMetadata, StopReplica last (its class AbstractControllerBrokerRequestBatch). What is told later of a
-partition replaces what was told before; a replica that is new stays new, and one that is to be deleted stays so.
+before UpdateMetadata, StopReplica last (its class AbstractControllerBrokerRequestBatch). If a partition
+comes up twice, the later state replaces the earlier one. A new replica stays new, and a replica to delete stays one.
 
-Apache Kafka follows no leader that it has not heard of by UpdateMetadata (its class ReplicaManager), and does not try again
-later: whoever is told to follow a broker that is new is told of that broker before (`introduce_brokers`).
+A broker of Apache Kafka does not follow a leader that no UpdateMetadata has named, and does not try again later (its class
+ReplicaManager). So it hears of a new broker first, and then that it is to follow it (`introduce_brokers`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReques
 
 
 class ControlBatch:
-    """For each broker what it will be told, as `(partition state, is new)`, `(leader epoch, delete)` and
+    """The requests to each broker, as `(partition state, is new)`, `(leader epoch, delete)` and
     `(partition state, offline replicas)`. A broker in `update_metadata` without partitions hears of the live brokers; one in
     `introduced` hears of it all before it leads or follows anything.
     """

@@ -122,7 +122,7 @@ class ControllerClaims:
     async def live_brokers(
         self, told: Mapping[int, BrokerRegistration], known: Collection[int]
     ) -> Mapping[int, BrokerRegistration]:
-        """The brokers that live, as the tree has them; `known` were told of before. Others are left out."""
+        """The brokers among `told` and `known` that live, as the tree has them. This broker has heard of `known` before."""
         named = {*told, *known}
         if self._brokers_among(named) != told:
             self._brokers = await self._read_brokers()

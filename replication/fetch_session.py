@@ -55,7 +55,7 @@ Key = tuple[str | bytes, int]  # topic name, or topic id from v13 on, and partit
 
 
 class FetchTarget:
-    """One partition somebody fetches: what was asked for last, and what was told last (-1: nothing yet)."""
+    """One partition of a fetch: the last question about it, and the offsets of the last answer (-1: none yet)."""
 
     __slots__ = ("asked", "idle", "key", "place", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
 

@@ -502,10 +502,10 @@ _UNDER_WAY = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""What a leader says that has not heard yet what its follower has heard."""
+"""Errors of a leader that has not heard yet of the controller's last decision."""
 
 _PASSING = _UNDER_WAY | {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INCONSISTENT_TOPIC_ID}
-"""What two brokers tell each other while a controller's decision is on its way to them."""
+"""Errors that are natural while a decision of the controller is on its way to leader and follower."""
 
 
 def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:

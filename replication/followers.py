@@ -1,14 +1,15 @@
 """How far a leader's followers have come, and which replicas are in sync. Sans-IO; owned by a leading `Partition`.
 
 Theory
-    A follower tells where its log ends by where it fetches. It is *caught up* while it holds the leader's whole log, or
-    did so within the last replica.lag.time.max.ms; a follower that always fetches the end as it was at its fetch before is
-    caught up since that fetch, so that steady traffic does not put out one that keeps pace (Kafka's class Replica).
+    The offset at which a follower fetches is the end of its log. A follower is *caught up* while it holds the leader's
+    whole log, and for replica.lag.time.max.ms after that. Under steady traffic it never holds all of it. So a follower
+    that fetches where the log ended at its fetch before counts as caught up at that earlier fetch (Kafka's class Replica).
 
-    The committed ISR is what the controller agreed to last. The leader proposes another one when a follower has reached
-    the high watermark and the start of this leader's epoch (it joins), or is not caught up any more (it leaves). One
-    proposal is on its way at a time. Until it is answered the *maximal* ISR counts for the high watermark: the committed
-    one and who joins. So the watermark may be too low for a moment and is never too high (KIP-497).
+    The committed ISR is the one that the controller agreed to last. The leader proposes that a follower joins when it has
+    reached the high watermark and the start of this leader's epoch. It proposes that a follower leaves when it is not
+    caught up any more. One proposal is on its way at a time. Until the controller answers, the high watermark waits for
+    the *maximal* ISR: the committed ISR and the followers that join. So the high watermark may be too low for a moment,
+    and is never too high (KIP-497).
 
 | proposal | maximal ISR             | agreed (settle)  | refused, not applied (withdraw) | anything else                  |
 |----------|-------------------------|------------------|---------------------------------|--------------------------------|
@@ -30,7 +31,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
-INELIGIBLE_MS = 1_000  # how long a controller's word is taken that a broker may not be in sync
+INELIGIBLE_MS = 1_000  # the leader proposes nobody whom the controller refused so recently
 
 IsEligible = Callable[[int, int], bool]
 
@@ -138,7 +139,7 @@ class Followers:
         self.now_ms = 0  # as of the latest fetch, decision or look at the laggards
 
     def assign(self, replicas: Iterable[int], isr: tuple[int, ...]) -> None:
-        """The controller's word: who replicates, and who is in sync. It ends a proposal."""
+        """Take over the replicas and the ISR from the controller. A proposal that is on its way ends."""
         others = [broker for broker in replicas if broker != self._local_id]
         self.by_id = {broker: self.by_id.get(broker) or Follower() for broker in others}
         self.isr, self.proposed = isr, None
@@ -163,7 +164,7 @@ class Followers:
     ) -> bool:
         """A follower has everything below `fetch_offset`; returns whether that is news. UNKNOWN_LEADER_EPOCH: no follower.
 
-        What an earlier incarnation of it asked, and comes late, says nothing of what the present one has.
+        A fetch that the broker sent before it restarted may come late. It says nothing about the present log.
         """
         follower = self.by_id.get(broker)
         if follower is None:
@@ -183,12 +184,12 @@ class Followers:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The committed ISR and who is about to join it."""
+        """The committed ISR and the followers that are about to join it."""
         proposed = self.proposed
         return self.isr if proposed is None or len(proposed) < len(self.isr) else proposed
 
     def common_end(self, local_offset: int, leader_end_offset: int) -> int:
-        """Up to where all have the log who are in sync, or who are about to be: the next high watermark."""
+        """The next high watermark: every replica that is in sync, or about to be, has the log up to this offset."""
         lowest, maximal = local_offset, self.maximal_isr
         for broker, follower in self.by_id.items():
             if follower.log_end_offset < lowest and (
@@ -202,7 +203,7 @@ class Followers:
         return lowest
 
     def common_start(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
-        """Where the log begins on all live replicas: what DeleteRecords waits for."""
+        """The lowest log start offset of all live replicas. DeleteRecords waits for it."""
         starts = [follower.log_start_offset for broker, follower in self.by_id.items() if is_alive(broker)]
         return min([log_start_offset, *starts])
 

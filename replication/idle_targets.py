@@ -1,18 +1,21 @@
-"""Partitions of a fetch session that have nothing to tell: they are not read again until something happens to them.
+"""Idle partitions of a fetch session. The leader does not read them again until something happens to them.
 
 Theory
-    A broker follows thousands of partitions in one session, and most of them stand still. Reading each of them for each
-    fetch would cost more than what the others have to tell. So a partition is *idle* once its reader has been told
-    everything and asks for the end of what it may read. It has a watcher at the partition, which wakes it.
+    A broker follows thousands of partitions in one session, and most of them get no records. To read all of them for
+    every fetch would cost more than to read the few that have news. So a partition becomes *idle* when its reader knows
+    everything about it and asks for the end of its log. A watcher at the partition wakes it up.
 
-| state | read by a fetch | becomes the other                                                                     |
-|-------|-----------------|---------------------------------------------------------------------------------------|
-| awake | yes             | when an answer had nothing of it, and there is nothing that the reader does not know    |
-| idle  | no              | the partition calls its watchers; a request names or forgets it; the session ends; who |
-|       |                 | asks, how it asks, or what is known of the cluster is not as it was; fenced brokers    |
+| state | does a fetch read it? | it changes its state                                                            |
+|-------|-----------------------|---------------------------------------------------------------------------------|
+| awake | yes                   | when an answer held nothing of it, and its reader knows its high watermark      |
+| idle  | no                    | when the partition calls its watchers                                           |
+|       |                       | when a request of the session names or forgets it, or the session ends          |
+|       |                       | when a request has another version, replica id or isolation level than the last |
+|       |                       | when the cluster has changed, or this broker is fenced                          |
 
-    A follower that is idle has fetched the end as often as its session has fetched. It is not told so each time: it *rests*
-    on the session's `LastFetch`, by which its leader knows until when it was caught up. Only who is in sync is left idle.
+    Each fetch of the session says, for an idle follower too, that it holds the whole log. The leader does not write that
+    down for each partition. The follower *rests* on the session's `LastFetch`, which says until when the follower was
+    caught up. Only a follower that is in sync may be idle.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ IDLE_FROM = 4  # partitions in a session: reading two or three again costs no mo
 
 
 class IdleTarget:
-    """A partition that has nothing to tell to one session, and the watcher that wakes it."""
+    """A partition without news for one session, and the watcher that wakes it up."""
 
     __slots__ = ("_follower", "_on_change", "partition", "role", "target")
 
@@ -41,7 +44,7 @@ class IdleTarget:
         follower: Follower | None,
         on_change: Callable[[IdleTarget], None],
     ) -> None:
-        """`role`: the partition's, as whoever waits for another one compares it."""
+        """`role` is the partition's role when it became idle (`server/parked_partitions.py:role_of`)."""
         self.target = target
         self.partition = partition
         self.role = role
@@ -49,13 +52,13 @@ class IdleTarget:
         self._on_change = on_change
 
     def begin(self, last_fetch: LastFetch) -> None:
-        """Be called when something changes."""
+        """Watch the partition from now on."""
         if self._follower is not None:
             self._follower.rest_on(last_fetch)
         self.partition.watchers.add(self._changed)
 
     def end(self, last_fetch: LastFetch) -> None:
-        """Be called no more."""
+        """Stop watching."""
         self.partition.watchers.discard(self._changed)
         if self._follower is not None:
             self._follower.wake(last_fetch)

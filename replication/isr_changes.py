@@ -111,7 +111,7 @@ class IsrChanges:
         self._news = trio.Event()
 
     def on_follower_fetch(self, partition: Partition, broker_id: int) -> None:
-        """A follower has told how far it has come: let it join the in-sync replicas if it may."""
+        """A follower has fetched, and its log may have grown: let it join the in-sync replicas if it may."""
         if broker_id in partition.isr:
             return
         isr = partition.joining_isr(broker_id)

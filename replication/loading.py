@@ -58,7 +58,7 @@ class Load(NamedTuple):
 
 
 class LoadPlan(NamedTuple):
-    """What there is to load, and what the checkpoints say of it. `futures` were on their way into this directory."""
+    """The logs to load, with their checkpoints. `futures` are the logs of replicas that were moving into this directory."""
 
     loads: list[Load]
     futures: list[Load]

@@ -204,7 +204,7 @@ class ReplicaManager:
             try:
                 logs, future_logs = await self._load_directory(held, wanted, cluster_id)
             except OSError as error:
-                held.log_directory.take_offline(error)  # whatever it is: what was not loaded cannot be served
+                held.log_directory.take_offline(error)  # even for a passing error: logs that are not loaded cannot be served
                 continue
             futures += future_logs
             slices = Slices()

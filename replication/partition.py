@@ -368,7 +368,7 @@ class Partition:
         return self.high_watermark >= next_offset
 
     def acknowledgement(self, next_offset: int, required_acks: int) -> ErrorCode | None:
-        """What to tell a producer whose records end before `next_offset`; None: it has to wait."""
+        """The answer to a producer whose records end before `next_offset`. None: it has to wait."""
         if self.log.log_directory.failure is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.leader_id != self._local_id:
@@ -429,7 +429,7 @@ class Partition:
     def append_as_follower(
         self, records: memoryview, *, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
     ) -> AppendInfo:
-        """Write what the leader sent, and take over what it says is committed and deleted. KafkaError: nothing written."""
+        """Write the leader's records, and take over its high watermark and log start. KafkaError: nothing is written."""
         log = self.log
         if log.log_end_offset == log.log_start_offset:
             self._begin_within_batch(records, now_ms)
@@ -524,7 +524,7 @@ class Partition:
         self._leading_log(current_leader_epoch)
 
     def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
-        """What a broker is told that fetches as a follower: it holds no replica of this partition."""
+        """Refuse a broker that fetches as a follower but holds no replica of this partition."""
         self._leading_log(current_leader_epoch)
         is_newer = current_leader_epoch >= 0  # the asker may know of a reassignment that has not come here yet
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_newer else ErrorCode.NOT_LEADER_OR_FOLLOWER)

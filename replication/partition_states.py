@@ -92,7 +92,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ brokers
 
     def compare(self, registrations: Mapping[int, BrokerRegistration]) -> BrokerChanges:
-        """What the children of /brokers/ids say, against what is known of brokers."""
+        """How the children of /brokers/ids differ from the brokers known so far."""
         changes = BrokerChanges([], [], [])
         for node_id, broker in sorted(registrations.items()):
             known = self.brokers.get(node_id)

@@ -115,7 +115,7 @@ class PartitionTable:
     # ------------------------------------------------------------------ from decision to fact
 
     def commit(self, decision: Decision) -> ControlBatch:
-        """The decision's writes are durable: what is to be told to the brokers."""
+        """The decision's writes are durable: take it over. Returns the requests to the brokers."""
         batch = decision.batch
         for change in decision.changes:
             if isinstance(change, StateChange):

@@ -87,7 +87,7 @@ ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataReq
 
 
 class NewPartition(NamedTuple):
-    """A partition that this broker has no log of and is told to hold."""
+    """A partition that the controller gives to this broker, which has no log of it yet."""
 
     topic: str
     number: int
@@ -104,7 +104,7 @@ class Fetchers(Protocol):
 
 
 class LeadershipListener(Protocol):
-    """Who works on what this broker leads: the coordinators."""
+    """The coordinators, which work on partitions that this broker leads."""
 
     def on_election(self, partition: Partition) -> None: ...
 
@@ -277,7 +277,7 @@ class ReplicaControl:
     def _apply_or_refuse(
         self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState
     ) -> ErrorCode:
-        """One partition that fails does not keep the others from what they are told only once."""
+        """Apply a state that the controller sends only once. If it fails, the other partitions go on."""
         try:
             return self._apply(name, topic_id, state)
         except KafkaError as error:
@@ -451,7 +451,7 @@ class ReplicaControl:
     async def _possible(
         self, topic: UpdateMetadataTopicState, bound: KnownTopic | None, slices: Slices
     ) -> list[UpdateMetadataPartitionState]:
-        """What is told of partitions that can be."""
+        """The states of the partitions whose numbers the tree has."""
         possible = []
         for state in topic.partition_states:
             index = state.partition_index

@@ -69,7 +69,7 @@ class Throttle(Protocol):
 
 
 class Asked(NamedTuple):
-    """What the leader was told of a partition."""
+    """The last question about a partition that the leader has in its session."""
 
     leader_epoch: int
     fetch_offset: int
@@ -219,7 +219,7 @@ class ReplicaFetch:
             self._changed[following] = None
 
     def note_unused(self, following: Following) -> None:
-        """What the leader told of it was not used, and has to be told again."""
+        """The leader's answer about this partition was not used. The leader has to send it again."""
         if following.is_current or (following.partition.topic, following.partition.index) in self._followed:
             self.renew()
 

@@ -94,7 +94,7 @@ def has_closed_its_side(sock: socket.socket) -> bool:
 
 
 def keep_little_memory() -> None:
-    """Have the C library return to the system what is no longer needed, if it can be told to."""
+    """Have the C library return free memory to the system, where it knows such a setting."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in _MALLOPT.items():

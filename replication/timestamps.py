@@ -28,7 +28,7 @@ def look_up(
     is_behind: bool,
     search: TimestampSearch | None = None,
 ) -> TimestampedOffset | TimestampSearch:
-    """What a reader is told who sees the log up to `bound`; NOT_FOUND where there is nothing.
+    """The answer to a reader that sees the log up to `bound`. NOT_FOUND: there is no such record.
 
     `is_behind`: a new leader does not know yet what was committed before its epoch; some answers have to wait for that.
     Where that takes long the answer is a search, which is to `run` in a thread; then ask again with it.

@@ -49,7 +49,7 @@ class TopicDeletions:
             self._left[name].discard((index, broker))
 
     def left_on(self, broker: int) -> list[TopicPartition]:
-        """What a broker that came up has to be told again to delete."""
+        """The replicas that a broker has not deleted yet. When it comes up again it is asked again."""
         return [
             (name, index) for name in sorted(self._started) for index, at in sorted(self._left[name]) if at == broker
         ]

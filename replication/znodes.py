@@ -291,7 +291,7 @@ def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
 
 
 def decode_partitions(data: bytes) -> list[tuple[str, int]]:
-    """Whose preferred leaders shall be elected, or whose in-sync replicas have changed."""
+    """The partitions of a node that names those to elect preferred leaders for, or those with other in-sync replicas."""
     try:
         return [(str(each["topic"]), int(each["partition"])) for each in _decode(data)["partitions"]]
     except (KeyError, TypeError, ValueError) as error:

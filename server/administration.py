@@ -93,7 +93,7 @@ class OutdatedSettings(KafkaError):
 
 
 class Administration(ABC):
-    """What handlers call, and what a broker that is alone and a member of a cluster have in common.
+    """Changes of topics and settings, as handlers ask for them: what a lone broker and a member of a cluster do alike.
 
     `timeout_s` is how long to wait until a change that was made shows; REQUEST_TIMED_OUT says that it does not yet.
     """
@@ -200,7 +200,7 @@ class Administration(ABC):
             outcomes[outcomes.index(plan)] = self._refusal(error)
 
     def _refusal(self, error: CoordinationError) -> KafkaError:
-        """What to tell a client whose change cannot be written."""
+        """The error for a client whose change cannot be written."""
         return as_kafka_error(error)
 
     @abstractmethod

@@ -7,9 +7,9 @@ KRaft
     `__cluster_metadata-0` in one of the log directories, or in metadata.log.dir, has it all. It is read and then left as it
     is.
 ZooKeeper mode
-    Topics, settings and producer ids are in ZooKeeper. The folders still tell names, ids, numbers of partitions and leader
-    epochs, and the highest producer id in use is found in snapshots and batches. Settings cannot be told: so that nothing
-    is deleted for want of them, topics that Kafka had compacted are compacted, and all others keep everything until
+    Topics, settings and producer ids are in ZooKeeper. The folders still show names, ids, numbers of partitions and leader
+    epochs, and the highest producer id in use is found in snapshots and batches. Settings are not in the folders: so that
+    nothing is deleted for want of them, topics that Kafka had compacted are compacted, and all others keep everything until
     somebody sets `retention.ms` and `retention.bytes` again.
 
 A folder of a broker that had others beside it is refused: what they have would be missing.
@@ -163,7 +163,7 @@ def _epochs(topic: TopicImage, node_id: int) -> list[int]:
 
 
 def _usable(whose: str, settings: Texts, check: Callable[[Texts], object]) -> Texts:
-    """The settings that are served here; the others are told of."""
+    """The settings that are served here. A log line names each of the others."""
     usable: dict[str, str] = {}
     for name, text in sorted(settings.items()):
         try:

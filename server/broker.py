@@ -157,7 +157,7 @@ class Broker:
     # ------------------------------------------------------------------ life
 
     async def open(self) -> None:
-        """Learn what there is, and read what is on the disks; everything but serving."""
+        """Load the logs, topics and settings. Nobody is served yet."""
         await self.replicas.open()
         await self.place.open()
 
@@ -281,7 +281,7 @@ async def _serve_until_signal(
 
 
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:
-    """What is served on the inter-broker listener, and what on the others."""
+    """The requests that are served on the inter-broker listener, and those on the others."""
     is_in_cluster = broker.is_in_cluster
     return (
         Calls(served_routes(is_in_cluster=is_in_cluster), is_open=not is_in_cluster),

@@ -158,7 +158,7 @@ class BrokerConfig:
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:
-        """What clients of a listener are told; a port 0 stands for the one that was bound."""
+        """The address that clients of a listener get; a port 0 stands for the one that was bound."""
         told = self.advertised.get(listener) or self.advertised[self.inter_broker_listener_name]
         return told if told.port else Endpoint(listener=told.listener, host=told.host, port=bound_port)
 

@@ -55,14 +55,14 @@ class ConfigChange(NamedTuple):
 
 
 def check_changes(changes: Iterable[ConfigChange]) -> None:
-    """What a request must keep to whatever it changes: no name twice, no missing value."""
+    """Raise INVALID_REQUEST if a name comes twice or a value is missing."""
     named = [change.name for change in changes]
     empty = [each.name for each in changes if each.value is None and each.operation != ConfigOperation.DELETE]
     check_names(len(named), len(set(named)), empty)
 
 
 def check_names(count: int, different: int, empty: Sequence[str]) -> None:
-    """The same of how many names and different names there are, and which of them lack a value."""
+    """The same, given the number of names, the number of different ones, and the names without a value."""
     if different != count:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if empty:

@@ -126,7 +126,7 @@ class ConfigRepository:
         return self.for_all_brokers if for_all else self.for_this_broker
 
     def put_broker(self, overrides: Overrides, *, for_all: bool) -> None:
-        """Apply changed broker settings; listeners are told when anything that is in force changed."""
+        """Apply changed broker settings. If one that is in force changes, the listeners are called."""
         if for_all:
             self.for_all_brokers = overrides
         else:

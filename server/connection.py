@@ -66,7 +66,7 @@ _HEADER_BYTES = 10
 
 
 class Waiting(NamedTuple):
-    """A request whose answer is not ready: what it calls, its correlation id, and what to await."""
+    """A request without an answer yet: its call, its correlation id, and the awaitable that gives the answer."""
 
     call: Call
     correlation_id: int

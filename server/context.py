@@ -11,7 +11,7 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class RequestContext:
-    """One request's surroundings: who asks, at which version, of which broker, at what time.
+    """One request's surroundings: the client, the version, the broker and the time.
 
     A connection keeps one object and refreshes it for each request; as it serves one request at a time, the object is
     stable while a handler runs, only `now_ms` grows old across an await.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PartitionHosting:
-    """The replica manager, with the group coordinator told when partitions of its topic come and go."""
+    """The replica manager. The group coordinator hears when partitions of its topic come and go."""
 
     def __init__(self, replicas: ReplicaManager, groups: GroupCoordinator) -> None:
         self._replicas = replicas

@@ -1,4 +1,4 @@
-"""Who leads what was refused, and where that broker is: hints in the answers to Produce and Fetch (KIP-951)."""
+"""Hints in the answers to Produce and Fetch: the leader of a refused partition, and its address (KIP-951)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN_LEADER = (-1, -1)
 
 
 def current_leader(broker: Broker, topic: str, index: int) -> tuple[int, int]:
-    """A partition's leader and epoch: as the controller told its replica here, else as the metadata have it."""
+    """A partition's leader and epoch: from the replica here, which the controller keeps up to date, else from the metadata."""
     partition = broker.replicas.partition(topic, index)
     if partition is not None:
         return partition.leader_id, partition.leader_epoch

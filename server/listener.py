@@ -41,7 +41,7 @@ CONNECTIONS_PER_SLICE = 1000
 KEPT_BYTES_MAX = 16 * 1024 * 1024  # of memory that was used once and is free
 CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so many
 
-# socket.send.buffer.bytes and socket.receive.buffer.bytes: who leaves Kafka's defaults gets what suits this broker. More
+# socket.send.buffer.bytes and socket.receive.buffer.bytes: in place of Kafka's defaults these suit this broker. More
 # in flight than this falls out of the processor's caches, less needs too many wake-ups (0.32 s of CPU per GB sent, where
 # the kernel's own choice needs 0.51 and 100 KiB need 0.39); for receiving the kernel's choice is the cheapest.
 UNCHANGED = 102_400
@@ -200,7 +200,7 @@ class Listener:
                 await trio.lowlevel.checkpoint()
 
     async def _give_memory_back(self) -> None:
-        """After many large requests at once the C library keeps what they needed, in pieces between what is in use."""
+        """After many large requests at once the C library keeps their memory, in pieces between blocks that are in use."""
         memory = self.buffers.memory
         if memory.most_used > KEPT_BYTES_MAX and memory.used < memory.most_used // 4:
             memory.most_used = memory.used

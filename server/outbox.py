@@ -115,7 +115,7 @@ class Outbox:
     def warm(self) -> None:
         """Bring the next piece of the first region into the page cache; blocks, so it belongs in a thread.
 
-        OSError: the disk fails, which `unreadable` is to be told.
+        OSError: the disk fails. Hand it to `unreadable`.
         """
         region = self.parts[0]
         position = region.position + self._region_sent

@@ -170,7 +170,7 @@ async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> so
 def _prepare(sock: socket.socket, receive_buffer_bytes: int) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # The system makes a buffer as large as the traffic needs, unless it is told a size.
+    # The system makes a buffer as large as the traffic needs, unless a size is set.
     if receive_buffer_bytes > sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
 

@@ -53,7 +53,7 @@ Step = Callable[[], Any]
 
 
 class _Served:
-    """One socket: what to call, whom to wake, what epoll knows of it."""
+    """One socket: its step, the task that sleeps, and the events that epoll watches for."""
 
     __slots__ = ("step", "task", "waits_for")
 

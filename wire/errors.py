@@ -175,9 +175,9 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """An error of Kafka's table on its way to the response. `message` is what the client is told, if anything.
+    """An error of Kafka's table on its way to the response. `message` goes to the client, if there is one.
 
-    It may quote what the client sent, so it is shortened to what fits into a string of the protocol.
+    It may quote the client's own text, so it is cut to the length of a string of the protocol.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:

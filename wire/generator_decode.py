@@ -135,7 +135,7 @@ class _Decoder:
         return made
 
     def _defaults(self, subcon: StructType, made: str) -> None:
-        """Set what this version does not have, and what it may leave out."""
+        """Set the fields that this version does not have, and those that it may leave out."""
         on_wire = {name for name, _ in parts_of(subcon)}
         for name, field in subcon.cls.wire_fields.items():
             if name not in on_wire:

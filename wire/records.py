@@ -276,7 +276,7 @@ def decode_records(
         return iter(decode_message(batch_buffer, start, limit, in_place=in_place))
     area = records_area(batch_buffer, header, start, limit)
     area = memoryview(area) if in_place and len(area) > COPIED_BYTES_MAX else bytes(area)
-    if header.records_count == 0:  # what compaction leaves of a batch whose header still matters
+    if header.records_count == 0:  # compaction removed the records, and the header still matters
         return iter(())
     check_records(area, header.records_count)
     return iter_records(area, header)

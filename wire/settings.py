@@ -105,7 +105,7 @@ class Setting:
 def setting(
     default: Any, *, kind: SettingType | None = None, synonyms: tuple[Synonym | str, ...] = (), **details: Any
 ) -> Any:
-    """Declare a dataclass field that is a setting; the type is told by the default unless `kind` says otherwise.
+    """Declare a dataclass field that is a setting; the default decides the type, unless `kind` does.
 
     Details: minimum, maximum, choices, ignore_case, nullable, empty_allowed, check (value -> reason or None), doc,
     dynamic ("read-only", "per-broker", "cluster-wide"), effective (False: accepted, described, but without effect) and
@@ -239,7 +239,7 @@ def _converted(declared: Setting, given: str) -> Any:
 
 
 def _double(text: str) -> float | None:
-    """What Java's Double.parseDouble makes of a text, which is not what Python's float does; None: no number."""
+    """A text as Java's Double.parseDouble reads it, which differs from Python's float. None: no number."""
     if _HEXADECIMAL.fullmatch(text):
         try:
             return float.fromhex(text.rstrip("fFdD"))

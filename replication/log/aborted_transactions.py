@@ -68,7 +68,7 @@ class TransactionIndex:
             return
         file = self._file.open(create=True)
         saved_bytes = self._saved * _ENTRY.size
-        if file.size() != saved_bytes:  # what a torn save left, or what was cut off
+        if file.size() != saved_bytes:  # a save was torn, or the log was truncated
             file.truncate(saved_bytes)
         self._is_stale = True
         file.append(b"".join(_ENTRY.pack(_VERSION, *transaction) for transaction in self._tail))

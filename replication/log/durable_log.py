@@ -122,9 +122,9 @@ class DurableLog(LogReader):
         return self._segments[first:-1]
 
     def finish_flush(self, job: FlushJob) -> bool:
-        """`job` has run; returns whether the flush is over. It is not where there was too much for one job.
+        """`job` has run; returns whether the flush is over. It is not if there was too much for one job.
 
-        Nor is it where the log was cut meanwhile: what was synced is not what is there now.
+        Nor is it if the log was truncated meanwhile: the job has synced records that are gone.
         """
         if job.snapshot is not None:
             self._snapshots.finish(job.snapshot)

@@ -31,7 +31,7 @@ from ottla.replication.log.storage import FileCache, LazyFile, Storage
 
 SPILL_ENTRIES = 512
 PAGE_ENTRIES = 512
-INDEX_INTERVAL_MAX = 64 * 1024  # what a reader has time to look through, whatever the topic is set to
+INDEX_INTERVAL_MAX = 64 * 1024  # at most; a look-up reads so many bytes of batches on the event loop
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 

@@ -405,7 +405,7 @@ class PartitionLog(DurableLog):
         cut = self._segments[keep - 1].plan_cut(offset)
         log_start_offset = min(self.log_start_offset, offset)
         producers = None if truncation is None else truncation.producers_at(offset)
-        self._snapshots.remove_outside(log_start_offset, offset)  # first: what is left is true of what is left
+        self._snapshots.remove_outside(log_start_offset, offset)  # first: those that are left hold for the records that are left
         if self._producers is not None and producers is None:
             producers = self._producers_at(offset, log_start_offset, now_ms)
         is_cut = self._drop_segments(keep, now_ms)

@@ -200,7 +200,7 @@ class ProducerStateManager:
     def in_order(self, batches: Sequence[BatchHeader]) -> ProducerEntry | None:
         """The producer's entry, if a client's append is the one expected next and takes part in no transaction.
 
-        This is nearly every append of an idempotent producer, so it is told without making a `ProducerUpdate`.
+        This is nearly every append of an idempotent producer, so it makes no `ProducerUpdate`.
         """
         batch = batches[0]
         entry = self.producers.get(batch.producer_id)

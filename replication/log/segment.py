@@ -208,7 +208,7 @@ class Segment:
         self.txn_index.save()
 
     def reset_indexes(self) -> None:
-        """Forget what the indexes say, whatever state their files are in; `seal_anew` writes them again."""
+        """Empty the indexes, even if their files are damaged. `seal_anew` writes them again."""
         files, base_offset = self._files, self.base_offset
         self.bytes_since_last_index_entry = 0
         self.indexes_are_full = False

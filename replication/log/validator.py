@@ -84,7 +84,7 @@ INLINE_BYTES_MAX = 16 * 1024 * 1024
 ONE_BY_ONE_INLINE_MAX = 1_000
 INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
 
-RECORD_ERRORS_MAX = 1_000  # told of one batch; twenty thousand would be an answer of megabytes
+RECORD_ERRORS_MAX = 1_000  # listed for one batch; twenty thousand would make an answer of megabytes
 
 _COUNT = struct.Struct(">i")
 _FRONT = struct.Struct(">qii")  # base offset, length, leader epoch

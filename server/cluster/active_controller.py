@@ -512,7 +512,7 @@ def _outcomes(outcome: Outcome) -> Outcomes:
 
 
 def _deleted(request: StopReplicaRequest, response: StopReplicaResponse) -> dict[TopicPartition, int]:
-    """What a broker answered of replicas that it was told to delete."""
+    """A broker's answer about each replica that it was asked to delete."""
     asked = {
         (topic.topic_name, each.partition_index)
         for topic in request.topic_states

@@ -148,7 +148,7 @@ class ClusterAdministration(Administration):
     async def _refuse_what_is_marked(self, outcomes: list[Outcome]) -> None:
         """A topic that is being deleted still exists, also when the cluster shows it no more.
 
-        Kafka refuses at once. But the cluster stops to show a topic a moment before it is gone, and whoever is told then
+        Kafka refuses at once. But the cluster stops to show a topic a moment before it is gone, and a client that hears then
         that it was deleted may create it again.
         """
         plans = [each for each in outcomes if isinstance(each, TopicPlan)]
@@ -219,7 +219,7 @@ class ClusterAdministration(Administration):
     async def _extend(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool
     ) -> TopicPlan:
-        """Write more partitions on top of what is written, which may be ahead of what the cluster shows."""
+        """Write more partitions. The topic's node counts, as the cluster may not show its last change yet."""
         while True:
             node, mark = await self._read([znodes.topic_path(name), znodes.deleted_topic_path(name)])
             if mark is not None:
@@ -332,7 +332,7 @@ class ClusterAdministration(Administration):
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
 
     async def _up_to_date(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Begin from what is written, not from what this broker has heard of."""
+        """Read what the tree holds now, which this broker may not have heard of yet."""
         try:
             await read()
         except CoordinationError as error:

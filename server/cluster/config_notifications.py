@@ -1,8 +1,8 @@
 """Hearing of settings that another broker has changed (Kafka's ZkConfigManager and ZkNodeChangeNotificationListener).
 
-Whoever changes settings leaves a notice below /config/changes that names what they belong to. It says only where to look:
-the settings are always read from /config. At the start of every session everything is read, so that notices before that
-count for nothing. Notices older than 15 minutes are removed by whichever broker comes across them.
+A broker that changes settings leaves a notice below /config/changes. The notice names their topic or broker only: the
+settings are always read from /config. At the start of every session a broker reads all settings, and passes over the
+notices from before. It removes notices that are older than 15 minutes.
 
 Topics are created and deleted without a notice. Their settings are read when the cluster begins to show them.
 

@@ -72,8 +72,8 @@ RETRY_S = 1.0
 SETTINGS_RETRY_S = 5.0
 NAMES_IN_LOG_MAX = 10
 CONTROLLED_SHUTDOWN_VERSION = 3
-FIRST_WORD_S = 10.0  # how long a starting broker waits to be told of itself
-TOPICS_WORD_S = 5.0  # how long it keeps clients waiting until it is told of the topics
+FIRST_WORD_S = 10.0  # how long a starting broker waits until the controller names it
+TOPICS_WORD_S = 5.0  # how long clients then wait until the controller names the topics
 PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last life's node to go
 
 
@@ -172,11 +172,11 @@ class ClusterMember:
     # ------------------------------------------------------------------ ways to brokers
 
     def registration(self, broker_id: int) -> BrokerRegistration | None:
-        """A live broker, as the controller told of it."""
+        """A live broker, as the controller describes it."""
         return self._broker.cluster.brokers.get(broker_id)
 
     def peer(self, broker_id: int, *, purpose: str) -> Peer:
-        """A new way to a broker. Raises PeerUnavailable if nobody has told of it."""
+        """A new way to a broker. PeerUnavailable: the controller has not named such a broker."""
         if broker_id == self._broker.node_id:
             return LocalPeer(self._broker, purpose)
         endpoint = self._endpoint(broker_id)
@@ -363,7 +363,7 @@ class ClusterMember:
             task_status.started()
 
     async def join(self) -> None:
-        """Return when this broker is registered and a controller has told it of itself. Raises JoinProblem."""
+        """Return when this broker is registered and a controller counts it among the live ones. Raises JoinProblem."""
         self._may_join.set()
         await self._has_joined.wait()
         if self._join_problem:
@@ -372,7 +372,7 @@ class ClusterMember:
             await self.until_told()
 
     async def until_told(self) -> None:
-        """Return when a controller has told this broker of the cluster: of this broker as a part of it, and of the topics.
+        """Return when a controller has sent this broker the live brokers, itself among them, and the topics.
 
         A controller that was just elected tells of brokers first, and of partitions when it has looked at them. Clients that
         hear in between that their topics are unknown may give up what they have to send.

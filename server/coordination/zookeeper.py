@@ -162,7 +162,7 @@ class ZooKeeperCoordination(ProbedSession):
         (answer,) = await self._ask([transaction.commit_async])
         outcomes = self._value(answer)
         for operation, outcome in zip(operations, outcomes, strict=True):
-            # What comes before the operation that failed was rolled back; what comes after was not tried.
+            # The operations before the failed one were rolled back, those after it were not tried.
             if isinstance(outcome, Exception) and not isinstance(outcome, kazoo_errors.RolledBackError):
                 raise self._error(outcome, _subject(operation, outcome))
         return list(map(self._result, operations, outcomes))
@@ -378,7 +378,7 @@ class ZooKeeperCoordination(ProbedSession):
         return (self._root or "/") if path in ("", "/") else self._root + path
 
     def _acl(self, path: str) -> list[Any]:
-        """Who may do what with a new node: as Kafka has it."""
+        """The access rights of a new node, as Kafka sets them."""
         if not self._config.zookeeper_set_acl or path == WORLD_WRITABLE_PATH:
             return list(OPEN_ACL_UNSAFE)
         return list(CREATOR_ALL_ACL if path.startswith(SECRET_PATHS) else CREATOR_ALL_ACL + READ_ACL_UNSAFE)

@@ -134,7 +134,7 @@ class Watches:
             logger.error("Cannot watch %s in ZooKeeper: %r", watch.path, answer.exception)
 
     def _compare(self, watch: _Watch, seen: object) -> None:
-        """After the connection was lost: was there a change that no event told of?"""
+        """After the connection was lost: was there a change without an event?"""
         missed = watch.was_cut_off and seen != watch.seen
         watch.was_cut_off, watch.seen = False, seen
         if missed:

@@ -35,7 +35,7 @@ DISABLED_CODE_SINCE = 3
 
 
 class _Asked(NamedTuple):
-    """A topic to delete: what was found for what the request says."""
+    """A topic to delete, as the request names it, and the topic that was found."""
 
     name: str
     topic_id: bytes

@@ -7,8 +7,8 @@ Behaviour
 * A resource that is named twice is described twice. If a request names more than 20 resources each is described once,
   because a few bytes that name a broker again would cost fifty kilobytes each time.
 * Configuration keys restrict what is described; null and an empty list mean everything.
-* In a cluster a broker describes what is written in ZooKeeper at this moment, not only what it has heard of.
-* Sensitive values are never told, and an unknown setting counts as sensitive.
+* A member of a cluster asks ZooKeeper for the settings that are in force at this moment. It may not have heard of all yet.
+* The values of sensitive settings stay secret. A setting that Kafka does not know counts as sensitive.
 
 Not served: broker loggers (8), client metrics (16) and groups (32) are refused with INVALID_REQUEST.
 """
@@ -94,7 +94,10 @@ def _response(results: list[DescribeConfigsResult]) -> DescribeConfigsResponse:
 async def _read_and_describe(
     describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Broker
 ) -> DescribeConfigsResponse:
-    """What is written counts, which another broker may have changed just now; what is known, if it cannot be read."""
+    """Describe the settings that ZooKeeper holds, which another broker may have changed just now.
+
+    If ZooKeeper does not answer, the settings that this broker knows are described.
+    """
     topics = [each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC]
     try:
         await broker.administration.refresh([name for name in topics if name in broker.cluster.topics])
@@ -116,7 +119,7 @@ class _Describer:
         self._broker = broker
         self._configs: ConfigRepository = broker.configs
         self._unchanged: dict[frozenset[str], list[DescribeConfigsResourceResult]] = {}
-        """What is told of topics without settings of their own, by the settings asked for: thousands share it."""
+        """The entries of a topic without settings of its own, by the names asked for. Thousands of topics share them."""
         self._with_synonyms = request.include_synonyms
         self._with_documentation = request.include_documentation
 

@@ -81,7 +81,7 @@ async def _describe_in_turns(
 
 
 def _names_to_tell(request: DescribeTopicPartitionsRequest, names: Sequence[str]) -> Sequence[str] | ErrorCode:
-    """What of the sorted names is to be told, or with what every topic asked for is refused."""
+    """Those of the sorted names that the answer describes, or the error with which all of them are refused."""
     found = _names_from_cursor(request, names)
     if found is None:
         return ErrorCode.INVALID_REQUEST

@@ -14,17 +14,17 @@ Behaviour
 * The event loop waits for no disk: a thread reads what is not in memory, and the connection waits (`server/cold_reads.py`).
 * With replica.selector.class a leader that has followers in sync in the consumer's rack names one of them instead of giving
   records (KIP-392). From v11 on consumers are served by followers, too, up to the high watermark these know.
-* An error in a partition is told in it: with high watermark -1 and no records; the rest is served. A limit below zero
-  and an isolation level that does not exist are UNKNOWN_SERVER_ERROR, as Kafka fails over them.
-* Who asks as a replica (ReplicaId >= 0) reads up to the log end and is refused unless it follows the partition. Where it
-  fetches tells how far it has come; an answer with a diverging epoch does not count. It gets nothing while the leader's
-  replication throttle is exceeded, unless it is in sync. A broker that is alone has no followers.
-* Of a large session only what may have something to tell is read; the others are idle (`replication/idle_targets.py`).
+* A partition with an error has high watermark -1 and no records; the others are served. A limit below zero and an
+  isolation level that does not exist are UNKNOWN_SERVER_ERROR, as Kafka fails over them.
+* A replica (ReplicaId >= 0) reads up to the log end, and is refused unless it follows the partition. Its fetch offset is
+  the end of its log, unless the answer carries a diverging epoch. It gets nothing while the leader's replication throttle
+  is exceeded, unless it is in sync. A broker that is alone has no followers.
+* In a large session only the partitions that may have news are read; the others are idle (`replication/idle_targets.py`).
 
 Version notes
 * v0-2 have no limit for the whole answer, and one batch more than a partition's limit allows is not given. v4 isolation
   level. v7 sessions (KIP-227). v9 and v12 fence by leader epochs.
-  v13 topic ids. KAFKA_STORAGE_ERROR is unknown to clients below v6 and told as NOT_LEADER_OR_FOLLOWER.
+  v13 topic ids. Clients below v6 do not know KAFKA_STORAGE_ERROR and get NOT_LEADER_OR_FOLLOWER in its place.
 """
 
 from __future__ import annotations
@@ -416,7 +416,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen, ConvertsDown):
         return self._response()
 
     def _read_changed(self) -> None:
-        """Read again after the wait what has changed, with what the others leave of the room."""
+        """After the wait read the partitions that have changed. The others keep their room in the answer."""
         self._take_share_of_regions()
         for index in sorted(self._changed):
             self._read_again(index)
@@ -462,14 +462,14 @@ class Reading(PendingAnswer, KeepsFewFilesOpen, ConvertsDown):
     # ------------------------------------------------------------------ idle partitions
 
     def _circumstances(self) -> object:
-        """Under what else nothing is to be told again of what had nothing to tell; None: nothing is certain."""
+        """Everything beside a partition on which its answer depends. None: no partition may be idle."""
         if self._rack or self._bytes_max < 0:
             return None
         asks = (self._version, self._replica_id, self._replica_epoch, self._request.isolation_level)
         return *asks, self._cluster_version
 
     def confirm_idle(self) -> None:
-        """Leave idle what is idle, if this request asks as the last one did."""
+        """Leave the idle partitions idle, if this request asks in the same way as the last one of its session."""
         member = self._broker.member
         is_certain = member is None or not member.is_fenced
         self._opened.confirm(self._circumstances() if is_certain else None, self._now_ms)
@@ -488,7 +488,7 @@ class Reading(PendingAnswer, KeepsFewFilesOpen, ConvertsDown):
         parked.look()
 
     def _let_idle(self) -> None:
-        """Leave alone from now on what has nothing to tell."""
+        """Let the partitions without news be idle from now on."""
         circumstances = self._circumstances()
         if circumstances is None:
             return

@@ -423,7 +423,7 @@ class Appending(PendingAnswer):
     def _refuse_late(
         self, answer: PartitionProduceResponse, header: BatchHeader | None, code: ErrorCode, place: Place | None = None
     ) -> None:
-        """What was appended is not acknowledged; where it was appended is told all the same."""
+        """Answer an error for appended records. As in Kafka the answer says all the same where they were appended."""
         answer.error_code = code
         if header is not None and header.producer_id >= 0 and code.retriable:
             self._refused.note_late(place or self._place_of(answer), header, code)
@@ -466,7 +466,7 @@ class Appending(PendingAnswer):
             ]
 
     def _tell_leaders(self, response: ProduceResponse) -> None:
-        """Who leads what was refused, and where they are (KIP-951)."""
+        """Name the leaders of refused partitions, and their addresses (KIP-951)."""
         broker, leaders = self._broker, set()
         for topic in response.responses:
             for answer in topic.partition_responses:
