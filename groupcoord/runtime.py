@@ -40,7 +40,9 @@ from ottla.wire.records import BatchHeader, ControlType, control_type_id, decode
 logger = logging.getLogger("ottla.groupcoord")
 
 RECORDS_PER_BATCH = 500
-RECORDS_PER_TURN = 500
+LOAD_SLICE_S = 0.002
+"""How long a load holds the event loop at a time. It gives way by the clock, not by records or batches: where turns of the
+loop are long, one turn for each of ten thousand batches would take ten seconds."""
 COMMITS_PER_CALL = 500  # those that are refused leave no records
 FENCED_LOOK_S = 0.05
 """Time between two looks whether the broker is still fenced."""
@@ -370,10 +372,14 @@ class PartitionRuntime:
 
     async def _replay_log(self, shard: Shard) -> None:
         reading = cast("AsyncGenerator[bytes, None]", self._log.read_batches(self.partition))
+        slice_end_s = time.perf_counter() + LOAD_SLICE_S
         async with aclosing(reading):  # so that a load that is cancelled closes what it reads
             async for batches in reading:
                 for header, start, _ in iter_batches(batches):
-                    await replay_batch(shard, header, batches, start)
+                    for _ in replay_batch(shard, header, batches, start):
+                        if time.perf_counter() >= slice_end_s:
+                            await trio.lowlevel.checkpoint()
+                            slice_end_s = time.perf_counter() + LOAD_SLICE_S
 
     def _load_later(self, problem: Exception) -> None:
         self._shard = None
@@ -564,12 +570,11 @@ def translated(error: ErrorCode) -> ErrorCode:
     return _TRANSLATED.get(error, error)
 
 
-async def replay_batch(shard: Shard, header: BatchHeader, buffer: bytes, start: int) -> None:
-    """Replay a batch of the log, taking turns with others. Records that do not parse are passed over, with a warning."""
+def replay_batch(shard: Shard, header: BatchHeader, buffer: bytes, start: int) -> Iterator[None]:
+    """Replay a batch of the log, one record at each step. Records that do not parse are passed over, with a warning."""
     producer_id = header.producer_id if header.is_transactional else -1
-    for count, record in enumerate(decode_records(buffer, start)):
-        if count % RECORDS_PER_TURN == 0:
-            await trio.lowlevel.checkpoint()
+    for record in decode_records(buffer, start):
+        yield
         if header.is_control:
             control_type = control_type_id(record.key)
             if control_type in (ControlType.ABORT, ControlType.COMMIT):

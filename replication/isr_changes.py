@@ -17,6 +17,10 @@ Theory
 | any other error, of the partition or of the whole request       | is sent again                                      |
 | no answer, or none for this partition                           | is sent again                                      |
 
+A fenced leader refuses its followers' fetches, so they seem to fall behind. It proposes nothing then, and afterwards the
+followers have the whole lag time again to fetch. Otherwise the end of an outage of ZooKeeper would find partitions with
+their leader alone in sync, and the loss of this one broker would make them unavailable.
+
 Kafka: Partition.handleAlterPartitionError and -Update, DefaultAlterPartitionManager.
 """
 
@@ -98,6 +102,7 @@ class IsrChanges:
         partitions: Callable[[], Iterable[Partition]],
         ask_controller: AskController,
         broker_epoch: Callable[[], int],
+        is_fenced: Callable[[], bool],
         config: Callable[[], ReplicationConfig],
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
@@ -105,6 +110,7 @@ class IsrChanges:
         self._partitions = partitions
         self._ask_controller = ask_controller
         self._broker_epoch = broker_epoch
+        self._is_fenced = is_fenced
         self._config = config
         self._clock_ms = clock_ms
         self._unanswered: dict[Partition, Proposal] = {}
@@ -128,16 +134,23 @@ class IsrChanges:
     # ------------------------------------------------------------------ proposing
 
     async def _shrink_forever(self) -> None:
+        was_fenced = False
         while True:
             await trio.sleep(self._config().replica_lag_time_max_ms / 2000)
+            if self._is_fenced():
+                was_fenced = True
+                continue
             for count, partition in enumerate(self._partitions()):
                 if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                     await trio.lowlevel.checkpoint()
+                if was_fenced and partition.followers is not None:
+                    partition.followers.excuse(self._clock_ms())
                 isr = partition.shrunk_isr(self._clock_ms())
                 if isr is not None:
                     self._propose(partition, isr)
                 else:
                     partition.reconsider()  # nobody who was about to join is waited for any longer than a laggard
+            was_fenced = False
 
     def _propose(self, partition: Partition, isr: tuple[int, ...]) -> None:
         followers = partition.followers

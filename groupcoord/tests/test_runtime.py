@@ -1,16 +1,20 @@
 """Appending, waiting, loading and unloading, on virtual time."""
 
 import logging
+import time
 from collections.abc import AsyncGenerator
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
+from ottla.groupcoord import runtime
 from ottla.groupcoord.java import absolute_string_hash
 from ottla.groupcoord.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
-from ottla.groupcoord.runtime import FENCED_LOOK_S, LOAD_RETRY_MAX_S, PartitionRuntime
+from ottla.groupcoord.runtime import FENCED_LOOK_S, LOAD_RETRY_MAX_S, LOAD_SLICE_S, PartitionRuntime
 from ottla.groupcoord.service import finished
 from ottla.groupcoord.shard import TIMERS_PER_CALL, Shard
 from ottla.groupcoord.tests.conversation import offset_record
@@ -26,6 +30,7 @@ from ottla.wire.messages.offset_commit import (
 )
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+from ottla.wire.tests.turns import counted_turns
 
 GROUP_PARTITION = absolute_string_hash("group") % PARTITION_COUNT
 
@@ -438,6 +443,25 @@ async def test_load_that_failed_is_tried_again_without_another_election(
     talk.log.unreadable = None
     await trio.sleep(LOAD_RETRY_MAX_S + 0.1)
     assert offset_of(committed(talk)) == 5
+
+
+async def test_load_gives_way_by_the_clock_and_not_at_every_batch(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    """A turn of a busy loop takes a millisecond, and there may be a hundred thousand batches of one record."""
+    talk = Coordination()
+    await talk.start(nursery)
+    for offset in range(1_000):
+        talk.commit(offset)
+    passed = count()
+    clock = SimpleNamespace(perf_counter=lambda: next(passed) * LOAD_SLICE_S / 100, time_ns=time.time_ns)
+    monkeypatch.setattr(runtime, "time", clock)
+    async with counted_turns() as turns:
+        talk.groups.on_election(talk.groups.partition_for("group"))
+        while committed(talk).error_code:
+            await trio.lowlevel.checkpoint()
+        assert 8 <= turns.count <= 30
+    assert offset_of(committed(talk)) == 999
 
 
 async def test_load_meets_errors_of_every_kind_and_succeeds(

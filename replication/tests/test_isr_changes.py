@@ -93,6 +93,7 @@ class Leader:
 
     def __init__(self, *, isr: tuple[int, ...] = (1,), count: int = 1) -> None:
         self.controller = Controller()
+        self.is_fenced = False
         self.now_ms = NOW_MS
         self.partitions = [led(index, isr) for index in range(count)]
         self.changes = IsrChanges(
@@ -100,6 +101,7 @@ class Leader:
             partitions=lambda: self.partitions,
             ask_controller=self.controller.ask,
             broker_epoch=lambda: BROKER_EPOCHS[1],
+            is_fenced=lambda: self.is_fenced,
             config=lambda: ReplicationConfig(replica_lag_time_max_ms=LAG_MS),
             clock_ms=lambda: self.now_ms + round(trio.current_time() * 1000),
         )
@@ -171,6 +173,21 @@ async def test_who_fell_behind_leaves(autojump_clock: MockClock) -> None:
     (wish,) = leader.controller.asked[0].topics[0].partitions
     assert [(each.broker_id, each.broker_epoch) for each in wish.new_isr_with_epochs] == [(1, 101), (2, 102)]
     assert leader.partition.high_watermark == 3
+
+
+async def test_a_fenced_leader_lets_nobody_leave_and_then_gives_the_whole_time_again(autojump_clock: MockClock) -> None:
+    """It refuses its followers' fetches. After an outage of ZooKeeper it must not be alone in sync."""
+    leader = Leader(isr=(1, 2, 3))
+    async with leader.running():
+        leader.fetched(2, 3)
+        leader.is_fenced = True
+        await trio.sleep(10 * LAG_MS / 1000)
+        leader.is_fenced = False
+        await trio.sleep(1.2 * LAG_MS / 1000)
+        assert leader.controller.asked == []
+        leader.fetched(2, 3)
+        await trio.sleep(LAG_MS / 1000)
+        assert leader.partition.isr == (1, 2)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])

@@ -88,9 +88,8 @@ class ClusterMember:
         self._listener = config.inter_broker_listener_name
         self._registration: BrokerRegistration | None = None
         assert broker.readiness is not None
-        self._peers = broker.surroundings.make_peers(
-            broker.readiness, config.replication.replica_socket_receive_buffer_bytes
-        )
+        buffer_bytes = config.replication.replica_socket_receive_buffer_bytes
+        self._peers = broker.surroundings.make_peers(broker.readiness, buffer_bytes)
         self._to_controller = WayToController(self._endpoint, partial(self.peer, purpose="to-controller"))
         self._may_join, self._has_joined = trio.Event(), trio.Event()
         self._join_problem = ""
@@ -110,6 +109,7 @@ class ClusterMember:
             partitions=broker.replicas.partitions,
             ask_controller=self.ask_controller,
             broker_epoch=lambda: self.broker_epoch,
+            is_fenced=lambda: self.is_fenced,
             config=lambda: broker.config.replication,
             clock_ms=broker.now_ms,
         )
