@@ -81,7 +81,6 @@ class LogConfig:
         minimum=0,
         synonyms=("log.cleaner.delete.retention.ms",),
         doc="How long a compacted topic keeps deletion markers.",
-        effective=False,
     )
     file_delete_delay_ms: int = setting(
         MINUTE_MS,
@@ -138,7 +137,6 @@ class LogConfig:
         minimum=1,
         synonyms=("log.cleaner.max.compaction.lag.ms",),
         doc="Longest time a record may stay uncompacted.",
-        effective=False,
     )
     max_message_bytes: int = setting(
         1_048_588, minimum=0, synonyms=("message.max.bytes",), doc="Largest record batch accepted, after compression."
@@ -169,7 +167,6 @@ class LogConfig:
         maximum=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
         doc="Share of uncompacted bytes at which a log becomes worth compacting.",
-        effective=False,
     )
     min_compaction_lag_ms: int = setting(
         0,
@@ -177,7 +174,6 @@ class LogConfig:
         minimum=0,
         synonyms=("log.cleaner.min.compaction.lag.ms",),
         doc="Shortest time a record stays uncompacted.",
-        effective=False,
     )
     min_insync_replicas: int = setting(
         1, minimum=1, synonyms=("min.insync.replicas",), doc="Replicas that must hold a record before acks=all answers."
@@ -240,7 +236,6 @@ class LogConfig:
         False,
         synonyms=("unclean.leader.election.enable",),
         doc="Whether a replica that lost records may lead when no other is left.",
-        effective=False,
     )
 
     @property
@@ -325,7 +320,7 @@ class ReplicationConfig:
         dynamic="cluster-wide",
         doc="Threads that recover and flush the logs of one data directory.",
     )
-    log_cleaner_enable: bool = setting(True, doc="Whether compacted topics are compacted.", effective=False)
+    log_cleaner_enable: bool = setting(True, doc="Whether compacted topics are compacted.")
     log_cleaner_threads: int = setting(
         1, minimum=0, dynamic="cluster-wide", doc="Threads that compact logs.", effective=False
     )
@@ -335,10 +330,9 @@ class ReplicationConfig:
         minimum=0,
         dynamic="cluster-wide",
         doc="Pause of the cleaner when nothing is to be compacted.",
-        effective=False,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
-        128 * MIB, kind=LONG, dynamic="cluster-wide", doc="Memory for the cleaner's map of keys.", effective=False
+        128 * MIB, kind=LONG, dynamic="cluster-wide", doc="Memory for the cleaner's map of keys."
     )
     log_cleaner_io_buffer_size: int = setting(
         524_288, minimum=0, dynamic="cluster-wide", doc="Memory for the cleaner's reads and writes.", effective=False

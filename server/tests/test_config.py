@@ -1,10 +1,20 @@
+import ast
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import ottla
 from ottla.server.config import (
     ConfigError,
     Endpoint,
+    GroupConfig,
+    LogConfig,
+    MemberConfig,
+    ReplicationConfig,
+    ServerConfig,
+    TransactionConfig,
     broker_settings,
     known_names,
     load_config,
@@ -176,3 +186,34 @@ def test_settings_without_effect_can_be_listed() -> None:
     assert "num.io.threads" in inert
     assert "log.flush.scheduler.interval.ms" not in inert
     assert "num.partitions" not in inert
+
+
+DECLARING = {"config.py", "config_changes.py"}  # they also compare settings with one another
+
+
+@pytest.fixture(scope="module")
+def names_read() -> dict[bool, set[str]]:
+    """The attributes that Ottla's code reads: False in all modules, True in those that declare no settings."""
+    read: dict[bool, set[str]] = {False: set(), True: set()}
+    for package in ("server", "replication", "groupcoord", "wire"):
+        for path in (Path(ottla.__file__).parent / package).rglob("*.py"):
+            if "tests" not in path.parts:
+                names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+                read[False] |= names
+                read[True] |= set() if path.name in DECLARING else names
+    return read
+
+
+@pytest.mark.parametrize(
+    "config", [LogConfig, ServerConfig, ReplicationConfig, GroupConfig, TransactionConfig, MemberConfig]
+)
+def test_settings_are_declared_without_effect_exactly_if_nothing_reads_them(
+    config: Any, names_read: dict[bool, set[str]]
+) -> None:
+    declared = {field.name: field.metadata["setting"] for field in dataclasses.fields(config) if field.metadata}
+    assert declared
+    for field, setting in declared.items():
+        if setting.effective:
+            assert field in names_read[False], f"{field} is declared to have an effect, and nothing reads it"
+        else:
+            assert field not in names_read[True], f"{field} is declared to have no effect, and is read"
