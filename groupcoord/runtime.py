@@ -573,6 +573,7 @@ def translated(error: ErrorCode) -> ErrorCode:
 def replay_batch(shard: Shard, header: BatchHeader, buffer: bytes, start: int) -> Iterator[None]:
     """Replay a batch of the log, one record at each step. Records that do not parse are passed over, with a warning."""
     producer_id = header.producer_id if header.is_transactional else -1
+    yield  # compaction may have left no record
     for record in decode_records(buffer, start):
         yield
         if header.is_control:

@@ -117,8 +117,8 @@ class Follower:
         if broker_epoch != self.broker_epoch:
             self.broker_epoch, self.ineligible_until_ms = broker_epoch, 0
 
-    def excuse(self, now_ms: int) -> None:
-        self._caught_up_ms = max(self._caught_up_ms, now_ms)
+    def excuse(self, refused_ms: int, now_ms: int) -> None:
+        self._caught_up_ms = min(self.caught_up_ms + refused_ms, now_ms)
 
     def is_caught_up(self, leader_end_offset: int, lag_ms: int, now_ms: int) -> bool:
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms
@@ -240,11 +240,11 @@ class Followers:
         kept = tuple(broker for broker in self.isr if self._keeps_pace(broker, leader_end_offset))
         return kept if len(kept) < len(self.isr) else None
 
-    def excuse(self, now_ms: int) -> None:
-        """Let the time pass over in which this broker refused its followers: those in sync count as caught up now."""
+    def excuse(self, refused_ms: int, now_ms: int) -> None:
+        """Do not count the time in which this broker refused its followers as time in which they fell behind."""
         for broker in self.isr:
             if (follower := self.by_id.get(broker)) is not None:
-                follower.excuse(now_ms)
+                follower.excuse(refused_ms, now_ms)
 
     def _keeps_pace(self, broker: int, leader_end_offset: int) -> bool:
         if broker == self._local_id:

@@ -17,9 +17,9 @@ Theory
 | any other error, of the partition or of the whole request       | is sent again                                      |
 | no answer, or none for this partition                           | is sent again                                      |
 
-A fenced leader refuses its followers' fetches, so they seem to fall behind. It proposes nothing then, and afterwards the
-followers have the whole lag time again to fetch. Otherwise the end of an outage of ZooKeeper would find partitions with
-their leader alone in sync, and the loss of this one broker would make them unavailable.
+A fenced leader refuses its followers' fetches, so they seem to fall behind. It proposes nothing then, and afterwards does
+not count that time. Otherwise the end of an outage of ZooKeeper would find partitions with their leader alone in sync, and
+the loss of this one broker would make them unavailable.
 
 Kafka: Partition.handleAlterPartitionError and -Update, DefaultAlterPartitionManager.
 """
@@ -134,23 +134,24 @@ class IsrChanges:
     # ------------------------------------------------------------------ proposing
 
     async def _shrink_forever(self) -> None:
-        was_fenced = False
+        fenced_ms, looked_ms = 0, self._clock_ms()
         while True:
             await trio.sleep(self._config().replica_lag_time_max_ms / 2000)
+            since_look_ms, looked_ms = self._clock_ms() - looked_ms, self._clock_ms()
             if self._is_fenced():
-                was_fenced = True
+                fenced_ms += since_look_ms
                 continue
             for count, partition in enumerate(self._partitions()):
                 if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                     await trio.lowlevel.checkpoint()
-                if was_fenced and partition.followers is not None:
-                    partition.followers.excuse(self._clock_ms())
+                if fenced_ms and partition.followers is not None:
+                    partition.followers.excuse(fenced_ms, self._clock_ms())
                 isr = partition.shrunk_isr(self._clock_ms())
                 if isr is not None:
                     self._propose(partition, isr)
                 else:
                     partition.reconsider()  # nobody who was about to join is waited for any longer than a laggard
-            was_fenced = False
+            fenced_ms = 0
 
     def _propose(self, partition: Partition, isr: tuple[int, ...]) -> None:
         followers = partition.followers

@@ -191,7 +191,8 @@ class LogDirMoves:
         deleted = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
         path = partition_path(target.path, deleted)
         try:
-            await self._run_in_thread(target.storage.rename, directory, path)
+            with trio.CancelScope(shield=True):  # if it were cancelled, the next start would go on with the move
+                await self._run_in_thread(target.storage.rename, directory, path)
         except OSError as error:
             target.judge(error, log.name)
             path = directory  # which is nobody else's name: it can go as it is

@@ -24,6 +24,7 @@ from ottla.replication.log.names import DELETE_MARK, marked_directory_name, part
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.reminders import Reminder
+from ottla.replication.slices import Slices
 from ottla.wire.errors import bare
 
 logger = logging.getLogger("ottla.replication")
@@ -61,7 +62,7 @@ class Removals:
 
     def give_up(self, log: PartitionLog) -> None:
         """Take charge of a log that nobody serves any more. `free_names` frees its name and has its files removed."""
-        log.layout += 1  # so that nobody uses what a thread finds in the log, or fails to find, while it is renamed
+        log.give_up()
         self._unrenamed[log.topic, log.partition] = log
 
     async def free_names(self, names: Iterable[Name]) -> None:
@@ -73,7 +74,8 @@ class Removals:
         for directory, in_directory in logs.items():
             for start in range(0, len(in_directory), RENAMED_AT_ONCE):
                 async with self._turns[directory]:
-                    await self._rename(directory, in_directory[start : start + RENAMED_AT_ONCE])
+                    with trio.CancelScope(shield=True):  # what a thread has renamed has to be known here
+                        await self._rename(directory, in_directory[start : start + RENAMED_AT_ONCE])
 
     async def free_names_for_new_logs(self, names: Sequence[Name]) -> None:
         """The same, but those that cannot be renamed are given up: new logs are about to get their names."""
@@ -91,12 +93,14 @@ class Removals:
         names = [marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK) for log in logs]
         paths = [(log.directory, partition_path(directory.path, name)) for log, name in zip(logs, names, strict=True)]
         errors = await self._run_in_thread(self._rename_each, paths)
+        slices = Slices()
         for log, (_, path), error in zip(logs, paths, errors, strict=True):
             if error is None:
                 self._settle(log)
                 log.moved_to(path)
                 log.release_files()
                 directory.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
+                await slices.give_way()  # a log may have a thousand segments
                 continue
             refusal = directory.judge(error, log.name)
             if self._reminder.is_due():  # there may be thousands

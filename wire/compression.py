@@ -62,6 +62,7 @@ _GZIP_RATIO_MAX = 1032
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 16 * 1024  # at a time: what follows a member is copied at its end, and members may be tiny
+_LZ4_INPUT_BYTES = 256 * 1024  # at a time: what is not used of it is copied with every chunk
 _MAPPED_FROM_BYTES = 4 * 1024 * 1024
 _RESTS_AFTER_BYTES = 1024 * 1024
 BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
@@ -401,19 +402,22 @@ def _decompress_lz4(data: memoryview, limit: int, overlook_header_checksum: bool
     from lz4.frame import LZ4FrameDecompressor
 
     descriptor_end = _lz4_descriptor_end(data)
-    if overlook_header_checksum:
-        checksum = bytes((_lz4_checksum(bytes(data[4:descriptor_end])),))
-        data = memoryview(b"".join((data[:descriptor_end], checksum, data[descriptor_end + 1 :])))
     decompressor = LZ4FrameDecompressor()
-    pending: Buffer = data
+    position = 0
+    if overlook_header_checksum:
+        decompressor.decompress(bytes((*data[:descriptor_end], _lz4_checksum(bytes(data[4:descriptor_end])))))
+        position = descriptor_end + 1
 
     def read(size: int) -> bytes:
-        nonlocal pending
-        if decompressor.eof:
-            return b""
-        chunk: bytes = decompressor.decompress(pending, max_length=size)
-        pending = b""
-        return chunk
+        nonlocal position
+        while not decompressor.eof:
+            wants_more = decompressor.needs_input
+            piece = data[position : position + _LZ4_INPUT_BYTES] if wants_more else b""
+            position += len(piece)
+            chunk: bytes = decompressor.decompress(piece, max_length=size)
+            if chunk or (wants_more and not piece):
+                return chunk
+        return b""
 
     try:
         result = _read_bounded(read, limit)

@@ -53,6 +53,8 @@ def guarded(method: Method) -> Method:
     @wraps(method)
     def call(self: LogReader, *args: Any, **kwargs: Any) -> Any:
         self.log_directory.check_online()
+        if self.is_given_up:
+            raise self.gone()
         try:
             return method(self, *args, **kwargs)
         except DamagedIndexes as damage:
@@ -74,7 +76,16 @@ def translated(log: LogReader, error: Exception) -> KafkaError:
 class LogReader:
     """Segments in order, and what lies where in them."""
 
-    __slots__ = ("_segments", "layout", "log_directory", "log_end_offset", "log_start_offset", "name", "on_damage")
+    __slots__ = (
+        "_segments",
+        "is_given_up",
+        "layout",
+        "log_directory",
+        "log_end_offset",
+        "log_start_offset",
+        "name",
+        "on_damage",
+    )
 
     def __init__(
         self,
@@ -91,6 +102,7 @@ class LogReader:
         self.log_end_offset = log_end_offset
         self._segments = segments
         self.on_damage: OnDamage = _ignore
+        self.is_given_up = False
         self.layout = 0  # counts the changes to what was written: cuts, deletions, other files in place of old ones
 
     @property
@@ -109,8 +121,19 @@ class LogReader:
         for segment in self._segments:
             segment.defers_repair = True
 
+    def give_up(self) -> None:
+        """Nobody is served from here any more. From now on a thread may rename and remove the files at any moment."""
+        self.is_given_up = True
+        self.layout += 1  # nobody uses what a thread finds here, or fails to find
+
+    def gone(self) -> KafkaError:
+        """The error of all that is asked of a log that was given up."""
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
+
     def storage_error(self, error: OSError) -> KafkaError:
         """What to raise for `error`; takes the directory offline if the disk is broken."""
+        if self.is_given_up and isinstance(error, FileNotFoundError):
+            return self.gone()
         return self.log_directory.judge(error, self.name)
 
     def read(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections import Counter
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,6 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.new_logs import THREADS_MAX, MadeLog
-from ottla.replication.removals import RENAMED_AT_ONCE
 from ottla.replication.retaining import SEGMENTS_PER_TURN
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -323,57 +321,6 @@ async def test_a_deletion_whose_rename_fails_is_tried_again(disk: Disk, autojump
         assert partition_of(manager).log_end_offset == 0
         assert [name for name in disk.names() if name.startswith("topic")] == ["topic-0"]
         assert manager.log_directories[0].is_online
-
-
-async def test_threads_rename_what_is_deleted_a_few_at_a_time(
-    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A rename waits for the disk, and for others who change the same log directory."""
-    jobs: list[int] = []
-    fails = True
-
-    def on_call(operation: str, path: str) -> OSError | None:
-        if operation != "rename" or not path.startswith("/logs/topic-"):
-            return None
-        jobs.append(disk.jobs if disk.is_in_thread else 0)
-        return OSError(errno.ENOSPC, "No space left on device", path) if fails else None
-
-    async with disk.broker(*(Hosted(index=index) for index in range(120))) as manager:
-        await trio.sleep(5)
-        disk.storage.fail = on_call
-        await manager.delete_partitions([("topic", index) for index in range(120)])
-        assert len([record for record in caplog.records if "cannot be deleted yet" in record.message]) == 1
-        fails = False
-        await trio.sleep(70)
-        assert len(jobs) == 240 and 0 not in jobs
-        assert sorted(Counter(jobs).values()) == [20, 20, RENAMED_AT_ONCE, RENAMED_AT_ONCE, RENAMED_AT_ONCE, RENAMED_AT_ONCE]
-        assert all(name.endswith("-delete") for name in disk.names() if name.startswith("topic"))
-
-
-@pytest.mark.parametrize("begun_after_s", [0.1, 0.9, 1.5])
-async def test_a_topic_that_is_made_again_waits_until_the_old_name_is_free(
-    disk: Disk, autojump_clock: MockClock, begun_after_s: float
-) -> None:
-    async with disk.broker(Hosted()) as manager:
-        produce(partition_of(manager))
-        run_in_thread = manager._removals._run_in_thread
-
-        async def slow(*arguments: Any) -> Any:
-            await trio.sleep(1)
-            result = await run_in_thread(*arguments)
-            await trio.sleep(1)
-            return result
-
-        manager._removals._run_in_thread = slow
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(manager.delete_partitions, [("topic", 0)])
-            await trio.sleep(begun_after_s)
-            await manager.create_partitions([Hosted(topic_id=bytes(16))])
-            assert partition_of(manager).log_end_offset == 0
-            produce(partition_of(manager))
-        await trio.sleep(200)
-        assert len(read_batches(partition_of(manager).log)) == 1
-        assert [name for name in disk.names() if name.startswith("topic")] == ["topic-0"]
 
 
 # --- deleting ---------------------------------------------------------------------------------------------------------

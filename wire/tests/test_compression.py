@@ -336,6 +336,23 @@ def test_other_threads_run_while_a_large_result_is_made(codec: Compression, monk
     assert len(rests) >= 20
 
 
+def test_lz4_takes_its_input_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The codec copies with every chunk of output what it has not used of its input: 90 MiB took 9 s."""
+    given: list[int] = []
+
+    class Noted(lz4.frame.LZ4FrameDecompressor):  # type: ignore[misc]
+        def decompress(self, data: bytes | memoryview, max_length: int = -1) -> bytes:
+            given.append(len(data))
+            return super().decompress(data, max_length)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(lz4.frame, "LZ4FrameDecompressor", Noted)
+    data = random.Random(1).randbytes(3 << 20)
+    for broken_checksum in (False, True):
+        frame = compress(Compression.LZ4, data, broken_lz4_checksum=broken_checksum)
+        assert decompress(Compression.LZ4, frame, len(data), broken_lz4_checksum=broken_checksum) == data
+    assert len(given) > 20 and max(given) <= 256 * 1024
+
+
 def test_a_block_of_snappy_is_not_copied_as_a_whole() -> None:
     """A copy of 90 MiB is one step, in which no other thread runs."""
     size = 32 << 20
