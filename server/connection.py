@@ -45,7 +45,7 @@ from ottla.server.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.outbox import Outbox, Progress, unreadable
 from ottla.server.pending import Pending, PendingAnswer
 from ottla.server.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
-from ottla.server.turns import InTurn
+from ottla.server.turns import InTurn, free_in_turns
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
@@ -327,7 +327,12 @@ class Connection:
         result = call.handler(request, self._context)
         if call.route.abandonable:
             self._let_go()
-        return await result if hasattr(result, "__await__") else result
+        response = await result if hasattr(result, "__await__") else result
+        if not isinstance(response, PendingAnswer):
+            decoded = [request]
+            del request, result
+            await free_in_turns(decoded)
+        return response
 
     def _read_client_id(self, buffer: Any, position: int, length: int, end: int) -> int:
         length = max(length, 0)  # Kafka takes any length below zero for null, and null for empty
@@ -446,6 +451,9 @@ class Connection:
         elif response is not None and (waiting.is_large or call.route.answers_at_length):
             parts = await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
             self._hand_over(call, waiting.correlation_id, parts)
+            encoded = [response]
+            del response
+            await free_in_turns(encoded)
         elif response is not None:
             self._answer(call, waiting.correlation_id, response)
 

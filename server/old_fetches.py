@@ -46,6 +46,8 @@ class ConvertsDown:
 
         def _response(self) -> FetchResponse: ...
 
+        async def _response_in_turns(self) -> FetchResponse: ...
+
     def converted(self) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
         """Answer a client that knows no batches: at once where that is little work, else the connection waits."""
         if len(self._opened.targets) > PARTITIONS_PER_TURN:
@@ -57,7 +59,8 @@ class ConvertsDown:
                     conversion, places = self._conversion()
                     if conversion.is_little():
                         conversion.run()
-                        return self._finish_conversion(places)
+                        self._take_converted(places)
+                        return self._response()
         except NotCached:
             return self._convert_later(is_read=False)
         return self._convert_later(is_read=True)
@@ -68,7 +71,8 @@ class ConvertsDown:
         await self._wait_in_turns()
         conversion, places = self._conversion()
         await trio.to_thread.run_sync(conversion.run, limiter=_conversions_in_threads)
-        return self._finish_conversion(places)
+        self._take_converted(places)
+        return await self._response_in_turns()
 
     def _conversion(self) -> tuple[DownConversion, dict[int, Conversion]]:
         """What is to be converted, also by place in `_reads`."""
@@ -83,7 +87,7 @@ class ConvertsDown:
                 places[place] = each
         return conversion, places
 
-    def _finish_conversion(self, places: dict[int, Conversion]) -> FetchResponse:
+    def _take_converted(self, places: dict[int, Conversion]) -> None:
         for place, conversion in places.items():
             read = self._reads[place]
             try:
@@ -92,4 +96,3 @@ class ConvertsDown:
                 refused = failed_read(self._broker, self._version, read.target, error.code)
                 refused.records = None
                 self._reads[place] = read._replace(data=refused)
-        return self._response()

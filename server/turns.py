@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import trio
 
 from ottla.replication.slices import Slices
+from ottla.wire.schema import Array, Struct
 
 PARTITIONS_PER_TURN = 1_000
 SORTED_AT_ONCE = 2_000
+FREED_AT_ONCE = 500
 
 Element = TypeVar("Element")
 Topic = TypeVar("Topic")
@@ -89,6 +92,30 @@ async def sorted_in_turns(names: Iterable[str]) -> list[str]:
         runs.append(sorted(different[start : start + SORTED_AT_ONCE]))
         await trio.lowlevel.checkpoint()
     return await each_in_turns(heapq.merge(*runs), lambda name: name)
+
+
+async def free_in_turns(messages: list[Struct]) -> None:
+    """Free messages that nobody else holds, and empty the list. To free fifty thousand structs at once takes 20 ms.
+
+    The list below holds every struct, so that none goes when its parent does; then it gives up some at a time.
+    """
+    slices = Slices()
+    structs, messages[:] = list(messages), []
+    for struct in structs:  # which grows meanwhile
+        for name in _lists_of_structs(type(struct)):
+            structs += getattr(struct, name) or ()
+        await slices.give_way()
+    del struct
+    structs.reverse()
+    while structs:
+        del structs[-FREED_AT_ONCE:]
+        await slices.give_way()
+
+
+@cache
+def _lists_of_structs(cls: type[Struct]) -> tuple[str, ...]:
+    types = {name: field.type for name, field in cls.wire_fields.items()}
+    return tuple(name for name, each in types.items() if isinstance(each, Array) and isinstance(each.item, type))
 
 
 async def _checkpoint() -> None:

@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from ottla.replication.log.tests.logs import batch, contents
+from ottla.server import old_fetches
 from ottla.server.handlers import fetch as fetch_handler
 from ottla.server.handlers.fetch import Reading
 from ottla.server.surroundings import Surroundings
@@ -77,3 +78,19 @@ async def test_a_very_large_fetch_is_refused_in_turns(monkeypatch: pytest.Monkey
     answer = await Shop().consume(version=12, isolation_level=isolation_level)
     (topic,) = answer.responses
     assert [each.error_code for each in topic.partitions] == [ErrorCode.UNKNOWN_SERVER_ERROR] * PARTITIONS
+
+
+async def test_a_very_large_fetch_of_an_old_client_is_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fetch_handler, old_fetches):
+        monkeypatch.setattr(module, "PARTITIONS_PER_TURN", 10)
+    pieces: list[int] = []
+    add = fetch_handler.add_answers
+
+    def noted(topics: list[Any], answers: Any) -> list[Any]:
+        pieces.append(len(answers))
+        return add(topics, answers)
+
+    monkeypatch.setattr(fetch_handler, "add_answers", noted)
+    answer = await Shop().consume(version=2)
+    assert sum(len(topic.partitions) for topic in answer.responses) == sum(pieces) == PARTITIONS
+    assert max(pieces) == 10
