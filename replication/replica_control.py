@@ -19,6 +19,7 @@ controller and of partitions that are new here is verified first (`controller_cl
 | ... is to delete what the tree says stays here   | INVALID_REQUEST (42)                                                    |
 | UpdateMetadata: the tree has no such partition   | NONE, but it is passed over                                             |
 | ... has no such broker, or at another address    | NONE, but clients are told what the tree says                           |
+| ... is older than what is known of a partition   | NONE, but it is passed over                                             |
 
 A broker that has registered anew does not know which of its leaderships another broker has taken over meanwhile. It
 `must_hear` of each of them, by LeaderAndIsr, before it serves that one again, or coordinates what lives in it.
@@ -491,7 +492,7 @@ class ReplicaControl:
         for each in told:
             if each.leader == LEADER_DURING_DELETE:
                 states.pop(each.partition_index, None)
-            else:
+            elif topic_id == ZERO_UUID or not _is_older(each, states.get(each.partition_index, UNKNOWN_STATE)):
                 states[each.partition_index] = _partition_state(each)
                 self._resign_if_moved(name, each)
         if all(state is UNKNOWN_STATE for state in states.values()):
@@ -551,6 +552,14 @@ def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
     }
     protocols = {each.listener: each.security_protocol for each in broker.endpoints}
     return BrokerRegistration(broker.id, endpoints, broker.rack, security_protocols=protocols)
+
+
+def _is_older(told: UpdateMetadataPartitionState, known: PartitionState) -> bool:
+    """Whether a request was overtaken: it was on its way for so long that the controller sent it, and others, again.
+
+    Apache Kafka would believe it, and show a former leader to clients until the partition changes once more.
+    """
+    return (told.leader_epoch, told.zk_version) < (known.leader_epoch, known.partition_epoch)
 
 
 def _partition_state(told: UpdateMetadataPartitionState) -> PartitionState:

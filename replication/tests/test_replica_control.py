@@ -471,6 +471,19 @@ def registration(node_id: int, *, port: int = 0) -> BrokerRegistration:
     return BrokerRegistration(node_id, {"PLAINTEXT": endpoint}, "r", security_protocols={"PLAINTEXT": 0})
 
 
+async def test_metadata_that_were_overtaken_on_their_way_are_passed_over(stage: Stage) -> None:
+    """A connection that was cut off delivers its last request when the controller has long sent later ones elsewhere."""
+    newer, older, isr_before = told(epoch=5, leader=NODE), told(epoch=4, leader=OTHER), told(epoch=5)
+    isr_before.zk_version, isr_before.isr = 2, [NODE, OTHER]
+    await stage.update(told(1, epoch=3), newer)
+    for late in (older, isr_before):
+        await stage.update(late)
+        (state, _) = stage.cluster.topics["topic"].partitions
+        assert (state.leader, state.leader_epoch, state.isr) == (NODE, 5, (NODE,))
+    await stage.update(told(epoch=0, leader=OTHER), topic_id=bytes([7] * 16))  # another topic, which begins anew
+    assert stage.cluster.topics["topic"].partitions[0].leader == OTHER
+
+
 async def test_clients_are_told_of_no_broker_that_the_tree_does_not_have(verifying: Verifying) -> None:
     stage = verifying
     assert await stage.update(brokers=(NODE, OTHER, 99)) == 0
