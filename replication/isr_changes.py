@@ -137,9 +137,9 @@ class IsrChanges:
         fenced_ms, looked_ms = 0, self._clock_ms()
         while True:
             await trio.sleep(self._config().replica_lag_time_max_ms / 2000)
-            since_look_ms, looked_ms = self._clock_ms() - looked_ms, self._clock_ms()
+            looked_before_ms, looked_ms = looked_ms, self._clock_ms()
             if self._is_fenced():
-                fenced_ms += since_look_ms
+                fenced_ms += looked_ms - looked_before_ms
                 continue
             for count, partition in enumerate(self._partitions()):
                 if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:

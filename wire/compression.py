@@ -62,7 +62,7 @@ _GZIP_RATIO_MAX = 1032
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 16 * 1024  # at a time: what follows a member is copied at its end, and members may be tiny
-_LZ4_INPUT_BYTES = 256 * 1024  # at a time: what is not used of it is copied with every chunk
+_LZ4_INPUT_BYTES = 256 * 1024  # at a time: with each chunk of output the codec copies the input that is left
 _MAPPED_FROM_BYTES = 4 * 1024 * 1024
 _RESTS_AFTER_BYTES = 1024 * 1024
 BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
@@ -155,7 +155,7 @@ def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_check
     """The data decompressed, at most limit bytes of it: what would become more raises before it is allocated.
 
     A large result is a bytearray, or pages of its own: it grows in place, where joining pieces would take twice the memory.
-    Called in a thread, it holds the event loop up for a few milliseconds at most, whatever comes out.
+    A thread that calls this keeps the interpreter lock for a few milliseconds at a time.
     """
     if codec == Compression.NONE:
         return bytes(data)
@@ -404,9 +404,6 @@ def _decompress_lz4(data: memoryview, limit: int, overlook_header_checksum: bool
     descriptor_end = _lz4_descriptor_end(data)
     decompressor = LZ4FrameDecompressor()
     position = 0
-    if overlook_header_checksum:
-        decompressor.decompress(bytes((*data[:descriptor_end], _lz4_checksum(bytes(data[4:descriptor_end])))))
-        position = descriptor_end + 1
 
     def read(size: int) -> bytes:
         nonlocal position
@@ -420,6 +417,9 @@ def _decompress_lz4(data: memoryview, limit: int, overlook_header_checksum: bool
         return b""
 
     try:
+        if overlook_header_checksum:
+            decompressor.decompress(bytes((*data[:descriptor_end], _lz4_checksum(bytes(data[4:descriptor_end])))))
+            position = descriptor_end + 1
         result = _read_bounded(read, limit)
     except RuntimeError as error:
         raise _garbage("lz4", error) from None

@@ -336,6 +336,16 @@ def test_other_threads_run_while_a_large_result_is_made(codec: Compression, monk
     assert len(rests) >= 20
 
 
+@pytest.mark.parametrize("store_size", [False, True])
+@pytest.mark.parametrize("position", range(15))
+def test_any_byte_in_an_lz4_header_decompresses_or_is_refused(position: int, store_size: bool) -> None:
+    frame = bytearray(lz4_frame(TEXT, store_size=store_size))
+    for byte in range(256):
+        frame[position] = byte
+        with suppress(KafkaError):
+            decompress(Compression.LZ4, bytes(frame), LIMIT, broken_lz4_checksum=True)
+
+
 def test_lz4_takes_its_input_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """The codec copies with every chunk of output what it has not used of its input: 90 MiB took 9 s."""
     given: list[int] = []
