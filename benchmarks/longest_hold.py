@@ -20,9 +20,9 @@ from ottla.replication.config import LogConfig
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
 from ottla.replication.slices import Slices
-from ottla.server.context import RequestContext
+from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.list_offsets import list_offsets
 from ottla.wire.compression import Compression
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

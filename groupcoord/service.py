@@ -17,12 +17,11 @@ from typing import Any
 
 import trio
 
-from ottla.groupcoord.classic import TEXT_LENGTH_MAX, refused_join, refused_sync
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.java import absolute_string_hash
-from ottla.groupcoord.offsets import refused_commit
-from ottla.groupcoord.runtime import CoordinatorLog, PartitionRuntime, Runtime, WaitingCaller, wall_clock_ms
-from ottla.groupcoord.shard import (
+from ottla.groupcoord.groups.classic.java import absolute_string_hash
+from ottla.groupcoord.groups.classic.rebalancing import TEXT_LENGTH_MAX, refused_join, refused_sync
+from ottla.groupcoord.groups.offsets import refused_commit
+from ottla.groupcoord.groups.shard import (
     FORGETTING_REFUSED,
     DeleteGroup,
     FetchStableOffsets,
@@ -32,7 +31,7 @@ from ottla.groupcoord.shard import (
     in_listing,
     undescribed,
 )
-from ottla.groupcoord.topics import (
+from ottla.groupcoord.groups.topics import (
     BATCH_VERSION,
     TOPIC_ID_VERSION,
     MergedCommits,
@@ -55,6 +54,13 @@ from ottla.groupcoord.topics import (
     split_commit,
     split_deletion,
     with_topics,
+)
+from ottla.groupcoord.runtime.coordinator_runtime import (
+    CoordinatorLog,
+    PartitionRuntime,
+    Runtime,
+    WaitingCaller,
+    wall_clock_ms,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from ottla.replication.replica_selector import RACK_AWARE
 from ottla.wire.settings import (
     INT,
     LIST,
@@ -28,6 +27,7 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 MIB = 1024 * 1024
 
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
 
 

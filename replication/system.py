@@ -8,7 +8,7 @@
                         idle one.
     fdatasync           waits for contents only. Without it fsync; macOS means the disk itself only by F_FULLFSYNC.
     CLOCK_BOOTTIME      goes on while the machine is suspended. macOS's monotonic clock does so as well.
-    epoll               lets sockets be served inside the event loop's wait (`server/readiness.py`). Without it tasks are woken.
+    epoll               lets sockets be served inside the event loop's wait (`server/net/readiness.py`). Without it tasks are woken.
     mallopt, malloc_trim    give memory back to the system that was needed once (glibc). Without them, as the C library likes.
     prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.
 """

@@ -23,11 +23,8 @@ from typing import Protocol
 
 import trio
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import topic_name_problem
-from ottla.replication.config import LogConfig
-from ottla.replication.controller import Controller, NewTopic, TopicPlan
-from ottla.replication.coordination import (
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import (
     BadVersion,
     Coordination,
     CoordinationError,
@@ -38,12 +35,15 @@ from ottla.replication.coordination import (
     SessionExpired,
     SetData,
 )
-from ottla.replication.loading import HostedPartition
-from ottla.replication.new_logs import MadeLog
-from ottla.server.config_changes import check_broker, check_topic
-from ottla.server.configs import ConfigRepository, Overrides, Texts
-from ottla.server.internal_topics import new_topic
-from ottla.server.takeover import finish_deletion, forget_unnamed_partitions
+from ottla.replication.cluster.state import topic_name_problem
+from ottla.replication.config import LogConfig
+from ottla.replication.control.topics import Controller, NewTopic, TopicPlan
+from ottla.replication.hosting.loading import HostedPartition
+from ottla.replication.hosting.new_logs import MadeLog
+from ottla.server.coordinators.internal_topics import new_topic
+from ottla.server.settings.changes import check_broker, check_topic
+from ottla.server.settings.repository import ConfigRepository, Overrides, Texts
+from ottla.server.start.takeover import finish_deletion, forget_unnamed_partitions
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 logger = logging.getLogger("ottla.administration")

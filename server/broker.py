@@ -22,40 +22,40 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.groupcoord.producer_ids import ProducerIdManager
 from ottla.groupcoord.service import GroupCoordinator
+from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.replication import system
-from ottla.replication.cluster_state import NO_BROKER_EPOCH, BrokerEndpoint, BrokerRegistration, ClusterState
-from ottla.replication.controller import Controller
-from ottla.replication.coordination import CoordinationUnavailable
-from ottla.replication.directories import LogDirectoryProblem
-from ottla.replication.fetch_session import FetchSessionCache
+from ottla.replication.cluster.coordination import CoordinationUnavailable
+from ottla.replication.cluster.state import NO_BROKER_EPOCH, BrokerEndpoint, BrokerRegistration, ClusterState
+from ottla.replication.control.topics import Controller
+from ottla.replication.following.throttle import ReplicationThrottles
+from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, raise_limit
-from ottla.replication.manager import ReplicaManager
-from ottla.replication.throttle import ReplicationThrottles
+from ottla.replication.partition.fetch_session import FetchSessionCache
 from ottla.server.alone import Alone, JoinProblem
-from ottla.server.calls import Calls
-from ottla.server.configs import ConfigRepository
-from ottla.server.connection_limits import ConnectionLimits
-from ottla.server.coordinator_log import OffsetsTopic
-from ottla.server.deadlines import Deadlines
-from ottla.server.dispatch import client_routes, served_routes
-from ottla.server.inbox import ReceiveBuffers
-from ottla.server.listener import Listener, bind
-from ottla.server.long_answers import LongAnswers
-from ottla.server.memory_budget import MemoryBudget
-from ottla.server.producer_id_blocks import ProducerIdBlocks
-from ottla.server.readiness import Readiness
-from ottla.server.stopping import StopSignals
+from ottla.server.coordinators.coordinator_log import OffsetsTopic
+from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
+from ottla.server.gate.dispatch import client_routes, served_routes
+from ottla.server.net.calls import Calls
+from ottla.server.net.connection_limits import ConnectionLimits
+from ottla.server.net.deadlines import Deadlines
+from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.listener import Listener, bind
+from ottla.server.net.long_answers import LongAnswers
+from ottla.server.net.memory_budget import MemoryBudget
+from ottla.server.net.readiness import Readiness
+from ottla.server.process.stopping import StopSignals
+from ottla.server.settings.repository import ConfigRepository
 from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
-    from ottla.replication.partition import Partition
+    from ottla.replication.partition.partition import Partition
     from ottla.server.administration import Administration
     from ottla.server.cluster.member import ClusterMember
-    from ottla.server.config import BrokerConfig, Endpoint
+    from ottla.server.settings.broker_config import BrokerConfig, Endpoint
 
 logger = logging.getLogger("ottla.broker")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.replication.cluster_state import GROUP_METADATA_TOPIC
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.replication.config import LogConfig
-    from ottla.replication.manager import HostedPartition, ReplicaManager
-    from ottla.replication.new_logs import MadeLog
+    from ottla.replication.hosting.manager import HostedPartition, ReplicaManager
+    from ottla.replication.hosting.new_logs import MadeLog
     from ottla.wire.errors import KafkaError
 
 

@@ -13,11 +13,11 @@ from ottla.replication.clock import system_clock_ms
 from ottla.replication.log.descriptors import Descriptors
 
 if TYPE_CHECKING:
+    from ottla.replication.cluster.peers import Peers
     from ottla.replication.log.storage import Storage
-    from ottla.replication.peers import Peers
     from ottla.server.cluster.session import Session
-    from ottla.server.coordination.zookeeper_config import ZooKeeperConfig
-    from ottla.server.readiness import Readiness
+    from ottla.server.net.readiness import Readiness
+    from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 
 
 def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:
@@ -27,7 +27,7 @@ def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:
 
 
 def _tcp_peers(readiness: Readiness, receive_buffer_bytes: int) -> Peers:
-    from ottla.server.peers import TcpPeers
+    from ottla.server.peers.tcp import TcpPeers
 
     return TcpPeers(serve=readiness.serve, receive_buffer_bytes=receive_buffer_bytes)
 

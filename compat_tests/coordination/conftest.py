@@ -10,7 +10,7 @@ from compat_tests.apache.brokers import ZooKeeper, jars, small_java
 from compat_tests.coordination.proxy import Proxy
 
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
-from ottla.server.coordination.zookeeper_config import ZooKeeperConfig
+from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 
 _numbers = itertools.count()
 

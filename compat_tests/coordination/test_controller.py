@@ -13,14 +13,14 @@ import trio.testing
 from compat_tests.apache.brokers import ZooKeeper
 from compat_tests.coordination.proxy import Proxy
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
-from ottla.replication.coordination import BadVersion, Check, Create, Delete, Operation, SetData
-from ottla.replication.peers import PeerUnavailable
-from ottla.replication.znodes import TopicAssignment
-from ottla.server.cluster.controller_shell import ControllerElection
-from ottla.server.config import load_config
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import BadVersion, Check, Create, Delete, Operation, SetData
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
+from ottla.replication.cluster.znodes import TopicAssignment
+from ottla.server.cluster.controller.shell import ControllerElection
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
+from ottla.server.settings.broker_config import load_config
 from ottla.server.tests.coordination_promises import settled
 from ottla.server.tests.puppets import Puppet, PuppetPeer
 from ottla.wire.errors import ErrorCode, KafkaError

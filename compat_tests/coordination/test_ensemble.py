@@ -11,7 +11,7 @@ from compat_tests.apache.brokers import ZooKeeper, free_port, jars, small_java
 from compat_tests.support.brokers import wait_until
 from kazoo.client import KazooClient
 
-from ottla.replication.coordination import CoordinationUnavailable, Create
+from ottla.replication.cluster.coordination import CoordinationUnavailable, Create
 from ottla.server.tests.coordination_promises import Calls
 
 SIZE = 3

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ottla.replication.coordination import Coordination
+from ottla.replication.cluster.coordination import Coordination
 from ottla.server.tests.coordination_promises import PROMISES
 
 

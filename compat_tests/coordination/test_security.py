@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.security import Permissions
 
-from ottla.replication.coordination import AccessDenied, CoordinationUnavailable, Create, SetData
+from ottla.replication.cluster.coordination import AccessDenied, CoordinationUnavailable, Create, SetData
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
-from ottla.server.coordination.zookeeper_config import ZooKeeperConfig
+from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 
 USER = {"zookeeper_sasl_username": "ottla", "zookeeper_sasl_password": "s3cret"}
 JAAS = """\

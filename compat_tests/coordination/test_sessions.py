@@ -11,7 +11,7 @@ import trio
 from compat_tests.apache.brokers import ZooKeeper, free_port
 from compat_tests.coordination.proxy import Proxy
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     Check,
     CoordinationError,
     CoordinationUnavailable,
@@ -22,7 +22,7 @@ from ottla.replication.coordination import (
     TooLarge,
 )
 from ottla.server.coordination.zookeeper import READS_IN_FLIGHT, REQUEST_BYTES_MAX, ZooKeeperCoordination
-from ottla.server.coordination.zookeeper_config import ZooKeeperConfig
+from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 from ottla.server.tests.coordination_promises import Calls, settled
 
 SHORT_MS = 1_500  # of sessions: three ticks of the server's clock

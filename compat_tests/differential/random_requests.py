@@ -24,7 +24,7 @@ from compat_tests.differential.conversation import COORDINATOR_IS_COMING, Talk, 
 from hypothesis import strategies as st
 
 import ottla.wire.messages
-from ottla.server.dispatch import served_routes
+from ottla.server.gate.dispatch import served_routes
 from ottla.wire.compression import Compression, compress
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest

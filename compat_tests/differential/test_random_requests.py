@@ -33,7 +33,7 @@ from compat_tests.differential.random_requests import (
 from compat_tests.differential.scenarios import regressions
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from ottla.server.dispatch import served_routes
+from ottla.server.gate.dispatch import served_routes
 
 EXAMPLES = 150
 EXAMPLES_OF_A_ROUND = 300

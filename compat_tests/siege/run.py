@@ -23,7 +23,7 @@ from compat_tests.siege.attacks import SIZES, Attack, fullest_of_route, of_many_
 from compat_tests.siege.siege import Damage, Limits, Siege, laid
 from compat_tests.support.zookeepers import Ensemble
 
-from ottla.server.dispatch import Route, served_routes
+from ottla.server.gate.dispatch import Route, served_routes
 
 BYSTANDERS_P99_MS = 60.0
 GARBAGE_MAX = 20_000

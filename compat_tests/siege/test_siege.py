@@ -11,7 +11,7 @@ from compat_tests.siege.attacks import Attack, of_many_peers, of_records, of_rou
 from compat_tests.siege.run import GARBAGE_MAX
 from compat_tests.siege.siege import Damage, Siege, laid
 
-from ottla.server.dispatch import Route, served_routes
+from ottla.server.gate.dispatch import Route, served_routes
 
 SIZE_BYTES = 400 << 10
 BUSY_MS_MAX = 250.0

@@ -17,15 +17,15 @@ import trio
 from compat_tests.simulation.cluster import Outcome, Plan, Simulation
 from compat_tests.simulation.run import with_fixed_hashes
 
-from ottla.groupcoord.runtime import PartitionRuntime, Runtime
-from ottla.replication import election
-from ottla.replication.followers import Followers
-from ottla.replication.isr_changes import IsrChanges
+from ottla.groupcoord.runtime.coordinator_runtime import PartitionRuntime, Runtime
+from ottla.replication.control import election
+from ottla.replication.hosting.isr_changes import IsrChanges
 from ottla.replication.log.producers import ProducerStateManager
-from ottla.replication.partition import Partition
-from ottla.replication.refused_sequences import RefusedSequences
-from ottla.server.coordinator_log import OffsetsTopic
-from ottla.server.inbox import Inbox
+from ottla.replication.partition.followers import Followers
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.refused_sequences import RefusedSequences
+from ottla.server.coordinators.coordinator_log import OffsetsTopic
+from ottla.server.net.inbox import Inbox
 from ottla.wire.errors import ErrorCode
 
 SECONDS = 120.0

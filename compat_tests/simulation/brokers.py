@@ -16,22 +16,22 @@ from compat_tests.simulation.network import Network, SimPeers, SimReadiness, Sim
 from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.virtual import EPOCH_S, thread_runner
 
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
-from ottla.replication.coordination import CoordinationError
-from ottla.replication.directories import LogDirectoryProblem
+from ottla.replication.cluster.coordination import CoordinationError
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
+from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.broker import Broker
-from ottla.server.calls import Calls
 from ottla.server.cluster.member import JoinProblem
-from ottla.server.config import load_config
-from ottla.server.connection import Connection
-from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService
-from ottla.server.dispatch import served_routes
-from ottla.server.inbox import ReceiveBuffers
-from ottla.server.listener import Listener
-from ottla.server.outbox import Outbox, Progress
+from ottla.server.gate.dispatch import served_routes
+from ottla.server.net.calls import Calls
+from ottla.server.net.connection import Connection
+from ottla.server.net.connection_limits import ConnectionLimits
+from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.listener import Listener
+from ottla.server.net.outbox import Outbox, Progress
+from ottla.server.settings.broker_config import load_config
 from ottla.server.surroundings import Surroundings
 from ottla.wire.records import iter_batches
 

@@ -22,11 +22,11 @@ from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.producer import SimProducer
 from compat_tests.simulation.trace import Trace
 
-from ottla.groupcoord.java import absolute_string_hash
-from ottla.replication import znodes
-from ottla.replication.coordination import CoordinationError, Delete
+from ottla.groupcoord.groups.classic.java import absolute_string_hash
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationError, Delete
 from ottla.replication.log.memory_storage import MemoryStorage
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
 from ottla.server.coordination.memory import MemoryService
 from ottla.server.coordination.pipes import Agenda
 from ottla.wire.errors import ErrorCode

@@ -5,8 +5,8 @@ to another can be blocked (`block`), also one way only: what is sent then waits,
 the way is free or somebody gives the connection up; no connection can be made meanwhile. `break_connections` is a router
 that loses its memory. A host that dies (`vanish`) leaves resets behind, for those that hear them.
 
-`SimSocket` is as much of a socket as `server/connection.py` and `server/peer_connection.py` use, so that these are what
-runs; `SimReadiness` serves it as `server/readiness.py` serves real ones.
+`SimSocket` is as much of a socket as `server/net/connection.py` and `server/peers/connection.py` use, so that these are what
+runs; `SimReadiness` serves it as `server/net/readiness.py` serves real ones.
 """
 
 import random
@@ -22,10 +22,10 @@ import trio
 from compat_tests.simulation.processors import Processors
 from compat_tests.simulation.trace import Trace
 
-from ottla.replication.cluster_state import BrokerEndpoint
+from ottla.replication.cluster.state import BrokerEndpoint
 from ottla.server.coordination.pipes import Agenda, Pipe
-from ottla.server.peers import TcpPeer, TcpPeers
-from ottla.server.readiness import TURN_SECONDS, Step, Wait
+from ottla.server.net.readiness import TURN_SECONDS, Step, Wait
+from ottla.server.peers.tcp import TcpPeer, TcpPeers
 
 DELAY_S = (0.0001, 0.002)
 SLOW_DELAY_S = (0.01, 0.2)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.outcome import Caller, Outcome, Reply
-from ottla.groupcoord.records import (
+from ottla.groupcoord.groups.outcome import Caller, Outcome, Reply
+from ottla.groupcoord.groups.records import (
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -13,7 +13,7 @@ from ottla.groupcoord.records import (
     decode_record,
     encode_record,
 )
-from ottla.groupcoord.shard import DeleteGroup, Request, Shard, in_listing
+from ottla.groupcoord.groups.shard import DeleteGroup, Request, Shard, in_listing
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.records import GroupRecord, decode_record
+from ottla.groupcoord.groups.records import GroupRecord, decode_record
 from ottla.groupcoord.service import GroupCoordinator
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

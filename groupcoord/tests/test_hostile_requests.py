@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from ottla.groupcoord.classic import TEXT_LENGTH_MAX
-from ottla.groupcoord.shard import DeleteGroup, Request
+from ottla.groupcoord.groups.classic.rebalancing import TEXT_LENGTH_MAX
+from ottla.groupcoord.groups.shard import DeleteGroup, Request
 from ottla.groupcoord.tests.conversation import Asked, Conversation
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.groupcoord.offsets import Offsets
-from ottla.groupcoord.records import offset_tombstone
-from ottla.groupcoord.shard import ForgetTopics
+from ottla.groupcoord.groups.offsets import Offsets
+from ottla.groupcoord.groups.records import offset_tombstone
+from ottla.groupcoord.groups.shard import ForgetTopics
 from ottla.groupcoord.tests.conversation import (
     GROUP,
     SESSION_MS,

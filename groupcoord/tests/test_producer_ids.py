@@ -1,7 +1,7 @@
 import pytest
 import trio
 
-from ottla.groupcoord.producer_ids import ProducerIdManager
+from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

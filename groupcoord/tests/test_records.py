@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.groupcoord.records import (
+from ottla.groupcoord.groups.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,

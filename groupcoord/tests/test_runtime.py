@@ -11,12 +11,12 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord import runtime
-from ottla.groupcoord.java import absolute_string_hash
-from ottla.groupcoord.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
-from ottla.groupcoord.runtime import FENCED_LOOK_S, LOAD_RETRY_MAX_S, LOAD_SLICE_S, PartitionRuntime
+from ottla.groupcoord.groups.classic.java import absolute_string_hash
+from ottla.groupcoord.groups.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
+from ottla.groupcoord.groups.shard import TIMERS_PER_CALL, Shard
+from ottla.groupcoord.runtime import coordinator_runtime as runtime
+from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S, LOAD_RETRY_MAX_S, LOAD_SLICE_S, PartitionRuntime
 from ottla.groupcoord.service import finished
-from ottla.groupcoord.shard import TIMERS_PER_CALL, Shard
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
 from ottla.wire.errors import ErrorCode, KafkaError

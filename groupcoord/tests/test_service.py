@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.groupcoord import service
-from ottla.groupcoord.java import absolute_string_hash
+from ottla.groupcoord.groups.classic.java import absolute_string_hash
+from ottla.groupcoord.groups.topics import elements_in, parts_of
 from ottla.groupcoord.service import ELEMENTS_PER_TURN, GROUPS_PER_TURN, finished, random_uuid
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
-from ottla.groupcoord.topics import elements_in, parts_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest

@@ -2,15 +2,15 @@
 
 import pytest
 
-from ottla.groupcoord.outcome import Caller
-from ottla.groupcoord.records import (
+from ottla.groupcoord.groups.outcome import Caller
+from ottla.groupcoord.groups.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
     decode_record,
 )
-from ottla.groupcoord.shard import Shard
+from ottla.groupcoord.groups.shard import Shard
 from ottla.groupcoord.tests.conversation import (
     GROUP,
     INITIAL_DELAY_MS,

@@ -2,13 +2,22 @@
 
 from collections.abc import Iterator
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, PartitionState
-from ottla.replication.control_batch import ControlBatch, TopicPartition
-from ottla.replication.coordination import BadVersion, Check, Create, Delete, NodeExists, NoNode, NotEmpty, Operation
-from ottla.replication.decisions import Decision
-from ottla.replication.partition_states import PartitionStates
-from ottla.replication.znodes import TopicAssignment
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+)
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, PartitionState
+from ottla.replication.cluster.znodes import TopicAssignment
+from ottla.replication.control.control_batch import ControlBatch, TopicPartition
+from ottla.replication.control.decisions import Decision
+from ottla.replication.control.partition_states import PartitionStates
 from ottla.wire.errors import ErrorCode
 
 TOPIC = "t"

@@ -9,12 +9,12 @@ from typing import Any
 
 import trio
 
-from ottla.replication.cluster_state import PartitionState
+from ottla.replication.cluster.state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
+from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.logs import batch
-from ottla.replication.manager import ReplicaManager
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
 
 NODE = 1
 TOPIC_ID = bytes(range(16))

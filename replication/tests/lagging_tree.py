@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import BrokerRegistration
-from ottla.replication.coordination import (
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import (
     CoordinationError,
     Node,
     NoNode,
@@ -12,7 +11,8 @@ from ottla.replication.coordination import (
     OnSessionChange,
     Operation,
 )
-from ottla.replication.znodes import TopicAssignment
+from ottla.replication.cluster.state import BrokerRegistration
+from ottla.replication.cluster.znodes import TopicAssignment
 
 
 class LaggingTree:

@@ -7,12 +7,12 @@ from typing import Any
 
 import trio
 
-from ottla.replication.cluster_state import ClusterState, PartitionState, TopicState
-from ottla.replication.fetch_session import FetchSessionCache, FetchTarget
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import ClusterState, PartitionState, TopicState
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, contents
 from ottla.replication.log.time_search import TimestampedOffset
-from ottla.replication.partition import Partition
-from ottla.replication.peers import PeerUnavailable
+from ottla.replication.partition.fetch_session import FetchSessionCache, FetchTarget
+from ottla.replication.partition.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import (
     EpochEndOffset,

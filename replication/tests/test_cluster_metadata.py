@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.replication.cluster_metadata import (
+from ottla.replication.cluster.kraft_metadata import (
     ClusterImage,
     ConfigRecord,
     PartitionChangeRecord,

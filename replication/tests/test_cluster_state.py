@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.replication.cluster_state import (
+from ottla.replication.cluster.state import (
     BrokerEndpoint,
     BrokerRegistration,
     ClusterState,

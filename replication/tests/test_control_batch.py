@@ -1,5 +1,5 @@
-from ottla.replication.cluster_state import PartitionState
-from ottla.replication.control_batch import ControlBatch, Sender
+from ottla.replication.cluster.state import PartitionState
+from ottla.replication.control.control_batch import ControlBatch, Sender
 from ottla.replication.tests.controlled import registration
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest

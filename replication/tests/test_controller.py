@@ -1,11 +1,11 @@
 import pytest
 
-from ottla.replication import controller as module
-from ottla.replication import znodes
-from ottla.replication.cluster_state import BrokerRegistration, ClusterState, PartitionState, TopicState
-from ottla.replication.controller import Controller, NewTopic, TopicPlan
-from ottla.replication.coordination import Check, Create, Delete, SetData
-from ottla.replication.znodes import LeaderAndIsr
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Check, Create, Delete, SetData
+from ottla.replication.cluster.state import BrokerRegistration, ClusterState, PartitionState, TopicState
+from ottla.replication.cluster.znodes import LeaderAndIsr
+from ottla.replication.control import topics as module
+from ottla.replication.control.topics import Controller, NewTopic, TopicPlan
 from ottla.wire.errors import ErrorCode, KafkaError
 
 TOPIC_ID = bytes(range(16))

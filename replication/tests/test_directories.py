@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from ottla.replication.directories import HeldDirectory, LogDirectoryProblem, hold_directories
+from ottla.replication.hosting.directories import HeldDirectory, LogDirectoryProblem, hold_directories
 from ottla.replication.log.checkpoints import MetaProperties, encode_meta_properties, encode_partition_metadata
 from ottla.replication.log.memory_storage import MemoryStorage
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from ottla.replication.directories import LogDirectoryProblem
-from ottla.replication.directory_identities import Identities, Known, KnownDirectory, SeenDirectory, identify
+from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.hosting.directory_identities import Identities, Known, KnownDirectory, SeenDirectory, identify
 from ottla.replication.log.checkpoints import MetaProperties, encode_uuid
 
 A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))

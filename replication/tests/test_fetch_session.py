@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from ottla.replication.cluster_state import ClusterState, PartitionState, TopicState
-from ottla.replication.fetch_session import (
+from ottla.replication.cluster.state import ClusterState, PartitionState, TopicState
+from ottla.replication.partition.fetch_session import (
     EVICTION_MS,
     NAMED_PER_STEP,
     FetchContext,

@@ -12,14 +12,14 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.fetcher import ReplicaFetchers, pieces
+from ottla.replication.following.fetcher import ReplicaFetchers, pieces
 from ottla.replication.log import truncation
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, idempotent, log_directory
-from ottla.replication.partition import Partition
-from ottla.replication.peers import PeerUnavailable
+from ottla.replication.partition.partition import Partition
 from ottla.replication.tests.leading import Leader, failing
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse

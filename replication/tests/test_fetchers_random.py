@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.log.tests.logs import contents
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
 from ottla.replication.tests.leading import Leader
 from ottla.replication.tests.test_fetcher import Follower, follow, lead, new_partition, until, write
 from ottla.wire.errors import KafkaError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.replication.followers import INELIGIBLE_MS, Followers
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
-from ottla.replication.partition import Partition
+from ottla.replication.partition.followers import INELIGIBLE_MS, Followers
+from ottla.replication.partition.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 
 LEADER, A, B = 1, 2, 3

@@ -1,10 +1,10 @@
 """A future replica step by step: what is acknowledged meanwhile, and how far two logs agree."""
 
-from ottla.replication.future_replica import FutureReplica, common_end
+from ottla.replication.hosting.future_replica import FutureReplica, common_end
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, batch, log_directory, new_log
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
 
 NODE = 1
 

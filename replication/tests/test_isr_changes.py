@@ -10,11 +10,11 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import ReplicationConfig
-from ottla.replication.isr_changes import IsrChanges, PartitionResponse
+from ottla.replication.hosting.isr_changes import IsrChanges, PartitionResponse
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
-from ottla.replication.partition import Partition
-from ottla.replication.peers import PeerUnavailable
+from ottla.replication.partition.partition import Partition
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 

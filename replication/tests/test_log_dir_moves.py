@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from ottla.replication import future_replica
 from ottla.replication.config import LogConfig
+from ottla.replication.following.throttle import Limit, ReplicationThrottle
+from ottla.replication.hosting import future_replica
+from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.tests.logs import batch, idempotent, marker, offsets, read_batches
 from ottla.replication.log.validator import AppendOrigin
-from ottla.replication.manager import ReplicaManager
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
 from ottla.replication.tests.disks import NODE, Disk, Hosted, partition_of, produce
-from ottla.replication.throttle import Limit, ReplicationThrottle
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import decode_records, iter_batches
 

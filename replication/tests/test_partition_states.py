@@ -1,14 +1,14 @@
 import pytest
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import NO_LEADER, RECOVERING
-from ottla.replication.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
-from ottla.replication.coordination import BadVersion, NodeExists, NoNode
-from ottla.replication.decisions import Decision
-from ottla.replication.partition_states import DELETIONS_PER_DECISION
-from ottla.replication.reassignment import plan_reassignments
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import BadVersion, NodeExists, NoNode
+from ottla.replication.cluster.state import NO_LEADER, RECOVERING
+from ottla.replication.cluster.znodes import TopicAssignment
+from ottla.replication.control.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
+from ottla.replication.control.decisions import Decision
+from ottla.replication.control.partition_states import DELETIONS_PER_DECISION
+from ottla.replication.control.reassignment import plan_reassignments
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled, registration
-from ottla.replication.znodes import TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

@@ -6,13 +6,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.replication import znodes
-from ottla.replication.alter_partition import judge
-from ottla.replication.cluster_state import NO_LEADER, PartitionState
-from ottla.replication.control_batch import ControlBatch, TopicPartition
-from ottla.replication.coordination import Operation, SetData
-from ottla.replication.leader_election import ElectionType, balance_leaders, elect_leaders
-from ottla.replication.reassignment import plan_reassignments
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Operation, SetData
+from ottla.replication.cluster.state import NO_LEADER, PartitionState
+from ottla.replication.control.alter_partition import judge
+from ottla.replication.control.control_batch import ControlBatch, TopicPartition
+from ottla.replication.control.elect_leaders import ElectionType, balance_leaders, elect_leaders
+from ottla.replication.control.reassignment import plan_reassignments
 from ottla.replication.tests.controlled import TOPIC, Controlled, Told, Tree
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.replication import refused_sequences
 from ottla.replication.log.producers import SEQUENCE_MAX
 from ottla.replication.log.tests.logs import NOW_MS, idempotent, new_log
-from ottla.replication.refused_sequences import PATIENCE_S, RUN_MAX, RefusedSequences
+from ottla.replication.partition import refused_sequences
+from ottla.replication.partition.refused_sequences import PATIENCE_S, RUN_MAX, RefusedSequences
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import BatchHeader, unpack_header
 

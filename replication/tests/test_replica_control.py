@@ -11,14 +11,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication import slices, znodes
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState
+from ottla.replication import slices
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationUnavailable, SessionExpired
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.config import LogConfig
-from ottla.replication.controller_claims import ControllerClaims
-from ottla.replication.coordination import CoordinationUnavailable, SessionExpired
-from ottla.replication.manager import ReplicaManager
-from ottla.replication.partition import Partition
-from ottla.replication.replica_control import ReplicaControl
+from ottla.replication.hosting.controller_claims import ControllerClaims
+from ottla.replication.hosting.manager import ReplicaManager
+from ottla.replication.hosting.replica_control import ReplicaControl
+from ottla.replication.partition.partition import Partition
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk
 from ottla.replication.tests.lagging_tree import LaggingTree
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.replication.log.tests.logs import NOW_MS, batch, contents, new_log
-from ottla.replication.partition import NO_LEADER, Partition
+from ottla.replication.partition.partition import NO_LEADER, Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import decode_records, iter_batches
 

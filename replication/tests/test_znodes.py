@@ -3,9 +3,9 @@ from functools import partial
 
 import pytest
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration
-from ottla.replication.znodes import LeaderAndIsr, MalformedNode, TopicAssignment
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
+from ottla.replication.cluster.znodes import LeaderAndIsr, MalformedNode, TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

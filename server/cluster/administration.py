@@ -21,16 +21,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import (
-    NO_LEADER,
-    PartitionState,
-    TopicState,
-    is_internal_topic,
-    topic_name_problem,
-)
-from ottla.replication.controller import NewTopic, TopicPlan
-from ottla.replication.coordination import (
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import (
     ANY_VERSION,
     BadVersion,
     Check,
@@ -43,7 +35,15 @@ from ottla.replication.coordination import (
     SessionExpired,
     SetData,
 )
-from ottla.replication.peers import PeerUnavailable
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import (
+    NO_LEADER,
+    PartitionState,
+    TopicState,
+    is_internal_topic,
+    topic_name_problem,
+)
+from ottla.replication.control.topics import NewTopic, TopicPlan
 from ottla.server.administration import (
     TOPICS_PER_TURN,
     Administration,
@@ -54,8 +54,8 @@ from ottla.server.administration import (
     random_topic_id,
 )
 from ottla.server.cluster.waiting import until_shown
-from ottla.server.configs import NO_OVERRIDES, ConfigRepository, Overrides
-from ottla.server.turns import each_in_turns
+from ottla.server.net.turns import each_in_turns
+from ottla.server.settings.repository import NO_OVERRIDES, ConfigRepository, Overrides
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -67,8 +67,8 @@ from ottla.wire.messages.create_topics import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from ottla.replication.controller import Controller
-    from ottla.replication.coordination import Coordination, Node
+    from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.replication.control.topics import Controller
     from ottla.server.cluster.ports import Member
     from ottla.wire.messages.create_topics import CreateTopicsResponse
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from ottla.replication import znodes
-from ottla.replication.coordination import AccessDenied, CoordinationUnavailable, Delete, NoNode
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import AccessDenied, CoordinationUnavailable, Delete, NoNode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 
-    from ottla.replication.cluster_state import ClusterState
-    from ottla.replication.coordination import Coordination, Node
+    from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.replication.cluster.state import ClusterState
     from ottla.server.cluster.administration import ClusterAdministration
 
 logger = logging.getLogger("ottla.cluster.config")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import load_handlers
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import load_handlers
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication import znodes
-from ottla.replication.coordination import CoordinationError, Create
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationError, Create
 
 if TYPE_CHECKING:
-    from ottla.replication.coordination import Coordination
+    from ottla.replication.cluster.coordination import Coordination
     from ottla.replication.log.storage import LogDirectory
 
 logger = logging.getLogger("ottla.cluster")

@@ -14,7 +14,7 @@ Fencing: a broker must not serve what it leads when it may have been replaced wi
 session may have ended (`session_sure_until`), and after a new registration until a controller has spoken to it under the
 new epoch. What it led before it serves only after LeaderAndIsr has named it again (`ReplicaControl.begin_anew`). A fenced
 broker answers NOT_LEADER_OR_FOLLOWER for every partition, so that clients look for the leader elsewhere. It may lead again a
-moment later; `replication/refused_sequences.py` keeps the order of what producers send meanwhile.
+moment later; `replication/partition/refused_sequences.py` keeps the order of what producers send meanwhile.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import GROUP_METADATA_TOPIC, NO_BROKER_EPOCH, NO_TOPIC_ID, BrokerRegistration
-from ottla.replication.controller_claims import ControllerClaims
-from ottla.replication.coordination import (
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import (
     AccessDenied,
     CoordinationError,
     CoordinationUnavailable,
@@ -37,33 +35,35 @@ from ottla.replication.coordination import (
     NodeExists,
     SessionExpired,
 )
-from ottla.replication.directories import LogDirectoryProblem
-from ottla.replication.fetcher import ReplicaFetchers
-from ottla.replication.isr_changes import IsrChanges
-from ottla.replication.loading import HostedPartition
-from ottla.replication.peers import Peer, PeerUnavailable
-from ottla.replication.replica_control import ReplicaControl
+from ottla.replication.cluster.peers import Peer, PeerUnavailable
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, NO_BROKER_EPOCH, NO_TOPIC_ID, BrokerRegistration
+from ottla.replication.following.fetcher import ReplicaFetchers
+from ottla.replication.hosting.controller_claims import ControllerClaims
+from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.hosting.isr_changes import IsrChanges
+from ottla.replication.hosting.loading import HostedPartition
+from ottla.replication.hosting.replica_control import ReplicaControl
 from ottla.server.alone import JoinProblem, random_cluster_id
 from ottla.server.cluster.administration import ClusterAdministration
 from ottla.server.cluster.config_notifications import ConfigNotifications
-from ottla.server.cluster.controller_shell import ControllerElection
+from ottla.server.cluster.controller.shell import ControllerElection
 from ottla.server.cluster.local_peer import LocalPeer
 from ottla.server.cluster.log_dir_failures import LogDirFailures
-from ottla.server.cluster.moving import fill_from_journal, set_journal_aside
 from ottla.server.cluster.session import ClusterSession, Session
 from ottla.server.cluster.way_to_controller import WayToController
-from ottla.server.log_dir_identities import settle_identities
-from ottla.server.takeover import read_settings, settle_cluster_id
+from ottla.server.start.log_dir_identities import settle_identities
+from ottla.server.start.moving import fill_from_journal, set_journal_aside
+from ottla.server.start.takeover import read_settings, settle_cluster_id
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ottla.replication.cluster_state import BrokerEndpoint
-    from ottla.replication.partition import Partition
+    from ottla.replication.cluster.state import BrokerEndpoint
+    from ottla.replication.partition.partition import Partition
     from ottla.server.broker import Broker
-    from ottla.server.cluster.active_controller import ActiveController
+    from ottla.server.cluster.controller.active_controller import ActiveController
     from ottla.wire.schema import Message
 
 logger = logging.getLogger("ottla.cluster")

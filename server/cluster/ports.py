@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ottla.replication.cluster_state import PartitionState
-    from ottla.replication.control_batch import TopicPartition
-    from ottla.replication.coordination import Coordination
-    from ottla.replication.leader_election import ElectionType
-    from ottla.replication.partition_states import PartitionStates
+    from ottla.replication.cluster.coordination import Coordination
+    from ottla.replication.cluster.state import PartitionState
+    from ottla.replication.control.control_batch import TopicPartition
+    from ottla.replication.control.elect_leaders import ElectionType
+    from ottla.replication.control.partition_states import PartitionStates
     from ottla.server.cluster.member import ClusterMember
-    from ottla.server.context import RequestContext
+    from ottla.server.gate.context import RequestContext
     from ottla.wire.errors import KafkaError
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
     from ottla.wire.schema import Message

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import trio
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     Coordination,
     Node,
     OnChange,

@@ -9,7 +9,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.replication.cluster_state import ClusterState
+    from ottla.replication.cluster.state import ClusterState
 
 
 async def until_shown(cluster: ClusterState, is_shown: Callable[[], bool], *, timeout_s: float) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.replication.cluster_state import NO_CONTROLLER
-from ottla.replication.peers import Peer, PeerUnavailable
+from ottla.replication.cluster.peers import Peer, PeerUnavailable
+from ottla.replication.cluster.state import NO_CONTROLLER
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster_state import BrokerEndpoint
+    from ottla.replication.cluster.state import BrokerEndpoint
     from ottla.wire.schema import Message
 
 

@@ -31,7 +31,7 @@ from typing import Any
 
 import trio
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     CoordinationError,
     CoordinationUnavailable,
     Node,

@@ -30,7 +30,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ottla.replication.directories import LogDirectoryProblem
+from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import path_in
 from ottla.replication.log.storage import Storage, StorageFile

@@ -26,7 +26,7 @@ from typing import Any
 
 import trio
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     CoordinationError,
     CoordinationUnavailable,
     Delete,

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication.coordination import SessionExpired
+from ottla.replication.cluster.coordination import SessionExpired
 
 if TYPE_CHECKING:
-    from ottla.replication.coordination import OnSessionChange
+    from ottla.replication.cluster.coordination import OnSessionChange
 
 SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session timeout
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     ANY_VERSION,
     BadVersion,
     Check,

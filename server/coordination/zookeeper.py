@@ -31,7 +31,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     AccessDenied,
     BadVersion,
     Check,
@@ -52,8 +52,8 @@ from ottla.replication.coordination import (
 from ottla.replication.system import boot_time
 from ottla.server.coordination.kazoo_handler import LoopHandler
 from ottla.server.coordination.probed_session import PROBE_SHARE, ProbedSession
-from ottla.server.coordination.zookeeper_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
 from ottla.server.coordination.zookeeper_watches import Watches
+from ottla.server.settings.zookeeper_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
 
 logger = logging.getLogger("ottla.zookeeper")
 

@@ -18,7 +18,7 @@ from typing import Any
 from kazoo import exceptions as kazoo_errors
 from kazoo.protocol.states import EventType
 
-from ottla.replication.coordination import OnChange
+from ottla.replication.cluster.coordination import OnChange
 
 logger = logging.getLogger("ottla.zookeeper")
 

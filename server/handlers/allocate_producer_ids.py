@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.replication import znodes
-from ottla.replication.coordination import CoordinationError
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationError
 from ottla.server.cluster.ports import member_of
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.producer_id_blocks import ProducerIdBlocks
+from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.slices import Slices
-from ottla.server.config_changes import check_names
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.incremental_alter_configs import SETTINGS_PER_TURN, alter_resource
+from ottla.server.settings.changes import check_names
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.alter_configs import (
     AlterConfigsRequest,

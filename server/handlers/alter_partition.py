@@ -1,13 +1,13 @@
 """AlterPartition: a leader asks the controller to change a partition's in-sync replicas (KIP-497).
 
-Behaviour: the table in `replication/alter_partition.py`. At a broker that is not the controller: NOT_CONTROLLER.
+Behaviour: the table in `replication/control/alter_partition.py`. At a broker that is not the controller: NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
 from ottla.server.cluster.ports import member_of
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 

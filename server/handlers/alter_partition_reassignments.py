@@ -1,7 +1,7 @@
 """AlterPartitionReassignments: start moving partitions to other replicas, or (no replicas named) stop it (KIP-455).
 
 Behaviour
-* One result per partition; theory and errors are in `replication/reassignment.py`. A partition that comes twice counts as
+* One result per partition; theory and errors are in `replication/control/reassignment.py`. A partition that comes twice counts as
   it was said last.
 * The answer goes out when the reassignment is begun. Moving the data goes on after that; ListPartitionReassignments tells
   of it.
@@ -15,8 +15,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ottla.server.cluster.ports import member_of
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -29,7 +29,7 @@ from ottla.wire.messages.alter_partition_reassignments import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.replication.control_batch import TopicPartition
+    from ottla.replication.control.control_batch import TopicPartition
 
 
 @handles(AlterPartitionReassignmentsRequest, in_cluster_only=True)

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs: move replicas of this broker to other log directories.
 
 Behaviour
-* What each replica is answered is the table in `replication/log_dir_moves.py`. NONE means that the move has begun, not that
+* What each replica is answered is the table in `replication/hosting/log_dir_moves.py`. NONE means that the move has begun, not that
   it is over: DescribeLogDirs tells of future replicas until they have taken over.
 * A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one that exists without a replica here is
   REPLICA_NOT_AVAILABLE. Either way the directory is remembered for when the replica comes.
@@ -11,8 +11,8 @@ Behaviour
 from __future__ import annotations
 
 from ottla.replication.slices import Slices
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

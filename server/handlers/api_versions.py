@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles, served_routes
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles, served_routes
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 

@@ -9,10 +9,10 @@ Behaviour
 
 from __future__ import annotations
 
-from ottla.replication.cluster_state import NO_BROKER_EPOCH
+from ottla.replication.cluster.state import NO_BROKER_EPOCH
 from ottla.server.cluster.ports import member_of
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,

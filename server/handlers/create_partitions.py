@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 import trio
 
 from ottla.server.administration import Administration
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.turns import each_in_turns
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsRequest,

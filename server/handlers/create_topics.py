@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication.cluster_state import CLUSTER_METADATA_TOPIC
-from ottla.replication.controller import NewTopic, TopicPlan
+from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
+from ottla.replication.control.topics import NewTopic, TopicPlan
 from ottla.replication.slices import Slices
-from ottla.server.config_changes import creation_texts
-from ottla.server.configs import ConfigRepository, effective_topic_value, topic_settings
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.turns import each_in_turns
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import each_in_turns
+from ottla.server.settings.changes import creation_texts
+from ottla.server.settings.repository import ConfigRepository, effective_topic_value, topic_settings
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_topics import (
     CreatableTopic,

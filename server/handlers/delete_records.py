@@ -17,11 +17,11 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ottla.replication.cluster_state import is_internal_topic
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.pending import PendingAnswer
-from ottla.server.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
+from ottla.replication.cluster.state import is_internal_topic
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.pending import PendingAnswer
+from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -33,9 +33,9 @@ from ottla.wire.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from ottla.replication.partition import Partition
+    from ottla.replication.partition.partition import Partition
     from ottla.server.broker import Broker
-    from ottla.server.deadlines import Deadline
+    from ottla.server.net.deadlines import Deadline
 
 UNKNOWN_LOW_WATERMARK = -1
 Answered = DeleteRecordsResponse | PendingAnswer

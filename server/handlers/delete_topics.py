@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from ottla.replication.cluster_state import ClusterState
+from ottla.replication.cluster.state import ClusterState
 from ottla.replication.slices import Slices
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.turns import each_in_turns
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_topics import (
     DeletableTopicResult,

@@ -8,10 +8,10 @@ Behaviour
 
 from __future__ import annotations
 
-from ottla.replication.cluster_state import NO_CONTROLLER
-from ottla.server.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.replication.cluster.state import NO_CONTROLLER
+from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_cluster import (
     DescribeClusterBroker,

@@ -20,9 +20,12 @@ from collections.abc import Coroutine, Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from ottla.replication.cluster_state import topic_name_problem
-from ottla.server.config import broker_settings
-from ottla.server.configs import (
+from ottla.replication.cluster.state import topic_name_problem
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import answer_each, each_in_turns
+from ottla.server.settings.broker_config import broker_settings
+from ottla.server.settings.repository import (
     DEFAULT_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
@@ -33,9 +36,6 @@ from ottla.server.configs import (
     topic_settings,
     topic_synonym,
 )
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.turns import answer_each, each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -12,9 +12,9 @@ from typing import Any
 
 import trio
 
-from ottla.server.authorized_operations import AclOperation
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.authorized_operations import AclOperation
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 GROUP_OPERATIONS = sum(

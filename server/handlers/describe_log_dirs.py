@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -28,10 +28,10 @@ from ottla.wire.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from ottla.replication.future_replica import FutureReplica
+    from ottla.replication.hosting.future_replica import FutureReplica
+    from ottla.replication.hosting.manager import ReplicaManager
     from ottla.replication.log.storage import LogDirectory
-    from ottla.replication.manager import ReplicaManager
-    from ottla.replication.partition import Partition
+    from ottla.replication.partition.partition import Partition
 
 PARTITIONS_PER_SLICE = 1_000
 

@@ -6,12 +6,12 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from ottla.replication.cluster_state import topic_name_problem
+from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.log.producers import ProducerEntry
 from ottla.replication.slices import Slices
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.turns import each_in_turns
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,

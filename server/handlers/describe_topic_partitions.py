@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.replication.cluster_state import (
+from ottla.replication.cluster.state import (
     NO_LEADER,
     PartitionState,
     TopicState,
@@ -26,9 +26,9 @@ from ottla.replication.cluster_state import (
     topic_name_problem,
 )
 from ottla.replication.slices import Slices
-from ottla.server.authorized_operations import TOPIC_OPERATIONS
-from ottla.server.dispatch import handles
-from ottla.server.turns import each_in_turns, sorted_in_turns
+from ottla.server.gate.authorized_operations import TOPIC_OPERATIONS
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import each_in_turns, sorted_in_turns
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -40,7 +40,7 @@ from ottla.wire.messages.describe_topic_partitions import (
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla.server.context import RequestContext
+    from ottla.server.gate.context import RequestContext
 
 
 NAMES_AT_ONCE = 1_000

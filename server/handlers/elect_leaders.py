@@ -1,7 +1,7 @@
 """ElectLeaders: let partitions be led by their preferred replica, or by any at all (KIP-183, KIP-460).
 
 Behaviour
-* One result per partition; errors are in `replication/leader_election.py`. A null list asks for all partitions: those for
+* One result per partition; errors are in `replication/control/elect_leaders.py`. A null list asks for all partitions: those for
   which there is nothing to do are left out of the answer then.
 * A partition that was elected is answered when this broker's picture of the cluster shows the new leader, or after the
   timeout with REQUEST_TIMED_OUT.
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication.cluster_state import NO_LEADER
-from ottla.replication.leader_election import ElectionType
+from ottla.replication.cluster.state import NO_LEADER
+from ottla.replication.control.elect_leaders import ElectionType
 from ottla.server.cluster.ports import member_of
 from ottla.server.cluster.waiting import until_shown
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.elect_leaders import (
@@ -36,8 +36,8 @@ from ottla.wire.messages.elect_leaders import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ottla.replication.cluster_state import ClusterState
-    from ottla.replication.control_batch import TopicPartition
+    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.control.control_batch import TopicPartition
 
 Results = dict["TopicPartition", KafkaError | None]
 

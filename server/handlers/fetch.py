@@ -8,10 +8,10 @@ Behaviour
   or a diverging epoch anywhere. Otherwise the request waits until the partitions together have MinBytes to give, each
   counted up to its own limit, one of them changes its leader or is gone, or the time is over; then all are read again.
 * Records travel as regions of the log files, straight from the page cache into the socket, each of which keeps a file open.
-  When too many are on their way answers are shorter (`server/fetched_files.py`). Only versions below 4, which
-  know no record batches, have them read and converted down to magic 0 or 1 (`server/down_conversion.py`); what comes
+  When too many are on their way answers are shorter (`server/fetch/fetched_files.py`). Only versions below 4, which
+  know no record batches, have them read and converted down to magic 0 or 1 (`server/fetch/down_conversion.py`); what comes
   behind such a request on its connection waits, as with Kafka.
-* The event loop waits for no disk: a thread reads what is not in memory, and the connection waits (`server/cold_reads.py`).
+* The event loop waits for no disk: a thread reads what is not in memory, and the connection waits (`server/fetch/cold_reads.py`).
 * With replica.selector.class a leader that has followers in sync in the consumer's rack names one of them instead of giving
   records (KIP-392). From v11 on consumers are served by followers, too, up to the high watermark these know.
 * A partition with an error has high watermark -1 and no records; the others are served. A limit below zero and an
@@ -19,7 +19,7 @@ Behaviour
 * A replica (ReplicaId >= 0) reads up to the log end, and is refused unless it follows the partition. Its fetch offset is
   the end of its log, unless the answer carries a diverging epoch. It gets nothing while the leader's replication throttle
   is exceeded, unless it is in sync. A broker that is alone has no followers.
-* In a large session only the partitions that may have news are read; the others are idle (`replication/idle_targets.py`).
+* In a large session only the partitions that may have news are read; the others are idle (`replication/partition/idle_targets.py`).
 
 Version notes
 * v0-2 have no limit for the whole answer, and one batch more than a partition's limit allows is not given. v4 isolation
@@ -34,15 +34,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.replication.fetch_session import FetchContext, FetchTarget, NamedPartitions
-from ottla.replication.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
-from ottla.replication.partition import NO_LEADER_EPOCH
-from ottla.replication.replica_selector import in_same_rack
-from ottla.server.cold_reads import each_warmed
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.fetch_answers import (
+from ottla.replication.partition.fetch_session import FetchContext, FetchTarget, NamedPartitions
+from ottla.replication.partition.followers import UNKNOWN_BROKER_EPOCH
+from ottla.replication.partition.partition import NO_LEADER_EPOCH
+from ottla.replication.partition.replica_selector import in_same_rack
+from ottla.server.fetch.answers import (
     CURRENT_LEADER_SINCE,
     Answer,
     PartitionRead,
@@ -54,11 +51,14 @@ from ottla.server.fetch_answers import (
     not_understood,
     without_records,
 )
-from ottla.server.fetched_files import KeepsFewFilesOpen
-from ottla.server.old_fetches import ConvertsDown
-from ottla.server.parked_partitions import ParkedPartition, role_of
-from ottla.server.pending import PendingAnswer
-from ottla.server.turns import PARTITIONS_PER_TURN, each_in_turns
+from ottla.server.fetch.cold_reads import each_warmed
+from ottla.server.fetch.fetched_files import KeepsFewFilesOpen
+from ottla.server.fetch.old_fetches import ConvertsDown
+from ottla.server.fetch.parked_partitions import ParkedPartition, role_of
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.pending import PendingAnswer
+from ottla.server.net.turns import PARTITIONS_PER_TURN, each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import (
     EpochEndOffset,
@@ -71,10 +71,10 @@ from ottla.wire.messages.fetch import (
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla.replication.idle_targets import IdleTarget
-    from ottla.replication.partition import Partition, ReadInfo
+    from ottla.replication.partition.idle_targets import IdleTarget
+    from ottla.replication.partition.partition import Partition, ReadInfo
     from ottla.server.broker import Broker
-    from ottla.server.deadlines import Deadline
+    from ottla.server.net.deadlines import Deadline
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 AT_LEAST_ONE_BATCH_SINCE = 3

@@ -10,9 +10,9 @@ Behaviour
 
 from collections.abc import Awaitable, Callable
 
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.turns import answer_each
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import answer_each
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

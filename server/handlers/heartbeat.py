@@ -4,8 +4,8 @@ Behaviour
 * Always answered at once, without touching the log. REBALANCE_IN_PROGRESS asks the member to join again.
 """
 
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 

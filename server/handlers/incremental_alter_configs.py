@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication.cluster_state import topic_name_problem
+from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.slices import Slices
-from ottla.server.config_changes import ConfigChange, changed_broker, changed_topic, check_changes
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
+from ottla.server.settings.changes import ConfigChange, changed_broker, changed_topic, check_changes
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,

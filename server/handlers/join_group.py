@@ -2,13 +2,13 @@
 
 Behaviour
 * The answer may take as long as the group's rebalance timeout. A peer that leaves meanwhile is forgotten.
-* What each state of the group does with a join: `ottla.groupcoord.classic`.
+* What each state of the group does with a join: `ottla.groupcoord.groups.classic.rebalancing`.
 """
 
 from typing import Any
 
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.join_group import JoinGroupRequest
 
 

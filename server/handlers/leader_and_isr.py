@@ -1,4 +1,4 @@
-"""LeaderAndIsr: the controller says what this broker leads and follows; see `replication/replica_control.py`.
+"""LeaderAndIsr: the controller says what this broker leads and follows; see `replication/hosting/replica_control.py`.
 
 Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from ottla.server.cluster.ports import member_of
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 

@@ -25,17 +25,17 @@ from typing import Any, NamedTuple
 import trio
 
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
-from ottla.replication.slices import Slices
-from ottla.replication.timestamps import (
+from ottla.replication.partition.timestamps import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
 )
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
+from ottla.replication.slices import Slices
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,

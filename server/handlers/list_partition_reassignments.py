@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ottla.server.cluster.ports import member_of
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -26,8 +26,8 @@ from ottla.wire.messages.list_partition_reassignments import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ottla.replication.cluster_state import PartitionState
-    from ottla.replication.control_batch import TopicPartition
+    from ottla.replication.cluster.state import PartitionState
+    from ottla.replication.control.control_batch import TopicPartition
 
 
 @handles(ListPartitionReassignmentsRequest, answers_at_length=True, in_cluster_only=True, reads_only=True)

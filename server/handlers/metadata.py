@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.replication.cluster_state import (
+from ottla.replication.cluster.state import (
     NO_LEADER,
     ClusterState,
     PartitionState,
@@ -29,10 +29,10 @@ from ottla.replication.cluster_state import (
     is_internal_topic,
     topic_name_problem,
 )
-from ottla.server.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.long_answers import EncodedAnswer
+from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.long_answers import EncodedAnswer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (
     MetadataRequest,

@@ -7,8 +7,8 @@ Behaviour
 
 from typing import Any
 
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest
 
 

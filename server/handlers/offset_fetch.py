@@ -11,9 +11,9 @@ from typing import Any
 import trio
 
 from ottla.groupcoord.service import InParts
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.long_answers import EncodedAnswer
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.long_answers import EncodedAnswer
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
 _encoder = trio.CapacityLimiter(1)

@@ -12,9 +12,9 @@ from collections.abc import Coroutine
 from operator import attrgetter
 from typing import Any
 
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
-from ottla.server.turns import answer_partitions
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import answer_partitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -9,7 +9,7 @@ Behaviour
   topics; then the partition's own checks.
 * A request before v3 may hold no batch for a partition: nothing is appended, and the answer is NONE without an offset.
 * Once a batch of an idempotent producer was refused with an error after which clients try again, those behind it get the
-  same error until it has come again (`replication/refused_sequences.py`). Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER if
+  same error until it has come again (`replication/partition/refused_sequences.py`). Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER if
   the reason of the refusal is gone by then, and librdkafka then sends everything that has no answer under a new epoch.
   For the same reason a gap that a new leader meets is NOT_LEADER_OR_FOLLOWER at first: the leader before may have refused
   what is missing.
@@ -23,7 +23,7 @@ Behaviour
 
 Work: checking compressed or very many records takes time, so large ones are checked in a thread first (`is_expensive`). A
 request of several megabytes or many partitions gives way between partitions. Meanwhile the receive buffer serves other
-connections, so the records are copied, unless the request is so large that it has a buffer of its own (`server/inbox.py`). The
+connections, so the records are copied, unless the request is so large that it has a buffer of its own (`server/net/inbox.py`). The
 next request of the connection is not looked at before all of these are appended.
 """
 
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from ottla.replication.cluster_state import INTERNAL_TOPICS
+from ottla.replication.cluster.state import INTERNAL_TOPICS
 from ottla.replication.log.ordinary import check_ordinary, ordinary_header
 from ottla.replication.log.validator import (
     InvalidRecords,
@@ -45,11 +45,11 @@ from ottla.replication.log.validator import (
     check_produced,
     is_expensive,
 )
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import CloseConnection, handles
-from ottla.server.inbox import belongs_to_one_frame
-from ottla.server.leader_hints import current_leader, endpoints
-from ottla.server.pending import PendingAnswer
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import CloseConnection, handles
+from ottla.server.net.inbox import belongs_to_one_frame
+from ottla.server.net.pending import PendingAnswer
+from ottla.server.produce.leader_hints import current_leader, endpoints
 from ottla.wire.compression import TooLargeDecompressed
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.produce import (
@@ -70,8 +70,8 @@ from ottla.wire.schema import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.replication.log.partition_log import AppendInfo, PartitionLog
     from ottla.replication.log.validator import CheckedRecords
-    from ottla.replication.partition import Partition
-    from ottla.replication.refused_sequences import Place
+    from ottla.replication.partition.partition import Partition
+    from ottla.replication.partition.refused_sequences import Place
 
 Answered = ProduceResponse | PendingAnswer | None
 ADMIN_CLIENT_ID = "__admin_client"

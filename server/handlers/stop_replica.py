@@ -1,4 +1,4 @@
-"""StopReplica: the controller takes replicas from this broker; see `replication/replica_control.py`.
+"""StopReplica: the controller takes replicas from this broker; see `replication/hosting/replica_control.py`.
 
 Only versions that carry leader epochs are served: those of inter.broker.protocol.version 2.6 and later.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from ottla.server.cluster.ports import member_of
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 

@@ -6,8 +6,8 @@ Behaviour
 
 from typing import Any
 
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.sync_group import SyncGroupRequest
 
 

@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller says who lives and who leads what; see `replication/replica_control.py`.
+"""UpdateMetadata: the controller says who lives and who leads what; see `replication/hosting/replica_control.py`.
 
 Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from ottla.server.cluster.ports import member_of
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import handles
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 

@@ -10,18 +10,18 @@ from typing import Any, cast
 
 import trio
 
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.config import LogConfig
-from ottla.replication.controller import Controller
-from ottla.replication.new_logs import MadeLog
-from ottla.replication.refused_sequences import RefusedSequences
+from ottla.replication.control.topics import Controller
+from ottla.replication.hosting.new_logs import MadeLog
+from ottla.replication.partition.refused_sequences import RefusedSequences
 from ottla.server.administration import HostedPartition, TopicAdministration
-from ottla.server.config import BrokerConfig, load_config
-from ottla.server.configs import ConfigRepository
-from ottla.server.context import RequestContext
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.long_answers import LongAnswers
-from ottla.server.takeover import settle_cluster_id, take_over
+from ottla.server.gate.context import RequestContext
+from ottla.server.net.long_answers import LongAnswers
+from ottla.server.settings.broker_config import BrokerConfig, load_config
+from ottla.server.settings.repository import ConfigRepository
+from ottla.server.start.takeover import settle_cluster_id, take_over
 from ottla.wire.errors import KafkaError
 
 LISTENER = "PLAINTEXT"

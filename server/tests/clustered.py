@@ -10,8 +10,10 @@ from typing import Any, cast
 
 import trio
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import (
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Coordination, Create, Delete, SetData
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import (
     NO_LEADER,
     BrokerEndpoint,
     BrokerRegistration,
@@ -19,17 +21,15 @@ from ottla.replication.cluster_state import (
     PartitionState,
     TopicState,
 )
-from ottla.replication.controller import Controller
-from ottla.replication.coordination import Coordination, Create, Delete, SetData
-from ottla.replication.leader_election import ElectionType
-from ottla.replication.peers import PeerUnavailable
+from ottla.replication.control.elect_leaders import ElectionType
+from ottla.replication.control.topics import Controller
 from ottla.server.cluster.administration import ClusterAdministration
-from ottla.server.config import BrokerConfig, load_config
-from ottla.server.configs import ConfigRepository
-from ottla.server.context import RequestContext
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.dispatch import load_handlers
-from ottla.server.takeover import settle_cluster_id
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import load_handlers
+from ottla.server.settings.broker_config import BrokerConfig, load_config
+from ottla.server.settings.repository import ConfigRepository
+from ottla.server.start.takeover import settle_cluster_id
 from ottla.server.tests.administered import LISTENER, MemoryPartitions, at_once
 from ottla.wire.errors import KafkaError
 from ottla.wire.schema import Message

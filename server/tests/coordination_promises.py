@@ -1,11 +1,11 @@
-"""What `replication/coordination.py` promises, as conversations that every adapter has to pass: `PROMISES`.
+"""What `replication/cluster/coordination.py` promises, as conversations that every adapter has to pass: `PROMISES`.
 
 Each takes a `Coordination` whose tree is empty.
 """
 
 import trio
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     ANY_VERSION,
     BadVersion,
     Check,

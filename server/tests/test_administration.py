@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication.controller import NewTopic, TopicPlan
+from ottla.replication.control.topics import NewTopic, TopicPlan
 from ottla.server.administration import RESERVED_IDS, random_topic_id
 from ottla.server.tests.administered import at_once, opened
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from ottla.replication import znodes
-from ottla.replication.cluster_metadata import (
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.kraft_metadata import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     ClusterImage,
     PartitionImage,
     TopicImage,
 )
-from ottla.replication.directories import LogDirectoryProblem, hold_directories
+from ottla.replication.hosting.directories import LogDirectoryProblem, hold_directories
 from ottla.replication.log.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.producers import ProducerEntry, ProducerStateManager
-from ottla.server import adoption
-from ottla.server.adoption import FoundCluster, FoundTopic, adopt, find_cluster
+from ottla.server.start import adoption
+from ottla.server.start.adoption import FoundCluster, FoundTopic, adopt, find_cluster
 from ottla.server.tests.administered import opened
 from ottla.wire.records import NO_TIMESTAMP, Record, encode_batch
 

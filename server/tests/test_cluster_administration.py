@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import NO_LEADER, PartitionState, TopicState
-from ottla.replication.controller import NewTopic, TopicPlan
-from ottla.replication.coordination import CoordinationUnavailable, Create, Operation, SetData
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Operation, SetData
+from ottla.replication.cluster.state import NO_LEADER, PartitionState, TopicState
+from ottla.replication.control.topics import NewTopic, TopicPlan
 from ottla.server.administration import TOPICS_PER_TURN
 from ottla.server.tests.clustered import Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError

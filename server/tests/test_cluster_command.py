@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from ottla.server import cluster_command, local_zookeeper
-from ottla.server.cli import main
-from ottla.server.cluster_command import cluster_settings
-from ottla.server.config import load_config
+from ottla.server.process import cluster_command, local_zookeeper
+from ottla.server.process.cli import main
+from ottla.server.process.cluster_command import cluster_settings
+from ottla.server.settings.broker_config import load_config
 
 
 @pytest.fixture(autouse=True)

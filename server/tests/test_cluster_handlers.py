@@ -7,15 +7,15 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import PartitionState, TopicState
-from ottla.replication.controller import NewTopic
-from ottla.replication.coordination import Create
-from ottla.replication.leader_election import ElectionType
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Create
+from ottla.replication.cluster.state import PartitionState, TopicState
+from ottla.replication.control.elect_leaders import ElectionType
+from ottla.replication.control.topics import NewTopic
 from ottla.server.broker import calls_of
 from ottla.server.cluster.session import ClusterSession
-from ottla.server.context import RequestContext
-from ottla.server.dispatch import load_handlers, served_routes
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import load_handlers, served_routes
 from ottla.server.handlers.api_versions import served_api_versions
 from ottla.server.tests.clustered import LISTENER, Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -16,9 +16,9 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import FileRegion, NotCached, OsFile, may_wait, only_cached
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, append, batch, load, log_directory, new_log
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
-from ottla.replication.partition import Partition
-from ottla.server.cold_reads import TRIES_MAX, each_warmed
-from ottla.server.context import RequestContext
+from ottla.replication.partition.partition import Partition
+from ottla.server.fetch.cold_reads import TRIES_MAX, each_warmed
+from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import Reading, fetch
 from ottla.server.tests.test_follower_fetch import EPOCH, VERSION, Leader, told
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

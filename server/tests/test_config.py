@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import ottla
-from ottla.server.config import (
+from ottla.server.settings.broker_config import (
     ConfigError,
     Endpoint,
     GroupConfig,

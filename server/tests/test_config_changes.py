@@ -1,7 +1,7 @@
 import pytest
 
-from ottla.server.config import load_config
-from ottla.server.config_changes import (
+from ottla.server.settings.broker_config import load_config
+from ottla.server.settings.changes import (
     ConfigChange,
     changed_broker,
     changed_topic,
@@ -10,7 +10,7 @@ from ottla.server.config_changes import (
     check_topic,
     creation_texts,
 )
-from ottla.server.configs import ConfigRepository
+from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import ErrorCode, KafkaError
 
 SET, DELETE, APPEND, SUBTRACT = range(4)

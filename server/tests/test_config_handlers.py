@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ottla.replication.controller import NewTopic
+from ottla.replication.control.topics import NewTopic
 from ottla.server.handlers.alter_configs import alter_configs
 from ottla.server.handlers.describe_configs import describe_configs
 from ottla.server.handlers.incremental_alter_configs import incremental_alter_configs

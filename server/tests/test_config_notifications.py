@@ -7,10 +7,17 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import PartitionState, TopicState
-from ottla.replication.controller import NewTopic
-from ottla.replication.coordination import CoordinationUnavailable, Create, Delete, Node, SessionExpired, SetData
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import (
+    CoordinationUnavailable,
+    Create,
+    Delete,
+    Node,
+    SessionExpired,
+    SetData,
+)
+from ottla.replication.cluster.state import PartitionState, TopicState
+from ottla.replication.control.topics import NewTopic
 from ottla.server.cluster.config_notifications import EXPIRATION_MS, ConfigNotifications
 from ottla.server.tests.clustered import Cluster, MemberBroker, clustered
 

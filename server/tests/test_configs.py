@@ -1,7 +1,7 @@
 import pytest
 
-from ottla.server.config import BrokerConfig, load_config
-from ottla.server.configs import (
+from ottla.server.settings.broker_config import BrokerConfig, load_config
+from ottla.server.settings.repository import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,

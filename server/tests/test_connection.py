@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from ottla.server.calls import Calls
-from ottla.server.connection import Connection
-from ottla.server.dispatch import CloseConnection, Route
-from ottla.server.inbox import ReceiveBuffers
-from ottla.server.readiness import Readiness, serve_in_task
+from ottla.server.gate.dispatch import CloseConnection, Route
+from ottla.server.net.calls import Calls
+from ottla.server.net.connection import Connection
+from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.wire import codecs
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -323,7 +323,7 @@ async def test_a_header_may_not_hold_very_many_tagged_fields(peer: Peer):
 
 
 async def test_requests_that_are_awaited_and_ready_give_way_to_others(peer, monkeypatch):
-    monkeypatch.setattr("ottla.server.readiness.TURN_SECONDS", 0)
+    monkeypatch.setattr("ottla.server.net.readiness.TURN_SECONDS", 0)
     count = 200
     async with counted_turns() as turns:
         await peer.send(b"".join(heartbeat(each, 105) for each in range(count)))

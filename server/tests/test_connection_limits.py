@@ -9,12 +9,12 @@ import trio
 import trio.testing
 
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors
-from ottla.server.calls import Calls
-from ottla.server.config import ConfigError, ServerConfig, load_config
-from ottla.server.connection_limits import ConnectionLimits
-from ottla.server.inbox import ReceiveBuffers
-from ottla.server.listener import Listener, bind
-from ottla.server.readiness import Readiness
+from ottla.server.net.calls import Calls
+from ottla.server.net.connection_limits import ConnectionLimits
+from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.listener import Listener, bind
+from ottla.server.net.readiness import Readiness
+from ottla.server.settings.broker_config import ConfigError, ServerConfig, load_config
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -158,7 +158,7 @@ async def test_connections_leave_the_descriptors_that_others_need():
 
 
 async def test_a_silent_connection_ends_whatever_waits_on_it(monkeypatch):
-    monkeypatch.setattr("ottla.server.connection.Connection.is_parked", property(lambda self: True))
+    monkeypatch.setattr("ottla.server.net.connection.Connection.is_parked", property(lambda self: True))
     async with Door("PLAINTEXT", connections_max_idle_ms=60_000) as door:
         silent, lively = door.connect(), door.connect()
         silent.send(b"\0")  # which came, long ago

@@ -10,9 +10,9 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from ottla.replication import znodes
-from ottla.replication.coordination import CoordinationUnavailable, Create, Delete, SetData, TooLarge
-from ottla.replication.leader_election import ElectionType
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Delete, SetData, TooLarge
+from ottla.replication.control.elect_leaders import ElectionType
 from ottla.server.tests.puppets import Candidate, Theatre, open_theatre
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState

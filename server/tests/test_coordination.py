@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication.coordination import Coordination, CoordinationUnavailable
+from ottla.replication.cluster.coordination import Coordination, CoordinationUnavailable
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 from ottla.server.tests.coordination_promises import PROMISES

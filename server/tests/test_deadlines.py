@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from ottla.server.deadlines import TICK_S, Deadline, Deadlines
+from ottla.server.net.deadlines import TICK_S, Deadline, Deadlines
 from ottla.server.tests.garbage import nothing_is_left_of
 
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 import trio
 
-from ottla.replication.cluster_state import BrokerRegistration, ClusterState, PartitionState, TopicState
+from ottla.replication.cluster.state import BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, new_log
-from ottla.replication.partition import Partition
-from ottla.server.context import RequestContext
-from ottla.server.deadlines import Deadlines
+from ottla.replication.partition.partition import Partition
+from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.delete_records import Deletion, delete_records
+from ottla.server.net.deadlines import Deadlines
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 

@@ -11,7 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.replication.log.tests.logs import NOW_MS, append, batch
-from ottla.server import down_conversion
+from ottla.server.fetch import down_conversion
 from ottla.server.handlers.fetch import Reading
 from ottla.server.tests.test_follower_fetch import Leader
 from ottla.wire.compression import Compression

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     BadVersion,
     Check,
     Create,

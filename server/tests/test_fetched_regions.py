@@ -9,8 +9,8 @@ import trio
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.tests.logs import TOPIC_ID, batch
-from ottla.server.context import RequestContext
-from ottla.server.fetched_files import BYTES_WITHOUT_FILES
+from ottla.server.fetch.fetched_files import BYTES_WITHOUT_FILES
+from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import Reading, fetch
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.test_follower_fetch import VERSION, Leader, told

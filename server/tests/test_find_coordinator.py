@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.replication.cluster_state import (
+from ottla.replication.cluster.state import (
     GROUP_METADATA_TOPIC,
     BrokerEndpoint,
     BrokerRegistration,
@@ -12,7 +12,7 @@ from ottla.replication.cluster_state import (
     PartitionState,
     TopicState,
 )
-from ottla.server.context import RequestContext
+from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.find_coordinator import find_coordinator
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -8,22 +8,21 @@ from typing import Any, cast
 import pytest
 import trio
 
-from ottla.replication.cluster_state import (
+from ottla.replication.cluster.state import (
     BrokerEndpoint,
     BrokerRegistration,
     ClusterState,
     PartitionState,
     TopicState,
 )
-from ottla.replication.config import ReplicationConfig
-from ottla.replication.fetch_session import FetchSessionCache
+from ottla.replication.config import RACK_AWARE, ReplicationConfig
+from ottla.replication.following.throttle import Limit, ReplicationThrottle
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, new_log
-from ottla.replication.partition import Partition
-from ottla.replication.replica_selector import RACK_AWARE
-from ottla.replication.throttle import Limit, ReplicationThrottle
-from ottla.server.context import RequestContext
-from ottla.server.deadlines import Deadlines
+from ottla.replication.partition.fetch_session import FetchSessionCache
+from ottla.replication.partition.partition import Partition
+from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import Reading, fetch
+from ottla.server.net.deadlines import Deadlines
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.garbage import nothing_is_left_of
 from ottla.wire.errors import ErrorCode

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from ottla.replication import slices
-from ottla.server.turns import FREED_AT_ONCE, free_in_turns
+from ottla.server.net.turns import FREED_AT_ONCE, free_in_turns
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.tests.turns import counted_turns
 

@@ -14,20 +14,20 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.groupcoord.producer_ids import ProducerIdManager
 from ottla.groupcoord.service import GroupCoordinator, finished
-from ottla.replication import znodes
+from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.replication.clock import system_clock_ms
-from ottla.replication.cluster_state import GROUP_METADATA_TOPIC
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Create
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.config import LogConfig
-from ottla.replication.controller import NewTopic
-from ottla.replication.coordination import Create
+from ottla.replication.control.topics import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
-from ottla.replication.partition import Partition
-from ottla.server.coordinator_log import OffsetsTopic
+from ottla.replication.partition.partition import Partition
+from ottla.server.coordinators.coordinator_log import OffsetsTopic
+from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
 from ottla.server.hosting import PartitionHosting
-from ottla.server.producer_id_blocks import ProducerIdBlocks
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.test_topic_faults import Life, at_once
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -213,7 +213,7 @@ def test_a_shard_serves_again_when_there_is_room() -> None:
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR])
 def test_no_producer_id_is_given_twice(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.server.producer_id_blocks.BLOCK_SIZE", 2)
+    monkeypatch.setattr("ottla.server.coordinators.producer_id_blocks.BLOCK_SIZE", 2)
 
     def case(calls: FailingCalls) -> None:
         async def run() -> None:

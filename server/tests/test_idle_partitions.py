@@ -12,11 +12,11 @@ import pytest
 import trio
 from hypothesis import example, given, settings
 
-from ottla.replication import fetch_session
-from ottla.replication.cluster_state import TopicState
-from ottla.replication.fetch_session import EVICTION_MS, FetchSessionCache
+from ottla.replication.cluster.state import TopicState
 from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents
-from ottla.replication.partition import Partition
+from ottla.replication.partition import fetch_session
+from ottla.replication.partition.fetch_session import EVICTION_MS, FetchSessionCache
+from ottla.replication.partition.partition import Partition
 from ottla.server.handlers.fetch import Reading, fetch
 from ottla.server.tests.test_follower_fetch import EPOCH, VERSION, Leader, told
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from ottla.server.turns import InTurn
+from ottla.server.net.turns import InTurn
 
 
 async def work(done: list[str], name: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.server.inbox import (
+from ottla.server.net.inbox import (
     FREE_BUFFER_BYTES,
     GROWN_AT_ONCE_BYTES,
     OWN_BUFFER_BYTES_MIN,
@@ -16,7 +16,7 @@ from ottla.server.inbox import (
     Inbox,
     ReceiveBuffers,
 )
-from ottla.server.memory_budget import MemoryBudget
+from ottla.server.net.memory_budget import MemoryBudget
 from ottla.wire.errors import ProtocolViolation
 
 FRAME_BYTES_MAX = 1_000_000

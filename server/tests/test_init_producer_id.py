@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.groupcoord.producer_ids import ProducerIdManager
-from ottla.server.context import RequestContext
+from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
+from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.init_producer_id import init_producer_id
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

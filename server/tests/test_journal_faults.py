@@ -20,7 +20,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     BadVersion,
     Check,
     CoordinationError,

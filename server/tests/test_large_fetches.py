@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from ottla.replication.log.tests.logs import batch, contents
-from ottla.server import old_fetches
+from ottla.server.fetch import old_fetches
 from ottla.server.handlers import fetch as fetch_handler
 from ottla.server.handlers.fetch import Reading
 from ottla.server.surroundings import Surroundings

@@ -9,8 +9,8 @@ import pytest
 
 from ottla.replication.log.memory_storage import MemoryFile
 from ottla.replication.log.tests.logs import append, batch, new_log
-from ottla.replication.partition import Partition
-from ottla.server.context import RequestContext
+from ottla.replication.partition.partition import Partition
+from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.list_offsets import SEARCHES_AT_ONCE, list_offsets
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -10,15 +10,15 @@ import pytest
 import trio
 
 from ottla.replication.log.descriptors import Descriptors
-from ottla.server import listener as listeners
-from ottla.server.calls import Calls
-from ottla.server.config import ServerConfig
-from ottla.server.connection import LARGE_FRAME_BYTES
-from ottla.server.connection_limits import ConnectionLimits
-from ottla.server.dispatch import Route
-from ottla.server.inbox import ReceiveBuffers
-from ottla.server.listener import SEND_BUFFER_BYTES, Listener, bind
-from ottla.server.readiness import Readiness
+from ottla.server.gate.dispatch import Route
+from ottla.server.net import listener as listeners
+from ottla.server.net.calls import Calls
+from ottla.server.net.connection import LARGE_FRAME_BYTES
+from ottla.server.net.connection_limits import ConnectionLimits
+from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.listener import SEND_BUFFER_BYTES, Listener, bind
+from ottla.server.net.readiness import Readiness
+from ottla.server.settings.broker_config import ServerConfig
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 BOOKKEEPING = 2  # the kernel adds as much again for its own

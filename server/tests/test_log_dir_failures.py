@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication import znodes
-from ottla.replication.coordination import Create
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Create
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import LogDirectory
 from ottla.server.cluster.log_dir_failures import ASK_AGAIN_S, LogDirFailures

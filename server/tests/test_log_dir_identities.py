@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.replication import znodes
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationUnavailable
+from ottla.replication.cluster.znodes import KnownDirectory
 from ottla.replication.config import ReplicationConfig
-from ottla.replication.coordination import CoordinationUnavailable
-from ottla.replication.directories import LogDirectoryProblem
-from ottla.replication.directory_identities import KnownDirectory
+from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.checkpoints import MetaProperties, decode_meta_properties, encode_meta_properties
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
-from ottla.replication.manager import ReplicaManager
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.log_dir_identities import check_journal, settle_identities
-from ottla.server.takeover import settle_cluster_id
+from ottla.server.start.log_dir_identities import check_journal, settle_identities
+from ottla.server.start.takeover import settle_cluster_id
 
 NODE = 1
 TREE = "/tree"  # of a cluster, on no disk of the broker

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.log_lines import MESSAGE_CHARACTERS_MAX, LogFormatter, shown
+from ottla.server.process.log_lines import MESSAGE_CHARACTERS_MAX, LogFormatter, shown
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING ottla\.test: ")
 

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication import znodes
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
-from ottla.replication.coordination import CoordinationUnavailable
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationUnavailable
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.server.cluster.member import TOPICS_WORD_S, ClusterMember
 
 BROKER = 1

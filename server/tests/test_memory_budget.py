@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.reminders import Reminder
-from ottla.server.calls import Calls
-from ottla.server.connection import Connection
-from ottla.server.dispatch import Route
-from ottla.server.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
-from ottla.server.listener import Listener
-from ottla.server.memory_budget import STALLED_S, MemoryBudget
-from ottla.server.readiness import Readiness
+from ottla.server.gate.dispatch import Route
+from ottla.server.net.calls import Calls
+from ottla.server.net.connection import Connection
+from ottla.server.net.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
+from ottla.server.net.listener import Listener
+from ottla.server.net.memory_budget import STALLED_S, MemoryBudget
+from ottla.server.net.readiness import Readiness
 from ottla.server.tests.test_connection import Peer, heartbeat, request
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse

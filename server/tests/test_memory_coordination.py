@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication.coordination import (
+from ottla.replication.cluster.coordination import (
     Check,
     CoordinationError,
     CoordinationUnavailable,

@@ -6,11 +6,11 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, PartitionState, TopicState
-from ottla.replication.controller import NewTopic
-from ottla.server.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, PartitionState, TopicState
+from ottla.replication.control.topics import NewTopic
+from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.server.handlers import metadata as module
-from ottla.server.long_answers import ANSWERS_MAX, EncodedAnswer, LongAnswers
+from ottla.server.net.long_answers import ANSWERS_MAX, EncodedAnswer, LongAnswers
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (

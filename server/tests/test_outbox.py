@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server.outbox import Outbox, Progress
+from ottla.server.net.outbox import Outbox, Progress
 
 
 class Region:

@@ -21,7 +21,7 @@ import ottla.server
 import ottla.wire
 
 # They read names that this broker and its operator wrote, never a client's.
-NOT_OF_CLIENTS = {"ottla.replication.log.names._MARKED_DIRECTORY", "ottla.replication.znodes._ENDPOINT"}
+NOT_OF_CLIENTS = {"ottla.replication.log.names._MARKED_DIRECTORY", "ottla.replication.cluster.znodes._ENDPOINT"}
 ALPHABET = [chr(code) for code in range(128)]
 REPETITIONS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 UNBOUNDED = _parser.MAXREPEAT

@@ -14,12 +14,13 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.replication.cluster_state import BrokerEndpoint
-from ottla.replication.peers import PeerUnavailable
-from ottla.server import peer_connection, peers
-from ottla.server.peer_connection import BUFFER_BYTES, LARGE_BUFFER_BYTES, FrameBuffer, PeerConnection, exchange_of
-from ottla.server.peers import TcpPeer, TcpPeers
-from ottla.server.readiness import Readiness, serve_in_task
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import BrokerEndpoint
+from ottla.server.net.readiness import Readiness, serve_in_task
+from ottla.server.peers import connection as peer_connection
+from ottla.server.peers import tcp as peers
+from ottla.server.peers.connection import BUFFER_BYTES, LARGE_BUFFER_BYTES, FrameBuffer, PeerConnection, exchange_of
+from ottla.server.peers.tcp import TcpPeer, TcpPeers
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import (

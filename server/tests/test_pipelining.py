@@ -15,19 +15,19 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
-from ottla.replication.commit_waits import CommitWaits
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents, idempotent, new_log
-from ottla.replication.partition import Partition
-from ottla.replication.refused_sequences import PATIENCE_S, RefusedSequences
-from ottla.server import inbox
-from ottla.server.calls import Calls
-from ottla.server.connection import PENDING_MAX, Connection
-from ottla.server.deadlines import Deadlines
-from ottla.server.dispatch import Route
+from ottla.replication.partition.commit_waits import CommitWaits
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.refused_sequences import PATIENCE_S, RefusedSequences
+from ottla.server.gate.dispatch import Route
 from ottla.server.handlers import produce as produce_handler
-from ottla.server.inbox import ReceiveBuffers
-from ottla.server.readiness import Readiness, serve_in_task
+from ottla.server.net import inbox
+from ottla.server.net.calls import Calls
+from ottla.server.net.connection import PENDING_MAX, Connection
+from ottla.server.net.deadlines import Deadlines
+from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.garbage import nothing_is_left_of
 from ottla.wire.compression import Compression

@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.server.properties import MalformedProperties, parse_properties
+from ottla.server.settings.properties import MalformedProperties, parse_properties
 
 
 @pytest.mark.parametrize(

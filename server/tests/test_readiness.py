@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.server.readiness import (
+from ottla.server.net.readiness import (
     SHORT_TURN_SECONDS,
     TURN_SECONDS,
     TURNS_SECONDS,
@@ -167,7 +167,7 @@ async def test_an_end_of_the_stream_is_an_event_like_others(pair: Pair) -> None:
 async def test_turns_are_short_when_those_before_have_used_up_what_all_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     readiness = Readiness()
     now = 100.0
-    monkeypatch.setattr("ottla.server.readiness.time.monotonic", lambda: now)
+    monkeypatch.setattr("ottla.server.net.readiness.time.monotonic", lambda: now)
     readiness.wait(0)
     assert readiness.turn_end(now) == now + TURN_SECONDS
     nearly_over = now + TURNS_SECONDS - TURN_SECONDS / 2
@@ -191,7 +191,7 @@ def five_pairs() -> Iterator[list[Pair]]:
 def long_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int], int, int], Callable[[], Any]]:
     """Makes steps of which two use up the time between two looks. They note their number, and end when called often enough."""
     now = 100.0
-    monkeypatch.setattr("ottla.server.readiness.time.monotonic", lambda: now)
+    monkeypatch.setattr("ottla.server.net.readiness.time.monotonic", lambda: now)
 
     def make(calls: list[int], number: int, count: int) -> Callable[[], Any]:
         def step() -> Any:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ottla.server.dispatch import load_handlers
+from ottla.server.gate.dispatch import load_handlers
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.replication import controller as controller_module
-from ottla.replication import znodes
-from ottla.replication.controller import NewTopic
-from ottla.replication.coordination import CoordinationError, Create, Delete
-from ottla.server.takeover import settle_cluster_id
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationError, Create, Delete
+from ottla.replication.control import topics as controller_module
+from ottla.replication.control.topics import NewTopic
+from ottla.server.start.takeover import settle_cluster_id
 from ottla.server.tests.administered import opened
 
 

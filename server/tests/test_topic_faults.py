@@ -16,10 +16,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication import controller as controller_module
-from ottla.replication import znodes
-from ottla.replication.cluster_state import BrokerEndpoint, BrokerRegistration, ClusterState
-from ottla.replication.controller import Controller, NewTopic
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState
+from ottla.replication.control import topics as controller_module
+from ottla.replication.control.topics import Controller, NewTopic
+from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import (
     ERRNOS,
@@ -31,13 +32,12 @@ from ottla.replication.log.tests.failing_calls import (
 )
 from ottla.replication.log.tests.failing_calls import run_case as run_one
 from ottla.replication.log.tests.logs import batch
-from ottla.replication.manager import ReplicaManager
 from ottla.server.administration import TopicAdministration
-from ottla.server.config import load_config
-from ottla.server.configs import ConfigRepository
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.hosting import PartitionHosting
-from ottla.server.takeover import settle_cluster_id, take_over
+from ottla.server.settings.broker_config import load_config
+from ottla.server.settings.repository import ConfigRepository
+from ottla.server.start.takeover import settle_cluster_id, take_over
 from ottla.wire.errors import ErrorCode, KafkaError
 
 DATA = "/data"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ottla.replication.controller import NewTopic
+from ottla.replication.control.topics import NewTopic
 from ottla.server.handlers.create_partitions import create_partitions
 from ottla.server.handlers.create_topics import create_topics
 from ottla.server.handlers.delete_topics import delete_topics

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.replication.cluster_state import NO_CONTROLLER, BrokerEndpoint
-from ottla.replication.peers import PeerUnavailable
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import NO_CONTROLLER, BrokerEndpoint
 from ottla.server.cluster.way_to_controller import WayToController
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 

@@ -5,7 +5,7 @@ from typing import Any
 from compat_tests.differential.asking_raw import frame, head, hear, tell
 from compat_tests.differential.conversation import Link, Talk, scenario
 
-from ottla.server.dispatch import served_routes
+from ottla.server.gate.dispatch import served_routes
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.metadata import MetadataRequest
 

@@ -8,7 +8,7 @@ from compat_tests.differential.asking_raw import NO_TAGS, body_of, frame, head, 
 from compat_tests.differential.asking_reading import a_batch, fetch, nowhere, read
 from compat_tests.differential.conversation import Link, Talk, scenario
 
-from ottla.server.dispatch import served_routes
+from ottla.server.gate.dispatch import served_routes
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest

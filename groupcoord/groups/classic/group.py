@@ -1,0 +1,278 @@
+"""What a classic group is between two rebalances: its state and generation, how it is written and read, what others ask.
+
+`ottla.groupcoord.groups.classic.rebalancing` moves it; here is what offsets, descriptions, expiry and the log need of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Self
+
+from ottla.groupcoord.groups.classic.members import Member, Members
+from ottla.groupcoord.groups.outcome import Effects
+from ottla.groupcoord.groups.records import GroupMetadataKey, GroupMetadataRecord, GroupMetadataValue, MemberMetadata
+from ottla.groupcoord.groups.timers import TimerKey
+from ottla.wire.errors import ErrorCode, ProtocolViolation
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from ottla.wire.messages.describe_groups import DescribedGroup
+from ottla.wire.messages.list_groups import ListedGroup
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+GROUP_TYPE = "classic"
+
+SUBSCRIPTION_BYTES_MAX = 1024 * 1024
+"""Subscriptions beyond this are not read: the group then counts as subscribed to everything."""
+
+SESSION, JOIN, SYNC = "session", "join", "sync"
+
+
+class GroupState(Enum):
+    """Kafka's states, by the names that clients see."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState
+
+ENTERED_FROM = {
+    PREPARING_REBALANCE: {STABLE, COMPLETING_REBALANCE, EMPTY},
+    COMPLETING_REBALANCE: {PREPARING_REBALANCE},
+    STABLE: {COMPLETING_REBALANCE},
+    EMPTY: {PREPARING_REBALANCE},
+    DEAD: {STABLE, PREPARING_REBALANCE, COMPLETING_REBALANCE, EMPTY},
+}
+
+
+class Group:
+    """State, generation and members of one group."""
+
+    __slots__ = (
+        "_effects",
+        "_subscribed_topics",
+        "_subscriptions",
+        "generation_id",
+        "group_id",
+        "members",
+        "protocol_name",
+        "state",
+        "state_timestamp_ms",
+    )
+
+    def __init__(self, group_id: str, effects: Effects) -> None:
+        self._effects = effects
+        self.group_id = group_id
+        self.state = EMPTY
+        self.state_timestamp_ms: int | None = effects.timestamp_ms
+        self.generation_id = 0
+        self.protocol_name: str | None = None
+        self.members = Members()
+        self._subscriptions: list[bytes] | None = None  # of the members of this generation; None: nothing is known
+        self._subscribed_topics: frozenset[str] | None = None  # what they say, once somebody asked
+
+    # ------------------------------------------------------------------ state and timers
+
+    def _transition_to(self, state: GroupState) -> None:
+        assert self.state in ENTERED_FROM[state], f"{self.group_id!r}: {self.state.value} to {state.value}"
+        self.state = state
+        self.state_timestamp_ms = self._effects.timestamp_ms
+
+    def _schedule(self, kind: str, delay_ms: int, member_id: str = "") -> None:
+        self._effects.timers.schedule(TimerKey(kind, self.group_id, member_id), self._effects.now_ms + delay_ms)
+
+    def _cancel(self, kind: str, member_id: str = "") -> None:
+        self._effects.timers.cancel(TimerKey(kind, self.group_id, member_id))
+
+    def _refresh_session(self, member: Member) -> None:
+        self._schedule(SESSION, member.session_timeout_ms, member.member_id)
+
+    def start_sessions(self) -> None:
+        """A loaded group's members get a whole session to show that they are still there."""
+        for member in self.members:
+            self._refresh_session(member)
+
+    def cancel_timers(self) -> None:
+        self._cancel(JOIN)
+        self._cancel(SYNC)
+        for member_id in (*self.members.by_id, *self.members.pending_join):
+            self._cancel(SESSION, member_id)
+
+    # ------------------------------------------------------------------ what the members read
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.members.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def _remember_subscriptions(self) -> None:
+        """Keep what this generation said about its topics. It is read only when somebody asks."""
+        self._subscribed_topics = None
+        self._subscriptions = None
+        if not self.uses_consumer_protocol:
+            return
+        if not self.members:
+            self._subscriptions = []
+        elif self.protocol_name is not None:
+            self._subscriptions = [member.protocols[self.protocol_name] for member in self.members]
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that this generation of a consumer group reads, or None if a member's metadata cannot be read."""
+        if self._subscribed_topics is None and self._subscriptions is not None:
+            self._subscribed_topics = _topics_of(self._subscriptions)
+            if self._subscribed_topics is None:
+                self._subscriptions = None
+        return self._subscribed_topics
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        topics = self.subscribed_topics
+        return self.uses_consumer_protocol if topics is None else topic in topics
+
+    # ------------------------------------------------------------------ what others may do to its offsets
+
+    def check_offset_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Members commit for their generation; others only while the group has no members."""
+        if generation_id < 0 and self.state is EMPTY:
+            return ErrorCode.NONE
+        if generation_id < 0 and not member_id and group_instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.members.validate(member_id, group_instance_id)
+        if error:
+            return error
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        self._refresh_session(self.members.by_id[member_id])
+        return ErrorCode.NONE
+
+    def check_offset_delete(self) -> ErrorCode:
+        if self.state is EMPTY or self.uses_consumer_protocol:
+            return ErrorCode.NONE
+        return ErrorCode.NON_EMPTY_GROUP
+
+    def check_delete(self) -> ErrorCode:
+        return ErrorCode.NONE if self.state is EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+    def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
+        """The time from which an offset committed then is kept for the retention time; None: it does not expire now."""
+        if self.members.protocol_type is None:
+            return commit_timestamp_ms
+        if self.state is EMPTY:
+            return commit_timestamp_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
+        if self.state is STABLE and self.uses_consumer_protocol and self.subscribed_topics is not None:
+            return commit_timestamp_ms
+        return None
+
+    # ------------------------------------------------------------------ how it looks
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.members.protocol_type or "",
+            group_state=self.state.value,
+            group_type=GROUP_TYPE,
+        )
+
+    def described(self) -> DescribedGroup:
+        """Protocol and metadata belong to a generation, so they are shown only while one is in force."""
+        protocol_name = self.protocol_name if self.state is STABLE else None
+        return DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=self.group_id,
+            group_state=self.state.value,
+            protocol_type=self.members.protocol_type or "",
+            protocol_data=protocol_name or "",
+            members=[member.described(protocol_name) for member in self.members],
+        )
+
+    # ------------------------------------------------------------------ how it is written
+
+    def creation_record(self) -> GroupMetadataRecord:
+        """The record that makes a group exist before its first rebalance has ended."""
+        return self._record("", None, None, [])
+
+    def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataRecord:
+        """The whole group as it is now, with these assignments if they are not the members' own yet."""
+        members = []
+        for member in self.members:
+            assert self.protocol_name is not None
+            members.append(
+                MemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.protocols[self.protocol_name],
+                    assignment=member.assignment if assignments is None else assignments[member.member_id],
+                )
+            )
+        return self._record(self.members.protocol_type or "", self.protocol_name, self.members.leader_id, members)
+
+    def _record(
+        self, protocol_type: str, protocol: str | None, leader: str | None, members: list[MemberMetadata]
+    ) -> GroupMetadataRecord:
+        timestamp_ms = self.state_timestamp_ms
+        value = GroupMetadataValue(
+            protocol_type=protocol_type,
+            generation=self.generation_id,
+            protocol=protocol,
+            leader=leader,
+            current_state_timestamp=-1 if timestamp_ms is None else timestamp_ms,
+            members=members,
+        )
+        return GroupMetadataRecord(GroupMetadataKey(group=self.group_id), value)
+
+    @classmethod
+    def of_record(cls, group_id: str, value: GroupMetadataValue, effects: Effects) -> Self:
+        """The group as it was when this was written: Stable, or Empty without members."""
+        group = cls(group_id, effects)
+        timestamp_ms = value.current_state_timestamp
+        group.state_timestamp_ms = None if timestamp_ms == -1 else timestamp_ms
+        group.generation_id = value.generation
+        group.protocol_name = value.protocol
+        group.members = Members(value.protocol_type or None, value.leader)
+        for written in value.members:
+            if not group.members.has(written.member_id, written.group_instance_id):
+                group.members.add(_member_of_record(written, value.protocol or ""), value.protocol_type)
+        if group.members:
+            group.state = STABLE
+            group.protocol_name = value.protocol or ""
+        if group.members.leader_id not in group.members:
+            group.members.leader_id = next(iter(group.members.by_id), None)
+        group._remember_subscriptions()
+        return group
+
+
+def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:
+    unknown_rebalance_timeout = written.rebalance_timeout == -1  # before version 1
+    return Member(
+        written.member_id,
+        group_instance_id=written.group_instance_id,
+        client_id=written.client_id,
+        client_host=written.client_host,
+        rebalance_timeout_ms=written.session_timeout if unknown_rebalance_timeout else written.rebalance_timeout,
+        session_timeout_ms=written.session_timeout,
+        protocols={protocol_name: written.subscription},
+        assignment=written.assignment,
+    )
+
+
+def _topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
+    """The topics of all subscriptions, of whatever version, or None if one of them does not parse."""
+    if sum(map(len, subscriptions)) > SUBSCRIPTION_BYTES_MAX:
+        return None
+    topics: set[str] = set()
+    try:
+        for blob in subscriptions:
+            if len(blob) < 2:
+                return None
+            topics.update(ConsumerProtocolSubscription.decode(blob, 0, start=2).topics)
+    except ProtocolViolation:
+        return None
+    return frozenset(topics)

@@ -1,0 +1,573 @@
+"""One group of the classic protocol (Kafka: ClassicGroup and the classic part of GroupMetadataManager).
+
+    Empty  --join-->  PreparingRebalance  --all joined, or time is up-->  CompletingRebalance  --leader syncs-->  Stable
+      ^                 |    ^     ^                                               |                                |
+      +--nobody joined--+    |     +----member comes, goes, changes; no sync-------+                                |
+                             +-------------member comes, goes, changes; leader joins again; no sync-----------------+
+    any state --unloaded--> Dead
+
+                        Empty            PreparingRebalance         CompletingRebalance       Stable
+    join, new member    starts joining   takes part                 new rebalance             new rebalance
+      static, id known  -                replaces, takes part       replaces, new rebalance   replaces; new rebalance
+                                                                                              only if the vote changes
+    join, known member  unknown member   takes part                 same answer again, or new rebalance if it changed
+                                                                                              (or if it is the leader)
+    sync                unknown member   REBALANCE_IN_PROGRESS      waits; leader's one ends  the stored assignment
+    heartbeat           unknown member   REBALANCE_IN_PROGRESS      NONE                      NONE
+    leave, session out  unknown member   may complete the joining   new rebalance             new rebalance
+    commit of offsets   by nobody's      by a member of the         REBALANCE_IN_PROGRESS     by a member
+                        name             generation
+
+* The first rebalance of an empty group ends by time alone: group.initial.rebalance.delay.ms, again as long as new
+  members keep coming, up to their rebalance timeout. Later ones end when every member has joined and no handed-out
+  member id is pending, or after the longest rebalance timeout; then dynamic members that did not come back are dropped,
+  static ones stay until their session ends. A generation that nobody joined waits on.
+* Members that got a generation and never ask for their assignment are dropped after the rebalance timeout.
+* What is written is the whole group at the end of a rebalance (or when it became empty, or when a static member was
+  replaced in Stable). It is read only when the partition is loaded; between two records the group lives in memory. What
+  depends on the record being safe (Stable, and every answer that promises it) waits in a settlement.
+* Whoever waits is answered: a caller whose member is dropped, replaced or parked a second time hears so at once.
+
+Invariants: members exist in PreparingRebalance only as parked or not yet back; in CompletingRebalance and Stable nobody
+waits with a join; outside CompletingRebalance nobody waits with a sync; the leader is a member.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.groupcoord.groups.classic.group import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    ENTERED_FROM,
+    JOIN,
+    PREPARING_REBALANCE,
+    SESSION,
+    STABLE,
+    SYNC,
+    Group,
+)
+from ottla.groupcoord.groups.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
+from ottla.groupcoord.groups.outcome import Caller, Effects
+from ottla.groupcoord.groups.timers import TimerKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+logger = logging.getLogger("ottla.groupcoord")
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""A new member has no member id to heartbeat with; after this it is taken to be gone (Kafka: the same, not a setting)."""
+
+PROTOCOLS_MAX = 100
+PENDING_MEMBERS_MAX = 10_000
+GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
+"""Limits on what a group keeps of its members' words; no real group comes near them."""
+
+TEXT_LENGTH_MAX = 8_000
+"""Characters of a name that is kept: at most 32,000 bytes, so that it still fits into a record with a UUID behind it."""
+
+
+def _cannot_be_silent(member: Member) -> bool:
+    """Whether it waits for an answer of ours. A new member does too, but its session is the limit to that."""
+    return member.is_parked and not member.is_new
+
+
+def refused_join(member_id: str, error: ErrorCode, api_version: int) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=error,
+        protocol_name=_protocol_name(None, api_version),
+        leader=NO_LEADER,
+        member_id=member_id,
+        members=[],
+    )
+
+
+def refused_sync(error: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error, assignment=b"")
+
+
+def _is_storable(request: JoinGroupRequest) -> bool:
+    """Whether the names of a join fit into the group's record."""
+    names = [protocol.name for protocol in request.protocols]
+    names += [request.protocol_type, request.group_instance_id or ""]
+    return len(request.protocols) <= PROTOCOLS_MAX and max(map(len, names)) <= TEXT_LENGTH_MAX
+
+
+def _protocol_name(name: str | None, api_version: int) -> str | None:
+    """No name is null since version 7 of JoinGroup and empty before."""
+    return name or (None if api_version >= 7 else "")
+
+
+class ClassicGroup(Group):
+    """A group and its rebalances; see the module's docstring. Calls collect what they owe in the shard's `Effects`."""
+
+    __slots__ = ("_initial_delay_ms", "_initial_remaining_ms", "_new_member_added")
+
+    def __init__(self, group_id: str, effects: Effects) -> None:
+        super().__init__(group_id, effects)
+        self._initial_delay_ms = 0
+        self._initial_remaining_ms: int | None = None  # time left of a first rebalance; None in any other
+        self._new_member_added = False
+
+    # ------------------------------------------------------------------ join
+
+    def join(self, request: JoinGroupRequest, caller: Caller) -> None:
+        """Answer or park a JoinGroup request."""
+        if caller.api_version == 0:
+            request.rebalance_timeout_ms = request.session_timeout_ms
+        protocols: Protocols = {}
+        for protocol in request.protocols:
+            protocols.setdefault(protocol.name, protocol.metadata)
+        if not self._has_room_for(request.member_id):
+            self._drop(request.member_id)
+            self._maybe_complete_join()
+            self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif not _is_storable(request):
+            self._refuse_join(caller, request.member_id, ErrorCode.INVALID_REQUEST)
+        elif not self._supports(request.protocol_type, protocols):
+            self._refuse_join(caller, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif not self._keeps(protocols):
+            self._refuse_join(caller, request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif request.member_id != UNKNOWN_MEMBER_ID:
+            self._join_known(request, caller, protocols)
+        elif request.group_instance_id is not None:
+            self._join_static(request, caller, protocols, request.group_instance_id)
+        else:
+            self._join_dynamic(request, caller, protocols)
+
+    def _has_room_for(self, member_id: str) -> bool:
+        """Whether there is room. While a rebalance gathers members, those that are first back have the room."""
+        if self.state is EMPTY:
+            return True
+        member = self.members.by_id.get(member_id)
+        size_max = self._effects.config.group_max_size
+        if self.state is PREPARING_REBALANCE:
+            already_in = member is not None and member.awaiting_join is not None
+            return already_in or self.members.awaiting_join_count < size_max
+        return member is not None or len(self.members) < size_max
+
+    def _keeps(self, protocols: Protocols) -> bool:
+        """Whether the group can remember that much more (counting a known member twice is near enough)."""
+        return self.members.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
+
+    def _supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        if self.state is EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        return self.members.supports(protocol_type, protocols)
+
+    def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
+        """A new member. From v4 on it gets its id first and then joins with it. So a lost answer leaves no ghost."""
+        member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
+        if caller.api_version < 4:
+            self._add_member(request, caller, protocols, member_id)
+        elif len(self.members.pending_join) >= PENDING_MEMBERS_MAX:
+            self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        else:
+            self.members.pending_join.add(member_id)
+            self._schedule(SESSION, request.session_timeout_ms, member_id)
+            self._refuse_join(caller, member_id, ErrorCode.MEMBER_ID_REQUIRED)
+
+    def _join_static(
+        self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, group_instance_id: str
+    ) -> None:
+        new_member_id = f"{group_instance_id}-{self._effects.make_uuid()}"
+        if self.members.static_member_id(group_instance_id) is None:
+            self._add_member(request, caller, protocols, new_member_id)
+        else:
+            self._replace_static(request, caller, protocols, group_instance_id, new_member_id)
+
+    def _join_known(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
+        member_id = request.member_id
+        if member_id in self.members.pending_join:
+            if request.group_instance_id is not None:
+                # A pending member is never static.
+                self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                self._add_member(request, caller, protocols, member_id)
+            return
+        error = self.members.validate(member_id, request.group_instance_id)
+        if error:
+            self._refuse_join(caller, member_id, error)
+            return
+        member = self.members.by_id[member_id]
+        leads_stable_group = self.state is STABLE and self.members.leader_id == member_id
+        if self.state is not PREPARING_REBALANCE and member.matches(protocols) and not leads_stable_group:
+            self._effects.reply(caller, self._joined(member, caller))  # the first answer was lost; nothing has changed
+        else:
+            self._update(member, request, protocols)
+            self._park_join(member, caller)
+            self._rebalance_or_complete_join(f"member {member_id!r} joins again in {self.state.value}")
+
+    def _add_member(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, member_id: str) -> None:
+        member = Member(
+            member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=caller.client_id[:TEXT_LENGTH_MAX],
+            client_host=caller.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=protocols,
+        )
+        member.is_new = True
+        if self.state is PREPARING_REBALANCE and self._initial_remaining_ms is not None:
+            self._new_member_added = True
+        self.members.add(member, request.protocol_type)
+        self._park_join(member, caller)
+        self._schedule(SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
+        self._rebalance_or_complete_join(f"new member {member_id!r}")
+
+    def _update(self, member: Member, request: JoinGroupRequest, protocols: Protocols) -> None:
+        self.members.update(
+            member,
+            protocols,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+        )
+
+    def _park_join(self, member: Member, caller: Caller) -> None:
+        caller.parked_group_id, caller.parked_member_id = self.group_id, member.member_id
+        displaced = self.members.park_join(member, caller)
+        if displaced is not None:
+            self._refuse_join(displaced, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def _joined(self, member: Member, caller: Caller, *, skip_assignment: bool = False) -> JoinGroupResponse:
+        """The answer that makes a member part of the present generation; its leader also gets the list of members."""
+        is_leader = self.members.leader_id == member.member_id
+        return JoinGroupResponse(
+            error_code=ErrorCode.NONE,
+            generation_id=self.generation_id,
+            protocol_type=self.members.protocol_type,
+            protocol_name=_protocol_name(self.protocol_name, caller.api_version),
+            leader=self.members.leader_id or NO_LEADER,
+            skip_assignment=skip_assignment,
+            member_id=member.member_id,
+            members=[each.listed(self.protocol_name) for each in self.members] if is_leader else [],
+        )
+
+    def _refuse_join(self, caller: Caller, member_id: str, error: ErrorCode) -> None:
+        self._effects.reply(caller, refused_join(member_id, error, caller.api_version))
+
+    # ------------------------------------------------------------------ a static member comes back
+
+    def _replace_static(
+        self,
+        request: JoinGroupRequest,
+        caller: Caller,
+        protocols: Protocols,
+        group_instance_id: str,
+        new_member_id: str,
+    ) -> None:
+        """The instance id decides who it is: fence whoever had it, then go on as far as needed."""
+        old_member_id = self.members.static_member_id(group_instance_id)
+        assert old_member_id is not None
+        member = self.members.by_id[old_member_id]
+        old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        self._dismiss(member, old_member_id, ErrorCode.FENCED_INSTANCE_ID)
+        self._cancel(SESSION, old_member_id)
+        was_leader = self.members.leader_id
+        self.members.replace_static(group_instance_id, new_member_id)
+        self._schedule(SESSION, member.session_timeout_ms, new_member_id)
+        self._update(member, request, protocols)
+        if self.state is STABLE and self.members.select_protocol() == self.protocol_name:
+
+            def settle(error: ErrorCode) -> None:
+                self._settle_replacement(member, caller, old_member_id, was_leader, old, error)
+
+            self._effects.append(self.record(), settle)
+            return
+        self._park_join(member, caller)
+        reason = f"static member {new_member_id!r} replaces {old_member_id!r}"
+        if self.state is PREPARING_REBALANCE:
+            self._maybe_complete_join()
+        else:
+            self._prepare_rebalance(reason)
+
+    def _settle_replacement(
+        self,
+        member: Member,
+        caller: Caller,
+        old_member_id: str,
+        was_leader: str | None,
+        old: tuple[Protocols, int, int],
+        error: ErrorCode,
+    ) -> None:
+        """The replacement of a member of a stable group is safe (or not: then it never happened)."""
+        if error:
+            assert member.group_instance_id is not None
+            self._cancel(SESSION, member.member_id)
+            self.members.update(member, old[0], rebalance_timeout_ms=old[1], session_timeout_ms=old[2])
+            self.members.replace_static(member.group_instance_id, old_member_id)
+            self._schedule(SESSION, member.session_timeout_ms, old_member_id)
+            self._refuse_join(caller, UNKNOWN_MEMBER_ID, error)
+        elif caller.api_version >= 9:
+            is_leader = self.members.leader_id == member.member_id
+            self._effects.reply(caller, self._joined(member, caller, skip_assignment=is_leader))
+        else:
+            # Below v9 no answer can say "skip the assignment". The old id keeps this member from acting as leader.
+            response = self._joined(member, caller)
+            response.leader, response.members = was_leader or NO_LEADER, []
+            self._effects.reply(caller, response)
+
+    # ------------------------------------------------------------------ the course of a rebalance
+
+    def shrink_to_size(self) -> None:
+        """A loaded group that is larger than group.max.size by now rebalances, which keeps those that join first."""
+        if len(self.members) > self._effects.config.group_max_size:
+            self._prepare_rebalance("more members than group.max.size allows")
+
+    def _rebalance_or_complete_join(self, reason: str) -> None:
+        if self.state in ENTERED_FROM[PREPARING_REBALANCE]:
+            self._prepare_rebalance(reason)
+        else:
+            self._maybe_complete_join()
+
+    def _prepare_rebalance(self, reason: str) -> None:
+        """Gather the members anew."""
+        if self.state is COMPLETING_REBALANCE:
+            self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.members.pending_sync.clear()
+        self._cancel(SYNC)
+        is_initial = self.state is EMPTY
+        self._transition_to(PREPARING_REBALANCE)
+        logger.info("rebalancing group %r after generation %d: %s", self.group_id, self.generation_id, reason)
+        timeout_ms = self.members.rebalance_timeout_ms
+        if is_initial:
+            self._initial_delay_ms = self._effects.config.group_initial_rebalance_delay_ms
+            self._initial_remaining_ms = max(timeout_ms - self._initial_delay_ms, 0)
+            self._new_member_added = False
+            self._schedule(JOIN, self._initial_delay_ms)
+        elif self.members.all_joined:
+            self._complete_join()
+        else:
+            self._schedule(JOIN, timeout_ms)
+
+    def _maybe_complete_join(self) -> None:
+        if self.state is PREPARING_REBALANCE and self._initial_remaining_ms is None and self.members.all_joined:
+            self._complete_join()
+
+    def expire_join(self) -> None:
+        """The time for joining is up; a first rebalance takes some more when members came in meanwhile."""
+        if self.state is not PREPARING_REBALANCE:
+            return
+        remaining_ms = self._initial_remaining_ms
+        if remaining_ms and self._new_member_added:
+            delay_ms = min(self._effects.config.group_initial_rebalance_delay_ms, remaining_ms)
+            self._initial_remaining_ms = max(remaining_ms - self._initial_delay_ms, 0)
+            self._initial_delay_ms = delay_ms
+            self._new_member_added = False
+            self._schedule(JOIN, delay_ms)
+        else:
+            self._complete_join()
+
+    def _complete_join(self) -> None:
+        """Close the ranks: whoever is here makes the next generation."""
+        self._initial_remaining_ms = None
+        self._cancel(JOIN)
+        for member in self.members.not_rejoined():
+            if not member.is_static:
+                logger.info("group %r drops member %r, which did not join again", self.group_id, member.member_id)
+                self._drop(member.member_id)
+        if not self.members.elect_joined_leader() and self.members:
+            self._schedule(JOIN, self.members.rebalance_timeout_ms)  # only silent static members: wait for one of them
+            return
+        self.generation_id += 1
+        if not self.members:
+            self._become_empty()
+            return
+        self.protocol_name = self.members.select_protocol()
+        self._remember_subscriptions()
+        self._transition_to(COMPLETING_REBALANCE)
+        for member in self.members:
+            caller = self.members.take_join(member)
+            if caller is not None:
+                self._effects.reply(caller, self._joined(member, caller))
+            self._refresh_session(member)
+            member.is_new = False
+        self.members.pending_sync = set(self.members.by_id)
+        self._schedule(SYNC, self.members.rebalance_timeout_ms)
+
+    def _become_empty(self) -> None:
+        self.protocol_name = None
+        self._remember_subscriptions()
+        self._transition_to(EMPTY)
+        logger.info("group %r is empty at generation %d", self.group_id, self.generation_id)
+        # Should the record fail, the last written generation would come back after a restart, and its members expire.
+        self._effects.append(self.record())
+
+    def expire_sync(self) -> None:
+        """The time for asking for the assignment is up: go on without those who did not."""
+        if self.state in (COMPLETING_REBALANCE, STABLE) and self.members.pending_sync:
+            silent = list(self.members.pending_sync)
+            for member_id in silent:
+                self._drop(member_id)
+            self._prepare_rebalance(f"{len(silent)} members did not ask for their assignment")
+
+    # ------------------------------------------------------------------ sync
+
+    def sync(self, request: SyncGroupRequest, caller: Caller) -> None:
+        """Answer or park a SyncGroup request."""
+        error = self._check_sync(request)
+        if error:
+            self._effects.reply(caller, refused_sync(error))
+            return
+        member = self.members.by_id[request.member_id]
+        self.members.pending_sync.discard(member.member_id)
+        if not self.members.pending_sync:
+            self._cancel(SYNC)
+        if self.state is STABLE:
+            self._effects.reply(caller, self._synced(member))
+            return
+        displaced, member.awaiting_sync = member.awaiting_sync, caller
+        caller.parked_group_id, caller.parked_member_id = self.group_id, member.member_id
+        if displaced is not None:
+            self._effects.reply(displaced, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))
+        if self.members.leader_id == member.member_id:
+            given = {each.member_id: each.assignment for each in request.assignments}
+            assignments = {member_id: given.get(member_id, b"") for member_id in self.members.by_id}
+            self._effects.append(self.record(assignments), lambda error: self._settle_assignments(assignments, error))
+
+    def _check_sync(self, request: SyncGroupRequest) -> ErrorCode:
+        error = self.members.validate(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        for asked, ours in (
+            (request.protocol_type, self.members.protocol_type),
+            (request.protocol_name, self.protocol_name),
+        ):
+            if asked is not None and ours is not None and asked != ours:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if sum(len(each.assignment) for each in request.assignments) > GROUP_METADATA_BYTES_MAX:
+            return ErrorCode.UNKNOWN_SERVER_ERROR  # what the log's refusal of such a record would become
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
+
+    def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
+        """The leader's assignment is safe, so that members may have it (or it is not, and they must join again)."""
+        assert self.state is COMPLETING_REBALANCE
+        if error:
+            self._drop_assignments(error)
+            self._prepare_rebalance(f"{error.name} on writing the assignment")
+            return
+        for member in self.members:
+            member.assignment = assignments[member.member_id]
+            caller, member.awaiting_sync = member.awaiting_sync, None
+            if caller is not None:
+                self._effects.reply(caller, self._synced(member))
+                self._refresh_session(member)
+        self._transition_to(STABLE)
+
+    def _drop_assignments(self, error: ErrorCode) -> None:
+        for member in self.members:
+            member.assignment = b""
+            caller, member.awaiting_sync = member.awaiting_sync, None
+            if caller is not None:
+                self._effects.reply(caller, refused_sync(error))
+                self._refresh_session(member)
+
+    def _synced(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=self.members.protocol_type,
+            protocol_name=self.protocol_name,
+            assignment=member.assignment,
+        )
+
+    # ------------------------------------------------------------------ heartbeat, sessions, leave
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """Put the member's session off; says whether the member should join again.
+
+        A heartbeat passes by what waits for the log, so the session may have ended without the member being dropped yet.
+        """
+        error = self.members.validate(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if self._is_silent_too_long(self.members.by_id[request.member_id]):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if request.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        self._refresh_session(self.members.by_id[request.member_id])
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
+
+    def expire_session(self, member_id: str) -> None:
+        """A member was silent for too long. One that is parked is not silent, unless it is new."""
+        member = self.members.by_id.get(member_id)
+        if member is not None and _cannot_be_silent(member):
+            return
+        if member is not None:
+            logger.info("group %r drops member %r, whose session ended", self.group_id, member_id)
+        self._drop(member_id)
+        self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
+
+    def _is_silent_too_long(self, member: Member) -> bool:
+        deadline_ms = self._effects.timers.deadline_ms(TimerKey(SESSION, self.group_id, member.member_id))
+        return deadline_ms is not None and deadline_ms <= self._effects.now_ms and not _cannot_be_silent(member)
+
+    def abandon(self, caller: Caller) -> None:
+        """A parked caller's connection is gone. A member that has not been part of any generation goes with it.
+
+        Kafka keeps it until the new member's timeout, because it does not see the disconnect. The client comes back as
+        a new member; meanwhile the group does not wait for a ghost.
+        """
+        member = self.members.by_id.get(caller.parked_member_id)
+        if member is not None and member.awaiting_join is caller and member.is_new:
+            self._drop(member.member_id)
+            self._after_departure(f"new member {member.member_id!r} disconnected", was_member=True)
+
+    def leave(self, request: LeaveGroupRequest, caller: Caller) -> None:
+        """Let members go, each with an error of its own."""
+        responses = [self._leave(identity) for identity in request.members]
+        left = sum(response.error_code == ErrorCode.NONE for response in responses)
+        if left:
+            self._after_departure(f"{left} members left", was_member=True)
+        response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=responses)
+        self._effects.answer(caller, response, lambda error: LeaveGroupResponse(error_code=error))
+
+    def _leave(self, identity: MemberIdentity) -> MemberResponse:
+        """An administrator removes a static member by its instance id alone."""
+        member_id, group_instance_id = identity.member_id, identity.group_instance_id
+        error = ErrorCode.NONE
+        if member_id == UNKNOWN_MEMBER_ID and group_instance_id is not None:
+            static_member_id = self.members.static_member_id(group_instance_id)
+            member_id = static_member_id or UNKNOWN_MEMBER_ID
+        if member_id not in self.members.pending_join:
+            error = self.members.validate(member_id, group_instance_id)
+        if not error:
+            self._drop(member_id)
+        return MemberResponse(
+            member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error
+        )
+
+    def _after_departure(self, reason: str, *, was_member: bool) -> None:
+        """Somebody went: a generation is no longer complete, or those still awaited have become fewer."""
+        if self.state in (STABLE, COMPLETING_REBALANCE) and was_member:
+            self._prepare_rebalance(reason)
+        else:
+            self._maybe_complete_join()
+
+    def _drop(self, member_id: str) -> None:
+        """Forget a member or a pending member, telling whoever waits in its name."""
+        member = self.members.by_id.get(member_id)
+        if member is not None:
+            self._dismiss(member, UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.members.remove(member_id)
+        self._cancel(SESSION, member_id)
+
+    def _dismiss(self, member: Member, shown_member_id: str, error: ErrorCode) -> None:
+        join_caller = self.members.take_join(member)
+        if join_caller is not None:
+            self._refuse_join(join_caller, shown_member_id, error)
+        sync_caller, member.awaiting_sync = member.awaiting_sync, None
+        if sync_caller is not None:
+            self._effects.reply(sync_caller, refused_sync(error))
+
+    def unload(self, error: ErrorCode) -> None:
+        """This broker no longer coordinates the group: answer `error` to all members that wait."""
+        for member in self.members:
+            self._dismiss(member, member.member_id, error)
+        self._transition_to(DEAD)

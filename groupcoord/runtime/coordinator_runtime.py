@@ -1,0 +1,594 @@
+"""Runs the shards: appends what they owe, waits for it, answers, keeps their deadlines, loads and unloads them.
+
+Kafka's counterpart is CoordinatorRuntime. Each partition of `__consumer_offsets` that this broker leads has a
+`PartitionRuntime`, which alone touches the partition's shard. Where the log commits at once, a request is handled,
+appended, replayed and answered within one call, without a task switch. Where a commit has to be waited for, one task
+drains the partition: what arrives meanwhile queues up, and commits of offsets that stand in the queue one behind
+another share an append.
+
+Failures: an append that the log refuses has changed nothing and is answered as Kafka translates it. One that was
+written but could not be committed leaves the shard in doubt, and so does a bug: the shard is unloaded, everybody who
+waits is sent away, and it is loaded again from the log.
+
+Loading: a partition is loaded while this broker leads it and is not fenced. A load that fails is tried again, less and
+less often, until it succeeds or the partition is lost: no event has to come for that.
+
+Time: what was due when a request arrived happens before the request is handled, so that it is judged as if every deadline
+had been kept to the millisecond. While the broker is fenced nobody can reach it, so no deadline passes; afterwards members
+get a whole session, as after a load.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import aclosing
+from typing import Any, NamedTuple, Protocol, cast
+
+import trio
+
+from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.groups.outcome import Caller, Outcome, Reply
+from ottla.groupcoord.groups.records import GroupRecord, decode_record, encode_records
+from ottla.groupcoord.groups.shard import RECORDS_PER_CALL, Request, Shard
+from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.messages.offset_commit import OffsetCommitRequest
+from ottla.wire.records import BatchHeader, ControlType, control_type_id, decode_records, iter_batches
+
+logger = logging.getLogger("ottla.groupcoord")
+
+RECORDS_PER_BATCH = 500
+LOAD_SLICE_S = 0.002
+"""How long a load holds the event loop at a time. It gives way by the clock, not by records or batches: where turns of the
+loop are long, one turn for each of ten thousand batches would take ten seconds."""
+COMMITS_PER_CALL = 500  # those that are refused leave no records
+FENCED_LOOK_S = 0.05
+"""Time between two looks whether the broker is still fenced."""
+LOAD_RETRY_S, LOAD_RETRY_MAX_S = 0.1, 1.0
+"""Pause after a load that failed, which doubles up to the second."""
+
+_TRANSLATED = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""Errors of the log, and what the client gets in their place: the log's own errors would mislead it."""
+
+
+class CoordinatorLog(Protocol):
+    """The partitions of `__consumer_offsets`, as much as a coordinator needs of them."""
+
+    def partition_count(self) -> int:
+        """How many there are, or will be once the topic exists."""
+
+    def is_fenced(self) -> bool:
+        """Whether another broker may coordinate these partitions by now, without this one having heard of it."""
+
+    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
+        """Write a batch. Returns None if it is committed already, else what to await until it is.
+
+        Raises KafkaError when nothing was written; the awaitable raises it when it is not known what will become of it.
+        """
+
+    def read_batches(self, partition: int) -> AsyncIterator[bytes]:
+        """All committed batches in order, some at a time: an async generator. Raises KafkaError when the partition cannot be read."""
+
+
+class WaitingCaller(Caller):
+    """A caller that can be awaited: gives the response as soon as there is one."""
+
+    __slots__ = ("_answered", "_owner", "refuse", "response")
+
+    def __init__(
+        self,
+        refuse: Callable[[ErrorCode], Any],
+        *,
+        api_version: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+    ) -> None:
+        super().__init__(api_version=api_version, client_id=client_id, client_host=client_host)
+        self.refuse = refuse
+        self.response: Any = None
+        self._answered: trio.Event | None = None
+        self._owner: PartitionRuntime | None = None
+
+    def answer(self, response: object) -> None:
+        if self.response is None:
+            self.response = response
+            if self._answered is not None:
+                self._answered.set()
+
+    def waits_for(self, owner: PartitionRuntime) -> Any:
+        """The response if there is one by now, else this caller, to be awaited."""
+        if self.response is not None:
+            return self.response
+        self._owner = owner
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Any:
+        if self.response is None:
+            self._answered = trio.Event()
+            try:
+                await self._answered.wait()
+            except trio.Cancelled:
+                if self._owner is not None:
+                    self._owner.abandon(self)
+                raise
+        return self.response
+
+
+class Queued(NamedTuple):
+    """A request that waits for its turn, and when it came."""
+
+    request: Request
+    caller: WaitingCaller
+    arrival_ms: int
+
+
+NOTHING = Outcome([], [], [])
+
+
+class PartitionRuntime:
+    """One partition of the offsets topic that this broker leads, from its election on."""
+
+    def __init__(self, partition: int, runtime: Runtime) -> None:
+        self.partition = partition
+        self._runtime = runtime
+        self._log = runtime.log
+        self._shard: Shard | None = None
+        self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # why there is no shard
+        self._queue: OrderedDict[WaitingCaller, Queued] = OrderedDict()
+        self._in_flight: Outcome | None = None
+        self._is_draining = False
+        self._failed_loads = 0  # since the last one that succeeded
+
+    # ------------------------------------------------------------------ requests
+
+    def shard(self, now_ms: int) -> Shard:
+        """The shard, for reading at this time: what was due has happened, unless records are on their way."""
+        self.expire(now_ms)
+        if self._shard is None:
+            raise KafkaError(self._absent)
+        return self._shard
+
+    @property
+    def absent(self) -> ErrorCode:
+        """Why there is no shard; NONE while there is one."""
+        return self._absent if self._shard is None else ErrorCode.NONE
+
+    def submit(self, request: Request, caller: WaitingCaller) -> Any:
+        """Handle a request. Returns the response or, when that takes time, something to await it with."""
+        now_ms = self._runtime.now_ms()
+        self.expire(now_ms)
+        if self._shard is None:
+            return caller.refuse(self._absent)
+        if not self._is_draining and self._is_due(now_ms):  # more than one call may do
+            self._is_draining = True
+            self._runtime.spawn(self._drain, None, [], iter(()), NOTHING)
+        if self._is_draining:
+            self._queue[caller] = Queued(request, caller, now_ms)
+            return caller.waits_for(self)
+        try:
+            self._carry_out(self._handle(request, caller))
+        except Exception:
+            logger.exception("bug: partition %d of the offsets topic, %s", self.partition, type(request).__name__)
+            self._start_over()
+            return caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+        self._runtime.mind(self._shard)
+        return caller.waits_for(self)
+
+    def abandon(self, caller: WaitingCaller) -> None:
+        """The caller no longer waits. What it asked for may still happen."""
+        if self._is_draining:
+            self._queue.pop(caller, None)
+        elif self._shard is not None:
+            self._carry_out(self._shard.abandon(caller, **self._runtime.times()))
+            self._runtime.mind(self._shard)
+
+    def expire(self, now_ms: int) -> None:
+        """Do what is due, or much of it."""
+        if self._shard is None or self._is_draining or not self._is_due(now_ms):
+            return
+        try:
+            self._carry_out(self._expire(now_ms))
+        except Exception:
+            logger.exception("bug: partition %d of the offsets topic, on a deadline", self.partition)
+            self._start_over()
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Whether a deadline has passed. None passes while nobody can reach this broker."""
+        assert self._shard is not None
+        deadline_ms = self._shard.next_deadline_ms()
+        return deadline_ms is not None and deadline_ms <= now_ms and not self._runtime.is_suspended
+
+    def _expire(self, now_ms: int) -> Outcome:
+        assert self._shard is not None
+        return self._shard.expire(**self._runtime.times() | {"now_ms": now_ms})
+
+    async def resume(self) -> None:
+        """Members could not reach this broker for a while: they get a whole session, as after a load."""
+        if self._shard is not None:
+            for _ in self._shard.start_sessions(self._runtime.now_ms()):
+                await trio.lowlevel.checkpoint()
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` can do something; nothing can be done while records are on their way."""
+        return None if self._shard is None or self._is_draining else self._shard.next_deadline_ms()
+
+    def _handle(self, request: Request, caller: WaitingCaller) -> Outcome:
+        assert self._shard is not None
+        return self._shard.handle(request, caller, **self._runtime.times())
+
+    # ------------------------------------------------------------------ append, replay, answer
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        """Do what the shard wants done: at once if the log commits at once, else by a task of its own."""
+        send(outcome.replies)
+        if not outcome.records:
+            return
+        self._in_flight = outcome
+        pieces = self._pieces(outcome.records)
+        for records, batch in pieces:
+            try:
+                commit = self._log.append(self.partition, batch)
+            except KafkaError as error:
+                self._settle(outcome, translated(error.code))
+                return
+            if commit is not None:
+                self._is_draining = True
+                self._runtime.spawn(self._drain, commit, records, pieces, outcome)
+                return
+            self._replay(records)
+        self._settle(outcome, ErrorCode.NONE)
+
+    def _pieces(self, records: list[GroupRecord]) -> Iterator[tuple[list[GroupRecord], bytes]]:
+        timestamp_ms = self._runtime.times()["timestamp_ms"]
+        for start in range(0, len(records), RECORDS_PER_BATCH):
+            piece = records[start : start + RECORDS_PER_BATCH]
+            yield piece, encode_records(piece, timestamp_ms)
+
+    def _replay(self, records: list[GroupRecord]) -> None:
+        assert self._shard is not None
+        for record in records:
+            self._shard.replay(record)
+
+    def _settle(self, outcome: Outcome, error: ErrorCode) -> None:
+        assert self._shard is not None
+        self._in_flight = None
+        if error:
+            logger.warning("partition %d: %d records refused: %s", self.partition, len(outcome.records), error.name)
+        send(self._shard.settle(outcome.settlements, error, **self._runtime.times()))
+
+    async def _drain(
+        self,
+        commit: Awaitable[None] | None,
+        records: list[GroupRecord],
+        pieces: Iterator[tuple[list[GroupRecord], bytes]],
+        outcome: Outcome,
+    ) -> None:
+        """Wait for this commit, then work off the queue until it is empty. Ends early when the shard is unloaded."""
+        shard = self._shard
+        try:
+            if commit is not None:
+                await commit
+            while self._shard is shard:
+                self._replay(records)
+                await self._append_rest(pieces, outcome)
+                if self._shard is not shard or not self._queue:
+                    break
+                await trio.lowlevel.checkpoint()
+                if self._shard is not shard or not self._queue:
+                    break
+                outcome = self._next_outcome()
+                send(outcome.replies)
+                self._in_flight = outcome
+                records, pieces = [], self._pieces(outcome.records)
+        except KafkaError as error:
+            if self._shard is shard:
+                logger.error("partition %d of the offsets topic could not commit: %s", self.partition, error)
+                self._start_over(translated(error.code))
+        except Exception:
+            logger.exception("bug: partition %d of the offsets topic, on the way to a commit", self.partition)
+            if self._shard is shard:
+                self._start_over()
+        if self._shard is shard is not None:
+            self._is_draining = False
+            self._runtime.mind(shard)
+
+    async def _append_rest(self, pieces: Iterator[tuple[list[GroupRecord], bytes]], outcome: Outcome) -> None:
+        shard = self._shard
+        for records, batch in pieces:
+            try:
+                commit = self._log.append(self.partition, batch)
+            except KafkaError as error:
+                self._settle(outcome, translated(error.code))
+                return
+            if commit is not None:
+                await commit
+            else:
+                await trio.lowlevel.checkpoint()
+            if self._shard is not shard:
+                return
+            self._replay(records)
+        self._settle(outcome, ErrorCode.NONE)
+
+    def _next_outcome(self) -> Outcome:
+        """Handle the next in the queue, and commits of offsets as long as nothing else comes between.
+
+        What was due when it arrived comes first.
+        """
+        first = next(iter(self._queue.values()))
+        if self._is_due(first.arrival_ms):
+            return self._expire(first.arrival_ms)
+        del self._queue[first.caller]
+        outcome = self._handle(first.request, first.caller)
+        commits = COMMITS_PER_CALL - 1 if type(first.request) is OffsetCommitRequest else 0
+        while (
+            commits
+            and len(outcome.records) < RECORDS_PER_CALL
+            and (following := next(iter(self._queue.values()), None)) is not None
+            and type(following.request) is OffsetCommitRequest
+            and not self._is_due(following.arrival_ms)
+        ):
+            commits -= 1
+            del self._queue[following.caller]
+            more = self._handle(following.request, following.caller)
+            outcome = Outcome(
+                outcome.records + more.records,
+                outcome.replies + more.replies,
+                outcome.settlements + more.settlements,
+            )
+        return outcome
+
+    # ------------------------------------------------------------------ load and unload
+
+    async def load(self) -> None:
+        """Rebuild the shard from the log. Whatever goes wrong, this is tried again."""
+        shard = self._runtime.make_shard()
+        self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        try:
+            await self._replay_log(shard)
+            if self._runtime.leads(self):
+                self._shard = shard
+                self._carry_out(shard.loaded(**self._runtime.times()))
+                self._runtime.mind(shard)
+                self._note_load()
+        except (KafkaError, OSError) as error:
+            self._load_later(error)
+        except Exception as error:
+            logger.exception("bug: partition %d of the offsets topic, while loading", self.partition)
+            self._load_later(error)
+
+    async def _replay_log(self, shard: Shard) -> None:
+        reading = cast("AsyncGenerator[bytes, None]", self._log.read_batches(self.partition))
+        slice_end_s = time.perf_counter() + LOAD_SLICE_S
+        async with aclosing(reading):  # so that a load that is cancelled closes what it reads
+            async for batches in reading:
+                for header, start, _ in iter_batches(batches):
+                    for _ in replay_batch(shard, header, batches, start):
+                        if time.perf_counter() >= slice_end_s:
+                            await trio.lowlevel.checkpoint()
+                            slice_end_s = time.perf_counter() + LOAD_SLICE_S
+
+    def _load_later(self, problem: Exception) -> None:
+        self._shard = None
+        if not self._runtime.leads(self):
+            return
+        self._absent = ErrorCode.NOT_COORDINATOR
+        pause_s = min(LOAD_RETRY_S * 2**self._failed_loads, LOAD_RETRY_MAX_S)
+        if not self._failed_loads:
+            logger.error(
+                "partition %d of the offsets topic cannot be loaded: %s; this is tried again", self.partition, problem
+            )
+        self._failed_loads += 1
+        self._runtime.spawn(self._runtime.load_after, pause_s, self)
+
+    def _note_load(self) -> None:
+        if self._failed_loads:
+            logger.info("partition %d of the offsets topic is loaded after %d tries", self.partition, self._failed_loads)
+        self._failed_loads = 0
+
+    def unload(self, error: ErrorCode, absent: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """Stop coordinating. Requests that wait are answered with `error`, later ones with `absent`."""
+        shard, self._shard, self._absent, self._is_draining = self._shard, None, absent, False
+        outcome, self._in_flight = self._in_flight, None
+        while self._queue:
+            caller, _ = self._queue.popitem(last=False)
+            caller.answer(caller.refuse(error))
+        if shard is None:
+            return
+        try:
+            shard.discard()
+            if outcome is not None:
+                send(shard.settle(outcome.settlements, error, **self._runtime.times()))
+            send(shard.unload(error))
+        except Exception:  # whoever has lost the partition must not be kept from following the new leader
+            logger.exception("bug: partition %d of the offsets topic, while unloading", self.partition)
+
+    def _start_over(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """The shard in memory may no longer be what the log says: send everybody away and load it again."""
+        self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self._runtime.load_soon(self)
+
+
+class Runtime:
+    """The partitions this broker leads, the task that keeps their deadlines, and the one that loads them."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        log: CoordinatorLog,
+        *,
+        make_uuid: Callable[[], str],
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        self.log = log
+        self._config = config
+        self._make_uuid = make_uuid
+        self._wall_clock_ms = wall_clock_ms
+        self._partitions: dict[int, PartitionRuntime] = {}
+        self._to_load: deque[PartitionRuntime] = deque()
+        self._nursery: trio.Nursery | None = None
+        self._elected = trio.Event()
+        self._wake = trio.Event()
+        self._sleeping_until_ms: float = 0
+        self._is_suspended = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._nursery is not None
+
+    def partition(self, index: int) -> PartitionRuntime | None:
+        return self._partitions.get(index)
+
+    def partitions(self) -> list[PartitionRuntime]:
+        return list(self._partitions.values())
+
+    def leads(self, partition: PartitionRuntime) -> bool:
+        """Whether a partition was not lost since its election."""
+        return self._partitions.get(partition.partition) is partition
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether no deadline passes, because nobody can reach this broker or could a moment ago."""
+        return self._is_suspended or self.log.is_fenced()
+
+    def make_shard(self) -> Shard:
+        return Shard(self._config, make_uuid=self._make_uuid)
+
+    def times(self) -> dict[str, int]:
+        """The two clocks: one for deadlines that never jumps, and the time of day."""
+        return {"now_ms": self.now_ms(), "timestamp_ms": self._wall_clock_ms()}
+
+    def now_ms(self) -> int:
+        """The time for deadlines."""
+        return round(trio.current_time() * 1000)
+
+    # ------------------------------------------------------------------ leadership
+
+    def on_election(self, partition: int) -> None:
+        """This broker leads the partition from now on: load it, again if it was loaded."""
+        self.on_resignation(partition)
+        elected = self._partitions[partition] = PartitionRuntime(partition, self)
+        self.load_soon(elected)
+
+    def load_soon(self, partition: PartitionRuntime) -> None:
+        """Load a partition when its turn comes, and this broker is not fenced."""
+        self._to_load.append(partition)
+        self._elected.set()
+
+    async def load_after(self, pause_s: float, partition: PartitionRuntime) -> None:
+        """Load a partition after a pause."""
+        await trio.sleep(pause_s)
+        self.load_soon(partition)
+
+    def on_resignation(self, partition: int) -> None:
+        """Another broker leads the partition: send everybody there."""
+        known = self._partitions.pop(partition, None)
+        if known is not None:
+            known.unload(ErrorCode.NOT_COORDINATOR)
+
+    # ------------------------------------------------------------------ tasks
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled; whoever waits then is sent away."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                task_status.started()
+                nursery.start_soon(self._keep_deadlines)
+                await self._load_elected()
+        finally:
+            self._nursery = None
+            for partition in self.partitions():
+                self.on_resignation(partition.partition)
+
+    def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(function, *arguments)
+
+    def mind(self, shard: Shard | None) -> None:
+        """Wake up in time for this shard."""
+        deadline_ms = None if shard is None else shard.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
+            self._wake.set()
+
+    async def _keep_deadlines(self) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            self._wake = trio.Event()
+            deadlines = [each.next_deadline_ms() for each in self._partitions.values()]
+            self._sleeping_until_ms = min((each for each in deadlines if each is not None), default=float("inf"))
+            with trio.move_on_at(self._sleeping_until_ms / 1000):
+                await self._wake.wait()
+            if self.log.is_fenced():
+                await self._suspend()
+            now_ms = self.now_ms()
+            for partition in self.partitions():
+                partition.expire(now_ms)
+            self._sleeping_until_ms = 0
+
+    async def _suspend(self) -> None:
+        """Let no deadline pass until this broker can be reached, and then begin the members' sessions anew."""
+        self._is_suspended = True
+        while self.log.is_fenced():
+            await trio.sleep(FENCED_LOOK_S)
+        for partition in self.partitions():
+            await partition.resume()
+        self._is_suspended = False
+
+    async def _load_elected(self) -> None:
+        while True:
+            await self._elected.wait()
+            self._elected = trio.Event()
+            while self._to_load:
+                while self.log.is_fenced():
+                    await trio.sleep(FENCED_LOOK_S)
+                partition = self._to_load.popleft()
+                if self.leads(partition):
+                    await partition.load()
+
+
+def send(replies: list[Reply]) -> None:
+    for caller, response in replies:
+        assert isinstance(caller, WaitingCaller)
+        caller.answer(response)
+
+
+def translated(error: ErrorCode) -> ErrorCode:
+    return _TRANSLATED.get(error, error)
+
+
+def replay_batch(shard: Shard, header: BatchHeader, buffer: bytes, start: int) -> Iterator[None]:
+    """Replay a batch of the log, one record at each step. Records that do not parse are passed over, with a warning."""
+    producer_id = header.producer_id if header.is_transactional else -1
+    yield  # compaction may have left no record
+    for record in decode_records(buffer, start):
+        yield
+        if header.is_control:
+            control_type = control_type_id(record.key)
+            if control_type in (ControlType.ABORT, ControlType.COMMIT):
+                shard.replay_marker(header.producer_id, committed=control_type == ControlType.COMMIT)
+            continue
+        try:
+            decoded = decode_record(record.key, record.value)
+        except ProtocolViolation as error:
+            logger.warning("a record of the offsets topic at offset %d does not parse: %s", record.offset, error)
+            continue
+        if decoded is not None:
+            shard.replay(decoded, record.offset, producer_id)
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000

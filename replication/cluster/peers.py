@@ -1,0 +1,38 @@
+"""The port to other brokers: a request goes out, its response comes back, or nobody knows.
+
+Adapters are `server/peers/tcp.py` (TCP) and the network of the simulation. Versions are not negotiated: what brokers say to
+each other has the versions of Kafka 3.9 (inter.broker.protocol.version 3.9).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.state import BrokerEndpoint
+    from ottla.wire.schema import Message
+
+
+class PeerUnavailable(Exception):
+    """The broker cannot be reached, hung up, or did not answer in time; the request may or may not have had its effect."""
+
+
+class Peer(Protocol):
+    """A way to one broker. Connects with the first request, and anew after it was lost."""
+
+    async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
+        """Send a request and return its response. Several may be on their way; they are answered in order.
+
+        Bytes in the response are views that hold until the next call. Raises PeerUnavailable, after which the connection
+        is gone, and with it whatever else was on its way.
+        """
+
+    async def aclose(self) -> None:
+        """Hang up; whoever waits gets PeerUnavailable."""
+
+
+class Peers(Protocol):
+    """Makes ways to brokers."""
+
+    def to(self, endpoint: BrokerEndpoint, *, client_id: str) -> Peer:
+        """A way to the broker at this endpoint. Nothing is sent yet."""

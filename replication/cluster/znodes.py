@@ -1,0 +1,423 @@
+"""Where Kafka keeps its cluster state in the coordination tree, and what the nodes hold.
+
+Paths and JSON are those of Kafka 3.9's ZooKeeper mode (its class ZkData), so that such brokers and Ottla can share a
+tree. Decoders accept what Kafka's own older versions wrote; anything else is `MalformedNode`.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from ottla.replication.cluster.state import TOPIC_NAME_LENGTH_MAX, BrokerEndpoint, BrokerRegistration
+from ottla.replication.log.names import NO_NAMES
+from ottla.wire.errors import ErrorCode, KafkaError
+
+CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+DELETED_TOPICS = "/admin/delete_topics"
+REASSIGNMENTS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+DEFAULT_ENTITY = "<default>"
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+_LOG_DIR_FAILURE = 1
+
+PERSISTENT_PATHS = (
+    "/cluster",
+    "/consumers",
+    "/brokers",
+    "/brokers/ids",
+    "/brokers/topics",
+    "/brokers/seqid",
+    "/config",
+    "/config/changes",
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    "/config/client-metrics",
+    "/admin",
+    "/admin/delete_topics",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+)
+"""Nodes that a broker makes at start where they are missing, parents first."""
+
+OWN_PATHS = ("/ottla", "/ottla/log_dirs")
+"""Nodes of the same kind that brokers of Kafka know nothing of."""
+
+
+class MalformedNode(ValueError):
+    """A node's data is not what Kafka writes there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """/brokers/topics/<topic>: the id and the replicas of each partition.
+
+    Partitions that are being reassigned have among them replicas that are being added and removed; others are not
+    named in those two.
+    """
+
+    topic_id: bytes | None
+    partitions: Mapping[int, list[int]]
+    adding_replicas: Mapping[int, list[int]] = field(default_factory=dict)
+    removing_replicas: Mapping[int, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """/brokers/topics/<topic>/partitions/<partition>/state."""
+
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    controller_epoch: int
+    leader_recovery_state: int = 0
+
+
+def topic_path(topic: str) -> str:
+    return _below(TOPICS, topic)
+
+
+def partitions_path(topic: str) -> str:
+    return f"{topic_path(topic)}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{topic_path(topic)}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{topic_path(topic)}/partitions/{partition}/state"
+
+
+def deleted_topic_path(topic: str) -> str:
+    return _below(DELETED_TOPICS, topic)
+
+
+def _below(parent: str, name: str) -> str:
+    """The path of a child. KafkaError: a path of that name would lead elsewhere."""
+    if "/" in name or name in NO_NAMES:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"there is no node for topic {name[:TOPIC_NAME_LENGTH_MAX]!r}")
+    return f"{parent}/{name}"
+
+
+def topic_config_path(topic: str) -> str:
+    return f"{TOPIC_CONFIGS}/{quote(topic, safe='')}"
+
+
+def broker_config_path(broker: int | None) -> str:
+    return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if broker is None else broker}"
+
+
+def broker_path(broker: int) -> str:
+    return f"{BROKER_IDS}/{broker}"
+
+
+def entity_name(path_element: str) -> str:
+    """The name that a child of /config/<type> stands for."""
+    return path_element if path_element == DEFAULT_ENTITY else unquote(path_element)
+
+
+def encode_uuid(raw: bytes) -> str:
+    """Kafka's text for a UUID: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+def decode_uuid(text: str) -> bytes:
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raise MalformedNode(f"{text!r} is not a UUID") from None
+    if len(raw) != 16:
+        raise MalformedNode(f"{text!r} is not a UUID")
+    return raw
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    return _encode(
+        {
+            "version": 3,
+            "topic_id": encode_uuid(assignment.topic_id or bytes(16)),
+            "partitions": _encode_replicas(assignment.partitions),
+            "adding_replicas": _encode_replicas(assignment.adding_replicas),
+            "removing_replicas": _encode_replicas(assignment.removing_replicas),
+        }
+    )
+
+
+def decode_topic(data: bytes) -> TopicAssignment:
+    node = _decode(data)
+    try:
+        topic_id = decode_uuid(node["topic_id"]) if node.get("topic_id") else None
+        partitions = _decode_replicas(node["partitions"])
+        adding = _decode_replicas(node.get("adding_replicas") or {})
+        removing = _decode_replicas(node.get("removing_replicas") or {})
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise MalformedNode(f"not a topic's assignment: {error!r}") from None
+    return TopicAssignment(topic_id, partitions, adding, removing)
+
+
+def _encode_replicas(replicas: Mapping[int, list[int]]) -> dict[str, list[int]]:
+    return {str(partition): ids for partition, ids in replicas.items()}
+
+
+def _decode_replicas(node: Mapping[str, list[int]]) -> dict[int, list[int]]:
+    return dict(sorted((int(partition), [int(each) for each in ids]) for partition, ids in node.items()))
+
+
+def encode_state(state: LeaderAndIsr) -> bytes:
+    node: dict[str, Any] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": state.isr,
+    }
+    if state.leader_recovery_state:
+        node["leader_recovery_state"] = state.leader_recovery_state
+    return _encode(node)
+
+
+def decode_state(data: bytes) -> LeaderAndIsr:
+    node = _decode(data)
+    try:
+        isr = [int(each) for each in node["isr"]]
+        recovery = int(node.get("leader_recovery_state", 0))
+        return LeaderAndIsr(
+            int(node["leader"]), int(node["leader_epoch"]), isr, int(node["controller_epoch"]), recovery
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a partition's state: {error!r}") from None
+
+
+def encode_controller(broker: int, timestamp_ms: int) -> bytes:
+    return _encode({"version": 2, "brokerid": broker, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    """The id of the broker that is the controller."""
+    try:
+        return int(_decode(data)["brokerid"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a controller: {error!r}") from None
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError:
+        raise MalformedNode(f"{data!r} is not a controller epoch") from None
+
+
+def encode_broker(broker: BrokerRegistration, timestamp_ms: int) -> bytes:
+    """/brokers/ids/<id>, version 5. Host and port are those of a PLAINTEXT listener, for old clients."""
+    names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
+    protocols = {name: names[broker.security_protocols.get(name, 0)] for name in broker.endpoints}
+    plain = next((each for name, each in broker.endpoints.items() if protocols[name] == "PLAINTEXT"), None)
+    node: dict[str, Any] = {
+        "version": 5,
+        "host": None if plain is None else plain.host,
+        "port": -1 if plain is None else plain.port,
+        "jmx_port": -1,
+        "timestamp": str(timestamp_ms),
+        "endpoints": [f"{name}://{_bracketed(each.host)}:{each.port}" for name, each in broker.endpoints.items()],
+        "listener_security_protocol_map": protocols,
+        "features": {},
+    }
+    if broker.rack is not None:
+        node["rack"] = broker.rack
+    return _encode(node)
+
+
+def decode_broker(node_id: int, data: bytes, epoch: int) -> BrokerRegistration:
+    """What a broker says of itself, as Kafka has written it since 0.8 (versions 1 to 5)."""
+    node = _decode(data)
+    try:
+        if node["version"] < 2:
+            listeners = [f"PLAINTEXT://{_bracketed(node['host'])}:{node['port']}"]
+        else:
+            listeners = [each.strip() for text in node["endpoints"] for each in text.split(",")]
+        protocols = node.get("listener_security_protocol_map")
+        rack = node.get("rack")
+        endpoints: dict[str, BrokerEndpoint] = {}
+        security: dict[str, int] = {}
+        for text in listeners:
+            name, host, port = _endpoint(text)
+            endpoints[name] = BrokerEndpoint(node_id, host, port, rack)
+            security[name] = SECURITY_PROTOCOLS[name if protocols is None else protocols[name]]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise MalformedNode(f"not a broker's registration: {error!r}") from None
+    return BrokerRegistration(node_id, endpoints, rack, epoch, security)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _endpoint(text: str) -> tuple[str, str, int]:
+    matched = _ENDPOINT.fullmatch(text)
+    if matched is None:
+        raise ValueError(f"{text!r} is not an endpoint")
+    name, host, port = matched.groups()
+    return name.upper(), host, int(port)
+
+
+def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
+    return _encode({"version": 1, "partitions": [{"topic": topic, "partition": index} for topic, index in partitions]})
+
+
+def decode_partitions(data: bytes) -> list[tuple[str, int]]:
+    """The partitions of a node that names those to elect preferred leaders for, or those with other in-sync replicas."""
+    try:
+        return [(str(each["topic"]), int(each["partition"])) for each in _decode(data)["partitions"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a list of partitions: {error!r}") from None
+
+
+def encode_reassignments(targets: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+    partitions = [
+        {"topic": topic, "partition": index, "replicas": list(replicas)} for (topic, index), replicas in targets.items()
+    ]
+    return _encode({"version": 1, "partitions": partitions})
+
+
+def decode_reassignments(data: bytes) -> dict[tuple[str, int], list[int]]:
+    try:
+        return {
+            (str(each["topic"]), int(each["partition"])): [int(replica) for replica in each["replicas"]]
+            for each in _decode(data)["partitions"]
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a reassignment: {error!r}") from None
+
+
+def encode_log_dir_failure(broker: int) -> bytes:
+    return _encode({"version": 1, "broker": broker, "event": _LOG_DIR_FAILURE})
+
+
+def decode_log_dir_failure(data: bytes) -> int:
+    """The broker that lost a log directory."""
+    node = _decode(data)
+    try:
+        if node["event"] == _LOG_DIR_FAILURE:
+            return int(node["broker"])
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise MalformedNode("not the failure of a log directory")
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _encode({"version": 1, "config": dict(config)})
+
+
+def decode_config(data: bytes) -> dict[str, str]:
+    if not data:
+        return {}
+    config = _decode(data).get("config", {})
+    if not isinstance(config, dict):
+        raise MalformedNode("not a configuration")
+    return {str(name): str(value) for name, value in config.items()}
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    return _encode({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(data: bytes) -> str:
+    """The entity whose settings changed, as "topics/<name>"; version 1 named type and entity apart."""
+    node = _decode(data)
+    path = node.get("entity_path") if node.get("version") == 2 else f"{node.get('entity_type')}/{node.get('entity_name')}"
+    if not isinstance(path, str) or node.get("version") not in (1, 2):
+        raise MalformedNode("not a notice of changed settings")
+    return path
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    cluster_id = _decode(data).get("id")
+    if not isinstance(cluster_id, str):
+        raise MalformedNode("not a cluster id")
+    return cluster_id
+
+
+def log_dirs_path(broker: int) -> str:
+    return f"{OWN_PATHS[-1]}/{broker}"
+
+
+class KnownDirectory(NamedTuple):
+    """What the tree knows of a log directory. `is_new`: the directory may not have its id yet."""
+
+    path: str
+    is_new: bool = False
+
+
+def encode_log_dirs(known: Mapping[bytes, KnownDirectory]) -> bytes:
+    """What is known of a broker's log directories, by their ids."""
+    directories = [
+        {"id": encode_uuid(directory_id), "path": entry.path} | ({"is_new": True} if entry.is_new else {})
+        for directory_id, entry in known.items()
+    ]
+    return _encode({"version": 1, "directories": directories})
+
+
+def decode_log_dirs(data: bytes) -> dict[bytes, KnownDirectory]:
+    try:
+        return {
+            decode_uuid(each["id"]): KnownDirectory(str(each["path"]), bool(each.get("is_new")))
+            for each in _decode(data)["directories"]
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"not the log directories of a broker: {error!r}") from None
+
+
+def encode_producer_id_block(broker: int, first: int, last: int) -> bytes:
+    return _encode({"version": 1, "broker": broker, "block_start": str(first), "block_end": str(last)})
+
+
+def decode_producer_id_block(data: bytes) -> tuple[int, int]:
+    """The first and the last id of the block that was given out most recently."""
+    node = _decode(data)
+    try:
+        return int(node["block_start"]), int(node["block_end"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedNode(f"not a producer id block: {error!r}") from None
+
+
+def _encode(node: Mapping[str, Any]) -> bytes:
+    return json.dumps(node, separators=(",", ":")).encode()
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    try:
+        node = json.loads(data)
+    except ValueError as error:
+        raise MalformedNode(f"not JSON: {error}") from None
+    if not isinstance(node, dict):
+        raise MalformedNode("not a JSON object")
+    return node

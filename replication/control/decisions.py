@@ -1,0 +1,117 @@
+"""What the controller has decided and not yet done: conditional writes, and what to tell the brokers after them.
+
+A `Decision` changes nothing until its writes have succeeded and `PartitionStates.commit` was called with it. Its
+changes are independent of each other, so that a large one is written in several multis (`parts`), each a decision of its
+own; only their order is kept. A decision whose writes failed is dropped.
+
+    decide -> for each part: write it -> commit it -> tell the brokers -> (after all parts) `pending` -> ... -> None
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Check, Create, Delete, Operation, SetData
+from ottla.replication.cluster.state import NO_PARTITION_EPOCH, PartitionState
+from ottla.replication.control.control_batch import ControlBatch, TopicPartition
+from ottla.wire.errors import KafkaError
+
+OPERATIONS_PER_MULTI = 500
+
+Answer = PartitionState | KafkaError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChange:
+    """The next state of a partition, written on top of the one before.
+
+    `recipients` lead or follow by it, `newcomers` among them had no replica before; `deleted` and `stopped` give up
+    theirs, with and without its log. All live brokers hear of it. `completes` ends a reassignment: the topic's node is to
+    follow. A first state is written below `parents`, which are made with it.
+    """
+
+    partition: TopicPartition
+    state: PartitionState
+    recipients: tuple[int, ...] = ()
+    newcomers: tuple[int, ...] = ()
+    stopped: tuple[int, ...] = ()
+    deleted: tuple[int, ...] = ()
+    completes: bool = False
+    parents: tuple[str, ...] = ()
+
+    @property
+    def operations(self) -> list[Operation]:
+        topic, index = self.partition
+        data = znodes.encode_state(
+            znodes.LeaderAndIsr(
+                self.state.leader,
+                self.state.leader_epoch,
+                list(self.state.isr),
+                self.state.controller_epoch,
+                self.state.leader_recovery_state,
+            )
+        )
+        path = znodes.state_path(topic, index)
+        expected = self.state.partition_epoch - 1
+        if expected != NO_PARTITION_EPOCH:
+            return [SetData(path, data, expected)]
+        return [*map(Create, self.parents), Create(path, data)]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """Other replicas for some partitions of a topic; `version` is that of the topic's node before."""
+
+    topic: str
+    version: int
+    data: bytes
+    states: Mapping[int, PartitionState] = field(default_factory=dict)
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [SetData(znodes.topic_path(self.topic), self.data, self.version)]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRemoval:
+    """Nodes of a topic that is being deleted, children first; `topic` is named when these are the last of it."""
+
+    paths: tuple[str, ...]
+    topic: str | None = None
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [Delete(path) for path in self.paths]
+
+
+Change = StateChange | TopicChange | NodeRemoval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Changes to write, and what to tell the brokers besides.
+
+    `answers` says for each partition that a request named what it comes to if the writes succeed.
+    """
+
+    changes: tuple[Change, ...] = ()
+    batch: ControlBatch = field(default_factory=ControlBatch)
+    answers: Mapping[TopicPartition, Answer] = field(default_factory=dict)
+
+    def operations(self, controller_epoch_version: int) -> list[Operation]:
+        """One multi; it fails if this controller is the controller no more. Empty if there is nothing to write."""
+        operations = [operation for change in self.changes for operation in change.operations]
+        fence = Check(znodes.CONTROLLER_EPOCH, controller_epoch_version)
+        return [fence, *operations] if operations else []
+
+    def parts(self, limit: int = OPERATIONS_PER_MULTI) -> Iterator["Decision"]:
+        """The decision in pieces of about `limit` operations; there is at least one."""
+        batch, changes, size = self.batch, list[Change](), 0
+        for change in self.changes:
+            changes.append(change)
+            size += len(change.operations)
+            if size >= limit:
+                yield Decision(changes=tuple(changes), batch=batch, answers=self.answers)
+                batch, changes, size = ControlBatch(), [], 0
+        if changes or batch is self.batch:
+            yield Decision(changes=tuple(changes), batch=batch, answers=self.answers)

@@ -1,0 +1,82 @@
+"""Elections that somebody asks for: ElectLeaders (KIP-183, KIP-460), and the balance of preferred leaders.
+
+| ElectLeaders           | preferred                           | unclean                                     |
+|------------------------|-------------------------------------|---------------------------------------------|
+| not needed when        | the first replica leads             | the leader lives                            |
+| leader afterwards      | the first replica, if online, in sync| as when it was lost, and else anybody online|
+| impossible             | PREFERRED_LEADER_NOT_AVAILABLE (80) | ELIGIBLE_LEADERS_NOT_AVAILABLE (83)         |
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from ottla.replication.cluster.state import NO_PARTITION_EPOCH, PartitionState
+from ottla.replication.control.control_batch import TopicPartition
+from ottla.replication.control.decisions import Answer, Decision, StateChange
+from ottla.replication.control.election import offline_election, preferred_election
+from ottla.replication.control.partition_states import PartitionStates
+from ottla.wire.errors import ErrorCode, KafkaError, bare
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def elect_leaders(
+    states: PartitionStates, partitions: Iterable[TopicPartition], election_type: ElectionType
+) -> Decision:
+    """An election for each of these partitions; the answers are the new states, or why there was none."""
+    answers: dict[TopicPartition, Answer] = {}
+    changes: dict[TopicPartition, StateChange] = {}
+    for partition in partitions:
+        try:
+            changes[partition] = change = _elect(states, partition, election_type)
+            answers[partition] = change.state
+        except KafkaError as error:
+            answers[partition] = bare(error)
+    return Decision(changes=tuple(changes.values()), answers=answers)
+
+
+def balance_leaders(states: PartitionStates, imbalance_percentage: int) -> Decision:
+    """Preferred elections where a broker leads too few of its partitions (leader.imbalance.per.broker.percentage)."""
+    by_preferred: dict[int, list[tuple[TopicPartition, PartitionState]]] = {}
+    for partition, state in states.partitions():
+        by_preferred.setdefault(state.replicas[0], []).append((partition, state))
+    candidates: list[TopicPartition] = []
+    for broker, own in by_preferred.items():
+        elsewhere = [
+            (partition, state)
+            for partition, state in own
+            if state.partition_epoch != NO_PARTITION_EPOCH and state.leader != broker
+        ]
+        if len(elsewhere) * 100 > imbalance_percentage * len(own):
+            candidates += [partition for partition, state in elsewhere if _preferred(states, partition, state)]
+    return elect_leaders(states, candidates, ElectionType.PREFERRED)
+
+
+def _elect(states: PartitionStates, partition: TopicPartition, election_type: ElectionType) -> StateChange:
+    state = states.partition(partition)
+    if state is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+    if partition[0] in states.deletions:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+    if election_type == ElectionType.PREFERRED:
+        is_needed = state.leader != state.replicas[0]
+        following = _preferred(states, partition, state)
+        strategy, code = "PreferredReplicaPartitionLeaderElectionStrategy", ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    else:
+        online = states.online(partition, state.replicas)
+        is_needed = state.leader not in states.brokers or state.leader in states.shutting_down
+        following = offline_election(state, online, unclean=True)
+        strategy, code = "OfflinePartitionLeaderElectionStrategy(true)", ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    if not is_needed:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+    if following is None or state.partition_epoch == NO_PARTITION_EPOCH:
+        name = f"{partition[0]}-{partition[1]}"
+        raise KafkaError(code, f"Failed to elect leader for partition {name} under strategy {strategy}")
+    return states.change(partition, following, states.alive(partition, state.replicas))
+
+
+def _preferred(states: PartitionStates, partition: TopicPartition, state: PartitionState) -> PartitionState | None:
+    return preferred_election(state, states.online(partition, state.replicas[:1]))

@@ -1,0 +1,103 @@
+"""Who leads a partition next: Kafka's four elections, and what the loss of replicas does. Pure functions.
+
+Theory
+    All but the unclean election choose a leader among the in-sync replicas, so that no committed record is lost; the
+    first in the order of assignment wins. Each returns the state that is to follow, with a new leader epoch, or None if
+    nobody can be elected, or nothing changes; nothing is decided before that state is written.
+
+| election            | when                             | chooses among                      | the ISR after it       |
+|---------------------|----------------------------------|------------------------------------|------------------------|
+| offline             | leader lost, or a broker comes   | online and in sync                 | those who are online   |
+| - unclean           | nobody of them, topic allows it  | online                             | the new leader alone   |
+| reassignment        | all new replicas are in sync     | new, online and in sync            | the new replicas       |
+| preferred replica   | ElectLeaders, leader imbalance   | the first, if online and in sync   | the same               |
+| controlled shutdown | the leader is about to leave     | alive, in sync, not shutting down  | not shutting down      |
+
+    *Alive* is a replica whose broker has a session and whose log directory works; *online* is one that is alive and
+    whose broker is not shutting down.
+
+Invariants
+    The leader is in the ISR, or there is none. The ISR is never empty: when nobody in it is alive it stays as it was,
+    because who returns from it has every committed record. (Kafka removes them one after the other, and keeps whom it
+    came to last.) Leader epoch and partition epoch rise by one with every step.
+"""
+
+from collections.abc import Container
+from dataclasses import replace
+
+from ottla.replication.cluster.state import NO_LEADER, RECOVERING, PartitionState
+
+
+def offline_election(state: PartitionState, online: Container[int], *, unclean: bool) -> PartitionState | None:
+    """A leader for a partition that has none, or lost it; an unclean one has to recover first (KIP-704)."""
+    in_sync = tuple(broker for broker in state.isr if broker in online)
+    if (leader := _first(state.replicas, online, in_sync)) is not None:
+        return succeed(state, leader, in_sync)
+    if unclean and (leader := _first(state.replicas, online)) is not None:
+        return replace(succeed(state, leader, (leader,)), leader_recovery_state=RECOVERING)
+    return None
+
+
+def reassignment_election(state: PartitionState, online: Container[int]) -> PartitionState | None:
+    """The state after a reassignment that is complete; its leader stays if it may.
+
+    None while no new replica is online and in sync: the reassignment has to wait then.
+    """
+    target = state.target_replicas
+    in_sync = tuple(broker for broker in state.isr if broker in target)
+    leader = state.leader if state.leader in in_sync and state.leader in online else _first(target, online, in_sync)
+    if leader is None:
+        return None
+    return replace(succeed(state, leader, in_sync), replicas=target, adding_replicas=(), removing_replicas=())
+
+
+def is_complete(state: PartitionState) -> bool:
+    """Whether everybody who shall hold a reassigned partition is in sync, so that the others can go."""
+    return state.is_being_reassigned and set(state.target_replicas) <= set(state.isr)
+
+
+def preferred_election(state: PartitionState, online: Container[int]) -> PartitionState | None:
+    """The first replica as the leader."""
+    preferred = _first(state.replicas[:1], online, state.isr)
+    return None if preferred is None else succeed(state, preferred, state.isr)
+
+
+def controlled_shutdown_election(
+    state: PartitionState, alive: Container[int], shutting_down: Container[int]
+) -> PartitionState | None:
+    """A leader in place of one that is about to leave."""
+    staying = tuple(broker for broker in state.isr if broker not in shutting_down)
+    leader = _first(state.replicas, alive, staying)
+    return None if leader is None else succeed(state, leader, staying)
+
+
+def after_loss(
+    state: PartitionState, alive: Container[int], online: Container[int], *, unclean: bool
+) -> PartitionState | None:
+    """What follows when replicas are not alive any more: a new leader or none, or only a smaller ISR."""
+    if state.leader not in alive:
+        elected = offline_election(state, online, unclean=unclean)
+        if elected is not None or state.leader == NO_LEADER:
+            return elected
+        return succeed(state, NO_LEADER, tuple(broker for broker in state.isr if broker in alive) or state.isr)
+    in_sync = tuple(broker for broker in state.isr if broker in alive)
+    return None if in_sync == state.isr else succeed(state, state.leader, in_sync)
+
+
+def without_replica(state: PartitionState, broker: int) -> PartitionState | None:
+    """The same leader, and an ISR without this follower."""
+    assert broker != state.leader
+    in_sync = tuple(each for each in state.isr if each != broker)
+    return None if in_sync == state.isr or not in_sync else succeed(state, state.leader, in_sync)
+
+
+def succeed(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
+    """The next state, with epochs of its own."""
+    assert isr and (leader == NO_LEADER or leader in isr)
+    return replace(
+        state, leader=leader, isr=isr, leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1
+    )
+
+
+def _first(replicas: tuple[int, ...], *conditions: Container[int]) -> int | None:
+    return next((broker for broker in replicas if all(broker in each for each in conditions)), None)

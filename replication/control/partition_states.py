@@ -1,0 +1,331 @@
+"""The controller's view of all partitions, and what it decides when brokers, disks and topics come and go.
+
+Sans-IO; owned by the task of the active controller, from the moment it was elected until it resigns. What it holds is
+what the coordination tree says: `commit` is called after a decision's writes, one decision at a time.
+
+Theory
+    A partition is in one of Kafka's states (its class PartitionStateMachine):
+
+| state    | is                                                        | ways out                                     |
+|----------|-----------------------------------------------------------|----------------------------------------------|
+| new      | assigned, nobody elected: `partition_epoch` -1, no /state | a replica is online: all who are form the ISR|
+| online   | `leader` is alive                                         | the leader is lost: another one, or offline  |
+| offline  | `leader` is NO_LEADER                                     | one of the ISR returns; unclean election     |
+| deleting | its topic is in `deletions`; nothing is decided on it     | all replicas are gone: nodes are removed     |
+
+    An online or offline partition can be reassigned as well: see `reassignment.py`. The elections are in `election.py`.
+
+| input                      | decides                                                                             |
+|----------------------------|-------------------------------------------------------------------------------------|
+| start                      | all that follows, and tells everybody everything                                    |
+| brokers_up                 | tells them all; elections of new and offline partitions; deletions go on            |
+| brokers_down, log dir lost | elections of what they led; they leave every ISR where somebody else is alive       |
+| controlled_shutdown        | moves what the broker leads, if somebody else is in sync; takes it out of other ISRs|
+| topic_added, topic_changed | first states of partitions that have none                                           |
+| elect_offline              | elections of offline partitions, where unclean elections are allowed now            |
+| pending                    | what earlier decisions lead to: complete reassignments, topics' nodes, deletions    |
+
+    Inputs that say what is (brokers, disks, deletions) count at once, and can be repeated: after a write that failed,
+    read the nodes again (`load_topic`) and give the same input once more.
+
+Invariants
+    A leader is in the ISR, and was in the ISR that was written last unless the election was unclean. Leader epochs only
+    grow, and the partition epoch is the version of the /state node: both are asserted by `commit`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.state import NO_LEADER, NO_PARTITION_EPOCH, BrokerRegistration, PartitionState
+from ottla.replication.cluster.znodes import TopicAssignment
+from ottla.replication.control.control_batch import ControlBatch, TopicPartition
+from ottla.replication.control.decisions import Change, Decision, NodeRemoval, StateChange
+from ottla.replication.control.election import (
+    after_loss,
+    controlled_shutdown_election,
+    is_complete,
+    offline_election,
+    reassignment_election,
+    succeed,
+    without_replica,
+)
+from ottla.replication.control.partition_table import PartitionTable, assigned
+from ottla.wire.errors import ErrorCode, KafkaError
+
+DELETIONS_PER_DECISION = 200  # topics; then other tasks have a turn
+
+
+class BrokerChanges(NamedTuple):
+    """How brokers differ from what is known: tell `up` first, then `down`, then `bounced` as up again."""
+
+    up: list[BrokerRegistration]
+    down: list[int]
+    bounced: list[BrokerRegistration]
+
+
+class PartitionStates(PartitionTable):
+    """All partitions of the cluster; see the module's docstring."""
+
+    def start(self) -> Decision:
+        """The first decision of a new controller, after everything was loaded."""
+        batch = ControlBatch()
+        batch.introduce_brokers(self.brokers)
+        changes: list[Change] = []
+        for partition, state in self.partitions():
+            if state.partition_epoch != NO_PARTITION_EPOCH:
+                self.tell(batch, partition, state, self.online(partition, state.replicas))
+                self.tell_all(batch, partition, state)
+            if (change := self._restored(partition, state)) is not None:
+                changes.append(change)
+        return self.decision(changes, batch)
+
+    def _restored(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
+        change = self._elected(partition, state)
+        known = change.state if change is not None else state
+        if not state.is_being_reassigned or is_complete(known) or known.partition_epoch == NO_PARTITION_EPOCH:
+            return change
+        if change is None:
+            known = succeed(state, state.leader, state.isr)
+        return self.change(partition, known, known.replicas)
+
+    # ------------------------------------------------------------------ brokers
+
+    def compare(self, registrations: Mapping[int, BrokerRegistration]) -> BrokerChanges:
+        """How the children of /brokers/ids differ from the brokers known so far."""
+        changes = BrokerChanges([], [], [])
+        for node_id, broker in sorted(registrations.items()):
+            known = self.brokers.get(node_id)
+            if known is None:
+                changes.up.append(broker)
+            elif known.epoch < broker.epoch:
+                changes.down.append(node_id)
+                changes.bounced.append(broker)
+        changes.down.extend(sorted(self.brokers.keys() - registrations.keys()))
+        return changes
+
+    def brokers_up(self, brokers: Iterable[BrokerRegistration]) -> Decision:
+        new = {broker.node_id: broker for broker in brokers}
+        self.brokers.update(new)
+        for node_id in new:
+            self.offline.pop(node_id, None)
+            self.shutting_down.discard(node_id)
+        batch = ControlBatch()
+        batch.introduce_brokers(self.brokers)
+        changes: list[Change] = []
+        for partition, state in self.partitions():
+            if state.partition_epoch != NO_PARTITION_EPOCH:
+                returned = new.keys() & set(state.replicas)
+                self.tell(batch, partition, state, returned)
+                # Those who knew the partition know which of its replicas were offline.
+                hearers = self.brokers if returned else new
+                batch.announce(hearers, partition, state, self.offline_replicas(partition, state))
+            if (change := self._elected(partition, state)) is not None:
+                changes.append(change)
+        for node_id in new:
+            for partition in self.deletions.left_on(node_id):
+                self.deletions.stop(batch, partition, [node_id])
+        return self.decision(changes, batch)
+
+    def brokers_down(self, node_ids: Iterable[int]) -> Decision:
+        gone = set(node_ids)
+        for node_id in gone:
+            self.brokers.pop(node_id, None)
+            self.offline.pop(node_id, None)
+            self.shutting_down.discard(node_id)
+        return self._losses((partition, state) for partition, state in self.partitions() if gone & {*state.replicas})
+
+    def broker_updated(self, broker: BrokerRegistration) -> Decision:
+        """The same incarnation of a broker has other endpoints."""
+        self.brokers[broker.node_id] = broker
+        batch = ControlBatch()
+        batch.announce_brokers(self.brokers)
+        return self.decision([], batch)
+
+    def controlled_shutdown(self, broker: int, broker_epoch: int) -> Decision:
+        """Move away what a broker leads, as far as possible; `led_by` tells after the commit what is left."""
+        known = self.brokers.get(broker)
+        if known is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
+        if -1 < broker_epoch < known.epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Received controlled shutdown request from an old broker epoch {broker_epoch} for broker {broker}. "
+                f"Current broker epoch is {known.epoch}.",
+            )
+        self.shutting_down.add(broker)
+        batch = ControlBatch()
+        changes = list[Change]()
+        for partition, state in self.partitions():
+            if broker not in state.replicas or len(state.replicas) == 1 or state.partition_epoch == NO_PARTITION_EPOCH:
+                continue
+            if (change := self._shut_down(partition, state, broker)) is not None:
+                changes.append(change)
+            elif state.leader != broker:
+                batch.stop(broker, partition, state.leader_epoch, delete=False)
+                self.tell_all(batch, partition, state)
+        return self.decision(changes, batch)
+
+    def _shut_down(self, partition: TopicPartition, state: PartitionState, broker: int) -> StateChange | None:
+        alive = self.alive(partition, state.replicas)
+        if state.leader == broker:
+            moved = controlled_shutdown_election(state, alive, self.shutting_down)
+            return None if moved is None else self.change(partition, moved, alive)
+        if state.leader not in alive or (smaller := without_replica(state, broker)) is None:
+            return None
+        return self.change(partition, smaller, alive - {broker}, stopped=(broker,))
+
+    # ------------------------------------------------------------------ log directories
+
+    def log_dir_failed(self, broker: int) -> Decision:
+        """A broker lost a log directory: ask it about all its replicas; the answer goes to `replicas_answered`."""
+        batch = ControlBatch()
+        for partition, state in self.partitions():
+            is_known = broker in self.brokers and broker in state.replicas
+            if is_known and state.partition_epoch != NO_PARTITION_EPOCH:
+                self.tell(batch, partition, state, {broker})
+                self.tell_all(batch, partition, state)
+        return self.decision([], batch)
+
+    def replicas_answered(self, broker: int, errors: Mapping[TopicPartition, int]) -> Decision:
+        """A broker's answer to LeaderAndIsr says which of its replicas are on a log directory that failed."""
+        if broker not in self.brokers:
+            return self.decision([])
+        offline = self.offline.setdefault(broker, set())
+        lost = {each for each, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
+        new = lost - offline
+        found = offline.intersection(each for each, code in errors.items() if code == ErrorCode.NONE)
+        offline -= found
+        offline.update(lost)
+        known = [(each, state) for each in sorted(lost) if (state := self.partition(each)) is not None]
+        affected = [
+            (partition, state)
+            for partition, state in known
+            if partition[0] not in self.deletions and (partition in new or self._elected(partition, state) is not None)
+        ]
+        if affected:
+            return self._losses(affected)
+        return self.elect_offline({topic for topic, _ in found}) if found else self.decision([])
+
+    # ------------------------------------------------------------------ topics
+
+    def topic_added(self, name: str, assignment: TopicAssignment, version: int) -> Decision:
+        """A topic whose node was made, and no state yet."""
+        self.load_topic(name, assignment, version, {})
+        return self.elect_offline([name])
+
+    def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Decision:
+        """A topic's node has another version: elect leaders of partitions that are new in it.
+
+        What it says of others than that is not taken over: only controllers reassign.
+        """
+        topic = self.topics[name]
+        topic.version = version
+        if name in self.deletions:
+            return self.decision([])
+        for index in assignment.partitions.keys() - topic.partitions.keys():
+            topic.partitions[index] = assigned(assignment, index)
+        topic.partitions = dict(sorted(topic.partitions.items()))
+        return self.elect_offline([name])
+
+    def elect_offline(self, topics: Iterable[str] | None = None) -> Decision:
+        """Elect leaders where there is none, of some topics or of all: unclean elections may be allowed now."""
+        wanted = None if topics is None else set(topics)
+        changes = list[Change]()
+        for partition, state in self.partitions():
+            if (wanted is None or partition[0] in wanted) and state.leader == NO_LEADER:
+                change = self._elected(partition, state)
+                changes += [] if change is None else [change]
+        return self.decision(changes)
+
+    def delete_topics(self, names: Iterable[str]) -> Decision:
+        """Topics that are marked as to be deleted (/admin/delete_topics); `pending` does the rest, again and again."""
+        for name in names:
+            if name in self.topics:
+                self.deletions.add(name, self.topics[name].partitions)
+                self.unwritten.discard(name)
+                self.reassigned = {each for each in self.reassigned if each[0] != name}
+        return self.decision([])
+
+    def replicas_deleted(self, broker: int, errors: Mapping[TopicPartition, int]) -> Decision:
+        """A broker's answer to StopReplica with deletion."""
+        for partition, code in errors.items():
+            if code == ErrorCode.NONE:
+                self.deletions.note_deleted(partition, broker)
+        return self.decision([])
+
+    def pending(self) -> Decision | None:
+        """What earlier decisions lead to, or None: to be asked for after the last part of each decision."""
+        if names := self.deletions.not_started():
+            return self._deletion_start(names[:DELETIONS_PER_DECISION])
+        changes: list[Change] = [self.topic_change(name) for name in sorted(self.unwritten)]
+        changes += self._completions()
+        for name in self.deletions.finished():
+            changes += self._removal(name)
+        return self.decision(changes) if changes else None
+
+    def _completions(self) -> Iterator[StateChange]:
+        for partition in sorted(self.reassigned):
+            state = self.partition(partition)
+            if state is None or not is_complete(state):
+                continue
+            following = reassignment_election(state, self.online(partition, state.replicas))
+            if following is not None:
+                yield self.change(
+                    partition, following, following.replicas, deleted=state.removing_replicas, completes=True
+                )
+
+    def _deletion_start(self, names: Iterable[str]) -> Decision:
+        batch = ControlBatch()
+        for name in names:
+            self.deletions.start(name)
+            for index, state in self.topics[name].partitions.items():
+                self.deletions.announce(batch, (name, index), state, self.brokers)
+                self.deletions.stop(batch, (name, index), self.brokers.keys() & set(state.replicas))
+        return self.decision([], batch)
+
+    def _removal(self, name: str) -> list[NodeRemoval]:
+        paths = list[str]()
+        for index, state in self.topics[name].partitions.items():
+            has_state = state.partition_epoch != NO_PARTITION_EPOCH
+            above = znodes.partition_path(name, index)
+            paths += [znodes.state_path(name, index)] if has_state else []
+            paths += [above] if has_state or self.nodes.get(above) else []
+        above = znodes.partitions_path(name)
+        paths += [above] if paths or self.nodes.get(above) else []
+        paths += [znodes.topic_path(name), znodes.topic_config_path(name), znodes.deleted_topic_path(name)]
+        return self.deletions.removal(name, [path for path in paths if self.nodes.get(path) is not False])
+
+    # ------------------------------------------------------------------ parts of decisions
+
+    def _elected(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
+        """A first state, or what a loss leads to, or the end of being offline; None if all is as it should be."""
+        online = self.online(partition, state.replicas)
+        if state.partition_epoch == NO_PARTITION_EPOCH:
+            in_sync = tuple(broker for broker in state.replicas if broker in online)
+            if not in_sync:
+                return None
+            return self.change(partition, succeed(state, in_sync[0], in_sync), in_sync)
+        unclean = self.is_unclean(partition[0])
+        if state.leader == NO_LEADER:
+            following = offline_election(state, online, unclean=unclean)
+        else:
+            following = after_loss(state, self.alive(partition, {*state.replicas, *state.isr}), online, unclean=unclean)
+        return (
+            None if following is None else self.change(partition, following, online | {following.leader} - {NO_LEADER})
+        )
+
+    def _losses(self, partitions: Iterable[tuple[TopicPartition, PartitionState]]) -> Decision:
+        """Some replicas of these partitions are not alive any more."""
+        batch = ControlBatch()
+        batch.announce_brokers(self.brokers)
+        changes = list[Change]()
+        for partition, state in partitions:
+            if state.partition_epoch == NO_PARTITION_EPOCH:
+                continue
+            change = self._elected(partition, state)
+            if change is not None:
+                changes.append(change)
+            else:
+                self.tell_all(batch, partition, state)
+        return self.decision(changes, batch)

@@ -1,0 +1,275 @@
+"""What the controller knows of partitions, brokers and disks, and how a decision becomes what is known. Sans-IO.
+
+`PartitionStates` decides on it; only `load_*`, `commit` and the inputs that say what is change it. The coordination tree
+holds the same, but for the failed log directories, of which the brokers tell.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.state import NO_LEADER, NO_PARTITION_EPOCH, BrokerRegistration, PartitionState
+from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
+from ottla.replication.control.control_batch import ControlBatch, TopicPartition
+from ottla.replication.control.decisions import Change, Decision, StateChange, TopicChange
+from ottla.replication.control.topic_deletion import TopicDeletions
+from ottla.wire.schema import ZERO_UUID
+
+
+@dataclass(slots=True)
+class ControlledTopic:
+    """A topic as its node has it; `version` is the node's."""
+
+    name: str
+    topic_id: bytes
+    version: int
+    partitions: dict[int, PartitionState]
+
+
+class PartitionTable:
+    """All partitions of the cluster. `is_unclean(topic)` says whether a topic allows unclean elections."""
+
+    def __init__(self, *, controller_epoch: int, is_unclean: Callable[[str], bool] = lambda _: False) -> None:
+        self.controller_epoch = controller_epoch
+        self.is_unclean = is_unclean
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.shutting_down: set[int] = set()
+        self.topics: dict[str, ControlledTopic] = {}
+        self.deletions = TopicDeletions()
+        self.topic_names: dict[bytes, str] = {}
+        self.offline: dict[int, set[TopicPartition]] = {}
+        self.reassigned: set[TopicPartition] = set()
+        self.unwritten: set[str] = set()
+        self.nodes: dict[str, bool] = {}
+
+    # ------------------------------------------------------------------ what is known
+
+    def partition(self, partition: TopicPartition) -> PartitionState | None:
+        topic = self.topics.get(partition[0])
+        return None if topic is None else topic.partitions.get(partition[1])
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        """All partitions but those of topics that are being deleted."""
+        for name, topic in self.topics.items():
+            if name not in self.deletions:
+                for index, state in topic.partitions.items():
+                    yield (name, index), state
+
+    def alive(self, partition: TopicPartition, replicas: Iterable[int]) -> set[int]:
+        """The replicas that have a session and a working log directory."""
+        return {
+            broker for broker in replicas if broker in self.brokers and partition not in self.offline.get(broker, ())
+        }
+
+    def online(self, partition: TopicPartition, replicas: Iterable[int]) -> set[int]:
+        """The replicas that are alive and on a broker that is not shutting down."""
+        return self.alive(partition, replicas) - self.shutting_down
+
+    def led_by(self, broker: int) -> list[TopicPartition]:
+        """What a broker leads and others replicate: what is left after a controlled shutdown."""
+        return [name for name, state in self.partitions() if state.leader == broker and len(state.replicas) > 1]
+
+    def reassignments(self) -> dict[TopicPartition, PartitionState]:
+        """The partitions that are being reassigned."""
+        return {name: state for name, state in self.partitions() if state.is_being_reassigned}
+
+    def topic_ids(self) -> dict[str, bytes]:
+        return {name: topic.topic_id for name, topic in self.topics.items()}
+
+    # ------------------------------------------------------------------ loading
+
+    def load_broker(self, broker: BrokerRegistration) -> None:
+        self.brokers[broker.node_id] = broker
+
+    def load_topic(
+        self,
+        name: str,
+        assignment: TopicAssignment,
+        version: int,
+        states: Mapping[int, tuple[LeaderAndIsr, int]],
+    ) -> None:
+        """A topic as the tree has it: its node, and those of its partitions' states with their versions."""
+        topic_id = assignment.topic_id or ZERO_UUID
+        topic = ControlledTopic(name, topic_id, version, {})
+        for index in assignment.partitions:
+            state = assigned(assignment, index)
+            if index in states:
+                state = _with_leadership(state, *states[index])
+            topic.partitions[index] = state
+        if (known := self.topics.get(name)) is not None:
+            self.topic_names.pop(known.topic_id, None)
+        self.topics[name] = topic
+        if assignment.topic_id is not None:
+            self.topic_names[topic_id] = name
+        self.reassigned = {each for each in self.reassigned if each[0] != name}
+        self.reassigned.update((name, index) for index, state in topic.partitions.items() if state.is_being_reassigned)
+        self.unwritten.discard(name)
+
+    def note_node(self, path: str, *, exists: bool) -> None:
+        """A write failed because a node is there already, or is not there: the next one takes that into account.
+
+        Kafka's controllers make and remove a topic's nodes one by one, so that one who fails leaves some behind.
+        """
+        self.nodes[path] = exists
+
+    # ------------------------------------------------------------------ from decision to fact
+
+    def commit(self, decision: Decision) -> ControlBatch:
+        """The decision's writes are durable: take it over. Returns the requests to the brokers."""
+        batch = decision.batch
+        for change in decision.changes:
+            if isinstance(change, StateChange):
+                self._commit_state(change, batch)
+            elif isinstance(change, TopicChange):
+                self._commit_topic(change)
+            elif change.topic is not None:
+                self.forget_topic(change.topic)
+        return batch
+
+    def _commit_state(self, change: StateChange, batch: ControlBatch) -> None:
+        partition, state = change.partition, change.state
+        known = self.topics[partition[0]].partitions[partition[1]]
+        assert state.partition_epoch == known.partition_epoch + 1 and state.leader_epoch >= known.leader_epoch
+        self.topics[partition[0]].partitions[partition[1]] = state
+        self._note_reassignment(partition, state)
+        if change.completes:
+            self.unwritten.add(partition[0])
+        for broker in change.recipients:
+            if broker in self.brokers:
+                batch.lead_or_follow(broker, partition, state, is_new=broker in change.newcomers)
+        for brokers, delete in ((change.stopped, False), (change.deleted, True)):
+            for broker in brokers:
+                if broker in self.brokers:
+                    batch.stop(broker, partition, state.leader_epoch, delete=delete)
+        self.tell_all(batch, partition, state)
+
+    def _commit_topic(self, change: TopicChange) -> None:
+        topic = self.topics[change.topic]
+        assert topic.version == change.version
+        topic.version += 1
+        for index, state in change.states.items():
+            topic.partitions[index] = state
+            self._note_reassignment((change.topic, index), state)
+        self.unwritten.discard(change.topic)
+
+    def forget_topic(self, name: str) -> None:
+        """A topic whose nodes are gone."""
+        topic = self.topics.pop(name)
+        self.topic_names.pop(topic.topic_id, None)
+        self.deletions.remove(name)
+        self.unwritten.discard(name)
+        self.reassigned = {each for each in self.reassigned if each[0] != name}
+        for index in topic.partitions:
+            for offline in self.offline.values():
+                offline.discard((name, index))
+        self.nodes = {path: exists for path, exists in self.nodes.items() if not _belongs(path, name)}
+
+    def _note_reassignment(self, partition: TopicPartition, state: PartitionState) -> None:
+        if state.is_being_reassigned:
+            self.reassigned.add(partition)
+        else:
+            self.reassigned.discard(partition)
+
+    # ------------------------------------------------------------------ parts of decisions
+
+    def topic_change(self, name: str, states: Mapping[int, PartitionState] | None = None) -> TopicChange:
+        """Write a topic's node, with other replicas for some of its partitions."""
+        topic = self.topics[name]
+        merged = {**topic.partitions, **(states or {})}
+        assignment = TopicAssignment(
+            topic.topic_id,
+            {index: list(state.replicas) for index, state in merged.items()},
+            {index: list(state.adding_replicas) for index, state in merged.items() if state.adding_replicas},
+            {index: list(state.removing_replicas) for index, state in merged.items() if state.removing_replicas},
+        )
+        return TopicChange(name, topic.version, znodes.encode_topic(assignment), states or {})
+
+    def change(
+        self,
+        partition: TopicPartition,
+        state: PartitionState,
+        recipients: Iterable[int] = (),
+        *,
+        stopped: Iterable[int] = (),
+        deleted: Iterable[int] = (),
+        completes: bool = False,
+    ) -> StateChange:
+        """A next state by this controller. Who holds no log of it yet is a newcomer."""
+        receivers = tuple(sorted(recipients))
+        is_first = state.partition_epoch == 0
+        return StateChange(
+            partition=partition,
+            state=replace(state, controller_epoch=self.controller_epoch),
+            recipients=receivers,
+            newcomers=tuple(each for each in receivers if is_first or each in _arriving(state)),
+            stopped=tuple(stopped),
+            deleted=tuple(deleted),
+            completes=completes,
+        )
+
+    def tell(self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: set[int]) -> None:
+        for broker in brokers:
+            batch.lead_or_follow(broker, partition, state, is_new=broker in _arriving(state))
+
+    def tell_all(self, batch: ControlBatch, partition: TopicPartition, state: PartitionState) -> None:
+        batch.announce(self.brokers, partition, state, self.offline_replicas(partition, state))
+
+    def offline_replicas(self, partition: TopicPartition, state: PartitionState) -> tuple[int, ...]:
+        online = self.online(partition, state.replicas)
+        return tuple(broker for broker in state.replicas if broker not in online)
+
+    def decision(self, changes: Iterable[Change], batch: ControlBatch | None = None) -> Decision:
+        made: set[str] = set()
+        placed = [self._placed(change, made) if isinstance(change, StateChange) else change for change in changes]
+        return Decision(changes=tuple(placed), batch=batch or ControlBatch())
+
+    def _placed(self, change: StateChange, made: set[str]) -> StateChange:
+        """A first state with the nodes above it that are not there yet."""
+        if change.state.partition_epoch:
+            return change
+        topic, index = change.partition
+        parents = []
+        if self.nodes.get(above := znodes.partitions_path(topic)) is not True and above not in made:
+            states = self.topics[topic].partitions.values()
+            if all(state.partition_epoch == NO_PARTITION_EPOCH for state in states):
+                parents.append(above)
+        if self.nodes.get(above := znodes.partition_path(topic, index)) is not True:
+            parents.append(above)
+        made.update(parents)
+        return replace(change, parents=tuple(parents))
+
+
+def _belongs(path: str, topic: str) -> bool:
+    above = znodes.topic_path(topic)
+    return path in (above, znodes.topic_config_path(topic), znodes.deleted_topic_path(topic)) or path.startswith(
+        above + "/"
+    )
+
+
+def _arriving(state: PartitionState) -> tuple[int, ...]:
+    """Who has no log of this partition yet, as far as is known."""
+    return tuple(broker for broker in state.adding_replicas if broker not in state.isr)
+
+
+def assigned(assignment: TopicAssignment, index: int) -> PartitionState:
+    return PartitionState(
+        leader=NO_LEADER,
+        leader_epoch=-1,
+        replicas=tuple(assignment.partitions[index]),
+        isr=(),
+        partition_epoch=NO_PARTITION_EPOCH,
+        adding_replicas=tuple(assignment.adding_replicas.get(index, ())),
+        removing_replicas=tuple(assignment.removing_replicas.get(index, ())),
+    )
+
+
+def _with_leadership(state: PartitionState, known: LeaderAndIsr, version: int) -> PartitionState:
+    return replace(
+        state,
+        leader=known.leader,
+        leader_epoch=known.leader_epoch,
+        isr=tuple(known.isr),
+        partition_epoch=version,
+        leader_recovery_state=known.leader_recovery_state,
+        controller_epoch=known.controller_epoch,
+    )

@@ -1,0 +1,80 @@
+"""Topics on their way out, as the controller sees them. Sans-IO; part of `PartitionStates`.
+
+Theory (Kafka's class TopicDeletionManager, with fewer states because nothing is decided on such a topic any more)
+    A topic is *queued* once it is marked below /admin/delete_topics, *started* when all brokers were told that it has no
+    leader any more (-2) and its replicas' brokers to delete them, and *finished* when every replica's broker has said
+    that it did. Then its nodes are removed, the mark last. A broker that is dead, or failed to delete, holds this up
+    until it comes up again and is told once more. A new controller starts over: deleting what is gone succeeds.
+    Reassignments of the topic end with it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ottla.replication.cluster.state import PartitionState
+from ottla.replication.control.control_batch import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    ControlBatch,
+    TopicPartition,
+)
+from ottla.replication.control.decisions import OPERATIONS_PER_MULTI, NodeRemoval
+
+
+class TopicDeletions:
+    """For each topic that is being deleted the replicas that are not known to be gone."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, set[tuple[int, int]]] = {}
+        self._started: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def add(self, name: str, partitions: Mapping[int, PartitionState]) -> None:
+        if name not in self._left:
+            self._left[name] = {(index, broker) for index, state in partitions.items() for broker in state.replicas}
+
+    def remove(self, name: str) -> None:
+        self._left.pop(name, None)
+        self._started.discard(name)
+
+    def not_started(self) -> list[str]:
+        return [name for name in self._left if name not in self._started]
+
+    def start(self, name: str) -> None:
+        self._started.add(name)
+
+    def finished(self) -> list[str]:
+        return [name for name in sorted(self._started) if not self._left[name]]
+
+    def note_deleted(self, partition: TopicPartition, broker: int) -> None:
+        name, index = partition
+        if name in self._started:
+            self._left[name].discard((index, broker))
+
+    def left_on(self, broker: int) -> list[TopicPartition]:
+        """The replicas that a broker has not deleted yet. When it comes up again it is asked again."""
+        return [
+            (name, index) for name in sorted(self._started) for index, at in sorted(self._left[name]) if at == broker
+        ]
+
+    def announce(
+        self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: Iterable[int]
+    ) -> None:
+        """Nobody leads it any more; Kafka gives no epochs then."""
+        gone = replace(state, leader=LEADER_DURING_DELETE, leader_epoch=0, partition_epoch=0)
+        batch.announce(brokers, partition, gone, ())
+
+    def stop(self, batch: ControlBatch, partition: TopicPartition, brokers: Iterable[int]) -> None:
+        for broker in brokers:
+            batch.stop(broker, partition, EPOCH_DURING_DELETE, delete=True)
+
+    def removal(self, name: str, paths: list[str]) -> list[NodeRemoval]:
+        """Remove all nodes in order."""
+        starts = range(0, len(paths), OPERATIONS_PER_MULTI)
+        last = starts[-1]
+        return [
+            NodeRemoval(tuple(paths[start : start + OPERATIONS_PER_MULTI]), name if start == last else None)
+            for start in starts
+        ]

@@ -1,0 +1,419 @@
+"""The controller's decisions on topics: what a request comes to, as writes to the coordination tree.
+
+Sans-IO. A `plan_*` method looks at the cluster and either raises `KafkaError` (with Kafka's code and words, in Kafka's
+order of checks) or returns a `TopicPlan`: the topic as it is and as it will be. The shell takes the plan's `writes`, makes
+or removes the partitions, and then calls `finish`; if the writes fail it calls `abandon`. Between `begin` and `finish`
+the topic's name is taken: the shell plans no second change of the same topic, and the name collides with others.
+
+Writes are multis, and each checks that this controller is still the controller. Most topics need one. A topic with very
+many partitions needs more, so a crash or a full disk can come in between. Each change still happens as a whole, with one of
+its multis. A creation begins by marking the topic as to be deleted and happens with its last multi, which takes the mark
+away. An extension happens with its last multi too: it writes the topic's node, and states of partitions that the node does
+not name count for nothing (`extension_rest`). A deletion happens with its first multi, which marks the topic. Whoever finds
+a mark goes on with the deletion (`deletion_rest`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import ANY_VERSION, Check, Create, Delete, Operation, SetData
+from ottla.replication.cluster.state import (
+    CLUSTER_METADATA_TOPIC,
+    NO_LEADER,
+    ClusterState,
+    PartitionState,
+    TopicState,
+    is_internal_topic,
+    topic_name_problem,
+)
+from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
+from ottla.replication.control.assignment import place_replicas
+from ottla.wire.errors import ErrorCode, KafkaError
+
+PARTITIONS_PER_REQUEST_MAX = 10_000
+RECORDS_PER_REQUEST_MAX = 10_000
+PARTITIONS_PER_MULTI = 500
+
+Assignments = Mapping[int, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to create: counts of -1 ask for the broker's defaults, assignments replace both counts."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """A decided change of one topic. `first_new` is the first partition that did not exist before."""
+
+    before: TopicState | None
+    after: TopicState | None
+    first_new: int = 0
+    configs: Mapping[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        topic = self.after or self.before
+        assert topic is not None
+        return topic.name
+
+
+class Controller:
+    """Decides on topics; owns the cluster state's topics. `epoch` and its version fence every write."""
+
+    def __init__(
+        self, cluster: ClusterState, *, partition_count: int = 1, replication_factor: int = 1, start: int = 0
+    ) -> None:
+        self.cluster = cluster
+        self.partition_count = partition_count
+        self.replication_factor = replication_factor
+        self.epoch = 0
+        self.epoch_version = 0
+        self._next_start = start
+        self._planned: dict[str, TopicPlan] = {}
+        self._colliding: dict[str, set[str]] = {}
+        for name in cluster.topics:
+            self._note_name(name)
+        cluster.on_topic_change(self._on_topic_change)
+
+    # ------------------------------------------------------------------ creation
+
+    def check_partition_total(self, topics: Iterable[NewTopic]) -> None:
+        """Refuse a request that would create more partitions than one decision may hold."""
+        total = 0
+        for topic in topics:
+            asked = self.partition_count if topic.partition_count == -1 else max(topic.partition_count, 0)
+            total += len(topic.assignments) or asked
+        if total > PARTITIONS_PER_REQUEST_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+    def check_batch(self, plans: Iterable[TopicPlan]) -> None:
+        """Refuse creations that together are too large; Kafka counts a record for each topic, setting and partition."""
+        if sum(_record_count(plan) for plan in plans) > RECORDS_PER_REQUEST_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+
+    def check_name(self, name: str) -> None:
+        """Refuse names that cannot be, that collide, or that are taken."""
+        if name == CLUSTER_METADATA_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+        if (problem := topic_name_problem(name)) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name in self.cluster.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        for other in self._colliding.get(_unified(name), ()):
+            if other != name:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                )
+
+    def plan_creation(self, topic: NewTopic, topic_id: bytes) -> TopicPlan:
+        """A new topic, its name and settings already checked."""
+        replicas = self._assigned(topic) if topic.assignments else self._placed(topic)
+        state = TopicState(
+            name=topic.name,
+            topic_id=topic_id,
+            partitions=self._new_partitions(replicas),
+            is_internal=is_internal_topic(topic.name),
+        )
+        return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
+
+    def plan_partitions(
+        self, topic: TopicState | None, count: int, assignments: Sequence[Sequence[int]] | None = None
+    ) -> TopicPlan:
+        """More partitions for a topic; None is one that does not exist."""
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        present = len(topic.partitions)
+        _check_increase(topic.name, present, count)
+        if assignments is not None and len(assignments) != count - present:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {count - present} additional partition(s), but only {len(assignments)} "
+                "assignment(s) were specified.",
+            )
+        if count - present > PARTITIONS_PER_REQUEST_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        replicas = self._added_replicas(topic, count - present, assignments)
+        state = replace(topic, partitions=topic.partitions + self._new_partitions(replicas))
+        return TopicPlan(before=topic, after=state, first_new=present)
+
+    def _added_replicas(
+        self, topic: TopicState, additional: int, assignments: Sequence[Sequence[int]] | None
+    ) -> Sequence[Sequence[int]]:
+        factor = len(topic.partitions[0].replicas)
+        if assignments is None:
+            return self._place(additional, factor)
+        for offset, ids in enumerate(assignments):
+            self._check_assignment(ids, factor)
+            self._check_alive(ids, len(topic.partitions) + offset)
+        return assignments
+
+    def _assigned(self, topic: NewTopic) -> list[Sequence[int]]:
+        """The replicas that a request names, checked as a whole."""
+        for value, text in ((topic.replication_factor, "replication factor"), (topic.partition_count, "numPartitions")):
+            if value != -1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"A manual partition assignment was specified, but {text} was not set to -1.",
+                )
+        chosen: dict[int, Sequence[int]] = {}
+        factor: int | None = None
+        for partition, ids in topic.assignments:
+            if partition in chosen:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Found multiple manual partition assignments for partition {partition}",
+                )
+            self._check_assignment(ids, factor)
+            self._check_alive(ids, partition)
+            chosen[partition], factor = ids, len(ids)
+        if any(partition not in chosen for partition in range(len(chosen))):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+            )
+        return [chosen[partition] for partition in range(len(chosen))]
+
+    def _placed(self, topic: NewTopic) -> list[tuple[int, ...]]:
+        if topic.replication_factor < -1 or topic.replication_factor == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Replication factor must be larger than 0, or -1 to use the default value.",
+            )
+        if topic.partition_count < -1 or topic.partition_count == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        count = self.partition_count if topic.partition_count == -1 else topic.partition_count
+        factor = self.replication_factor if topic.replication_factor == -1 else topic.replication_factor
+        try:
+            return self._place(count, factor)
+        except KafkaError as error:
+            message = f"Unable to replicate the partition {factor} time(s): {error.message}"
+            raise KafkaError(error.code, message) from None
+
+    def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
+        racks = {node_id: broker.rack for node_id, broker in self.cluster.brokers.items()}
+        placed = place_replicas(racks, partition_count=count, replication_factor=factor, start=self._next_start)
+        self._next_start += count
+        return placed
+
+    def _check_assignment(self, ids: Sequence[int], factor: int | None) -> None:
+        problem = None
+        ordered = sorted(ids)
+        if not ordered:
+            problem = "The manual partition assignment includes an empty replica list."
+        for position, broker in enumerate(ordered):
+            if broker not in self.cluster.brokers:
+                problem = f"The manual partition assignment includes broker {broker}, but no such broker is registered."
+            elif position and ordered[position - 1] == broker:
+                problem = f"The manual partition assignment includes the broker {broker} more than once."
+            if problem is not None:
+                break
+        if problem is None and factor is not None and len(ordered) != factor:
+            problem = (
+                f"The manual partition assignment includes a partition with {len(ordered)} replica(s), but this is not "
+                f"consistent with previous partitions, which have {factor} replica(s)."
+            )
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+    def _check_alive(self, ids: Sequence[int], partition: int) -> None:
+        if not any(broker in self.cluster.brokers for broker in ids):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"All brokers specified in the manual partition assignment for partition {partition} are fenced or in "
+                "controlled shutdown.",
+            )
+
+    def _new_partitions(self, replicas: Sequence[Sequence[int]]) -> tuple[PartitionState, ...]:
+        """New partitions with these replicas. Thousands of them are few different states."""
+        states = {ids: self._new_partition(ids) for ids in {tuple(each) for each in replicas}}
+        return tuple([states[tuple(ids)] for ids in replicas])
+
+    def _new_partition(self, ids: tuple[int, ...]) -> PartitionState:
+        isr = tuple([broker for broker in ids if broker in self.cluster.brokers])
+        return PartitionState(leader=isr[0], leader_epoch=0, replicas=ids, isr=isr)
+
+    # ------------------------------------------------------------------ deletion
+
+    def plan_deletion(self, name: str) -> TopicPlan:
+        """The removal of a topic that exists."""
+        return TopicPlan(before=self.cluster.topics[name], after=None)
+
+    # ------------------------------------------------------------------ from plan to fact
+
+    def begin(self, plan: TopicPlan) -> None:
+        """Take the topic's name until `finish` or `abandon`."""
+        assert plan.name not in self._planned
+        self._planned[plan.name] = plan
+        self._note_name(plan.name)
+
+    def is_planned(self, name: str) -> bool:
+        return name in self._planned
+
+    def finish(self, plan: TopicPlan) -> None:
+        """The plan's writes are durable: its topic is now as planned."""
+        del self._planned[plan.name]
+        if plan.after is not None:
+            self.cluster.put_topic(plan.after)
+        else:
+            self.cluster.remove_topic(plan.name)
+
+    def abandon(self, plan: TopicPlan) -> None:
+        """The plan's writes did not happen, or the cluster hears of them in another way. May come twice."""
+        if self._planned.get(plan.name) is plan:
+            del self._planned[plan.name]
+            self._on_topic_change(plan.name)
+
+    # ------------------------------------------------------------------ start
+
+    def adopt(self, topic: TopicState) -> None:
+        """Take a topic over from the coordination tree."""
+        self.cluster.put_topic(topic)
+
+    def elect(self, assignment: Sequence[int], known: LeaderAndIsr | None, partition_epoch: int) -> PartitionState:
+        """The state of a partition when this controller takes over: a new epoch of a live leader, or none.
+
+        A new leader epoch at every start lets clients notice that records the leader never acknowledged to them, but
+        showed them, may be gone after a crash.
+        """
+        if known is None:
+            return self._new_partition(tuple(assignment))
+        isr = tuple(broker for broker in known.isr if broker in self.cluster.brokers) or tuple(known.isr)
+        leader = next((broker for broker in assignment if broker in isr and broker in self.cluster.brokers), NO_LEADER)
+        return PartitionState(leader, known.leader_epoch + 1, tuple(assignment), isr, partition_epoch + 1)
+
+    def state_operation(self, topic: str, partition: int, state: PartitionState, *, exists: bool) -> list[Operation]:
+        """Write a partition's state, making its nodes if they are missing."""
+        data = self._state_data(state)
+        path = znodes.state_path(topic, partition)
+        if exists:
+            return [SetData(path, data, state.partition_epoch - 1)]
+        return [Create(znodes.partition_path(topic, partition)), Create(path, data)]
+
+    # ------------------------------------------------------------------ writes
+
+    def _fence(self) -> Check:
+        return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
+
+    def writes(self, plan: TopicPlan) -> Iterator[list[Operation]]:
+        """The multis that make a plan last, in order."""
+        if plan.after is None:
+            assert plan.before is not None
+            return self._deletion(plan.name, len(plan.before.partitions))
+        is_large = len(plan.after.partitions) - plan.first_new > PARTITIONS_PER_MULTI
+        if plan.before is not None:
+            fence, topic = self.extension(plan)
+            return self._with_states([fence], plan.after, plan.first_new, last=topic)
+        first = [*self.creation(plan), Create(znodes.partitions_path(plan.name))]
+        if not is_large:
+            return self._with_states(first, plan.after, 0)
+        mark = znodes.deleted_topic_path(plan.name)
+        return self._with_states([*first, Create(mark)], plan.after, 0, last=Delete(mark))
+
+    def creation(self, plan: TopicPlan) -> list[Operation]:
+        """The writes by which a topic begins to exist, before anybody was elected."""
+        assert plan.after is not None
+        return [
+            self._fence(),
+            Create(znodes.topic_config_path(plan.name), znodes.encode_config(plan.configs or {})),
+            Create(znodes.topic_path(plan.name), znodes.encode_topic(_assignment(plan.after))),
+        ]
+
+    def extension(self, plan: TopicPlan, version: int = ANY_VERSION) -> list[Operation]:
+        """The writes by which a topic gets more partitions, if its node still has this version."""
+        assert plan.after is not None
+        data = znodes.encode_topic(_assignment(plan.after))
+        return [self._fence(), SetData(znodes.topic_path(plan.name), data, version)]
+
+    def _with_states(
+        self, first: list[Operation], topic: TopicState, start: int, *, last: Operation | None = None
+    ) -> Iterator[list[Operation]]:
+        """`first`, the nodes of the partitions from `start` on, as many in each multi as it may hold, and `last`."""
+        operations = first
+        for partition in range(start, len(topic.partitions)):
+            if partition > start and (partition - start) % PARTITIONS_PER_MULTI == 0:
+                yield operations
+                operations = [self._fence()]
+            operations += self.state_operation(topic.name, partition, topic.partitions[partition], exists=False)
+        yield operations if last is None else [*operations, last]
+
+    def _deletion(self, name: str, partition_count: int) -> Iterator[list[Operation]]:
+        paths = [
+            path
+            for partition in range(partition_count)
+            for path in (znodes.state_path(name, partition), znodes.partition_path(name, partition))
+        ]
+        paths += (znodes.partitions_path(name), znodes.topic_path(name), znodes.topic_config_path(name))
+        if partition_count <= PARTITIONS_PER_MULTI:
+            yield [self._fence(), *map(Delete, paths)]
+            return
+        yield [self._fence(), Create(znodes.deleted_topic_path(name))]
+        yield from self.deletion_rest(name, paths)
+
+    def deletion_rest(self, name: str, paths: Sequence[str]) -> Iterator[list[Operation]]:
+        """Remove the nodes of a topic that is marked as to be deleted, children first, and the mark at the end."""
+        left = [*paths, znodes.deleted_topic_path(name)]
+        for start in range(0, len(left), 2 * PARTITIONS_PER_MULTI):
+            yield [self._fence(), *map(Delete, left[start : start + 2 * PARTITIONS_PER_MULTI])]
+
+    def extension_rest(self, name: str, partitions: Sequence[int]) -> Iterator[list[Operation]]:
+        """Remove the nodes of partitions that an extension has made without coming to its end."""
+        for start in range(0, len(partitions), PARTITIONS_PER_MULTI):
+            some = partitions[start : start + PARTITIONS_PER_MULTI]
+            states = [Delete(znodes.state_path(name, partition)) for partition in some]
+            yield [self._fence(), *states, *(Delete(znodes.partition_path(name, partition)) for partition in some)]
+
+    def _state_data(self, state: PartitionState) -> bytes:
+        return znodes.encode_state(LeaderAndIsr(state.leader, state.leader_epoch, list(state.isr), self.epoch))
+
+    # ------------------------------------------------------------------ names
+
+    def _on_topic_change(self, name: str) -> None:
+        if name in self.cluster.topics or name in self._planned:
+            self._note_name(name)
+        else:
+            self._forget_name(name)
+
+    def _note_name(self, name: str) -> None:
+        if "." in name or "_" in name:
+            self._colliding.setdefault(_unified(name), set()).add(name)
+
+    def _forget_name(self, name: str) -> None:
+        names = self._colliding.get(_unified(name))
+        if names is not None:
+            names.discard(name)
+            if not names:
+                del self._colliding[_unified(name)]
+
+
+def _record_count(plan: TopicPlan) -> int:
+    assert plan.after is not None
+    return 1 + len(plan.configs or ()) + len(plan.after.partitions)
+
+
+def _unified(name: str) -> str:
+    """Names that metrics cannot tell apart become equal."""
+    return name.replace(".", "_")
+
+
+def _assignment(topic: TopicState) -> TopicAssignment:
+    replicas = {index: list(partition.replicas) for index, partition in enumerate(topic.partitions)}
+    return TopicAssignment(topic.topic_id, replicas)
+
+
+def _check_increase(name: str, present: int, count: int) -> None:
+    if count == present:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if count < present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {name} currently has {present} partition(s); {count} would not be an increase.",
+        )

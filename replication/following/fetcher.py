@@ -1,0 +1,542 @@
+"""What this broker follows: fetchers that copy partitions from their leaders, num.replica.fetchers for each leader.
+
+Theory
+    A fetcher is one task with its own way to its leader: it asks, appends what comes, and asks again at once. Which
+    partitions, in which session, is `replica_fetch.py`'s business; what an answer means for a partition is decided here:
+
+    records, or none             `Partition.append_as_follower`, `Partition.take_over`
+    a diverging epoch            what is beyond it is dropped (`Partition.divergence`), which may take several rounds
+    OFFSET_OUT_OF_RANGE          the leader's ends are asked for: what it does not have is dropped; a log that ended before
+                                 the leader's begins starts anew there
+    any other error              the partition is left alone for replica.fetch.backoff.ms; a failed log directory for good.
+                                 A leader that may not have heard of its leadership is asked again after 10 ms, then
+                                 after twice as long each time: producers wait for the followers that are in sync
+
+    `follow` and `forget` may be called at any time, so an answer is used only for a partition that still has the leader
+    epoch and the log end that were asked with. A new partition does not wait for a leader that has nothing to send: an
+    idle fetch is given up soon after.
+
+    A record that a topic wants on disk before it counts (flush.messages, flush.ms) is claimed by the next request only
+    when it is there.
+
+The loop is given way to after every `TURN_BYTES`. Kafka: AbstractFetcherThread, ReplicaFetcherThread, AbstractFetcherManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import trio
+
+from ottla.replication.cluster.peers import Peer, PeerUnavailable
+from ottla.replication.following.replica_fetch import Following, ReplicaFetch, Throttle
+from ottla.replication.partition.timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+if TYPE_CHECKING:
+    from ottla.replication.config import ReplicationConfig
+    from ottla.replication.partition.partition import Partition
+    from ottla.wire.messages.fetch import EpochEndOffset, PartitionData
+
+logger = logging.getLogger("ottla.fetcher")
+
+LIST_OFFSETS_VERSION = 9
+SEGMENTS_PER_CUT = 32
+TURN_BYTES = 256 * 1024  # what is appended before others get their turn: at worst some 4,000 batches
+PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
+GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
+FIRST_BACKOFF_MS = 10
+GOODBYE_S = 1.0
+INTERRUPTION_S = 0.1  # for the answer to a fetch after one that was given up; twice as long for the next
+
+_batch_length = Struct(">i").unpack_from
+_LENGTH_OFFSET = 8
+_LOG_OVERHEAD = 12
+_EMPTY = memoryview(b"")
+
+Connect = Callable[[int, int], Peer]
+
+
+def nobody_vouches_for_the_end(partition: Partition) -> bool:
+    """Batches of old formats have no leader epoch by which the leader could tell where the logs part."""
+    return partition.log.latest_leader_epoch < 0 and partition.log.log_end_offset > partition.high_watermark
+
+
+class ReplicaFetchers:
+    """All fetchers of this broker; see the module's docstring."""
+
+    def __init__(
+        self,
+        node_id: int,
+        *,
+        connect: Connect,
+        config: Callable[[], ReplicationConfig],
+        clock_ms: Callable[[], int],
+        broker_epoch: Callable[[], int],
+        throttle: Throttle,
+    ) -> None:
+        """`connect(leader id, fetcher number)` is asked for a new way after each loss; it may raise PeerUnavailable."""
+        self.node_id = node_id
+        self.connect = connect
+        self.config = config
+        self.clock_ms = clock_ms
+        self.broker_epoch = broker_epoch
+        self.throttle = throttle
+        self._count = config().num_replica_fetchers
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._followed: dict[tuple[str, int], tuple[Fetcher, Following]] = {}
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are followed."""
+        return len(self._followed)
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch from the partition's leader in its present epoch, and no more as before."""
+        key = (partition.topic, partition.index)
+        if key in self._followed:
+            fetcher, following = self._followed[key]
+            if following.partition is partition and following.is_wanted and not fetcher.has_failed(following):
+                return
+            if following.leader_id != partition.leader_id:
+                fetcher.remove(following)
+        following = Following(partition)
+        following.must_be_cut = nobody_vouches_for_the_end(partition)
+        if following.must_be_cut:
+            with suppress(KafkaError):  # then it is tried again before anything is appended
+                self.cut(following)
+        fetcher = self._fetcher(partition.leader_id, self._number(partition))
+        self._followed[key] = (fetcher, following)
+        fetcher.add(following)
+
+    def cut(self, following: Following) -> None:
+        """Truncate to the high watermark what nobody vouches for. KafkaError: not now."""
+        partition = following.partition
+        logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
+        partition.truncate_to(partition.high_watermark, now_ms=self.clock_ms())
+        following.must_be_cut = False
+
+    def forget(self, partition: Partition) -> None:
+        """Fetch it no more."""
+        key = (partition.topic, partition.index)
+        if key in self._followed and self._followed[key][1].partition is partition:
+            fetcher, following = self._followed.pop(key)
+            fetcher.remove(following)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fetch until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                for fetcher in self._fetchers.values():
+                    nursery.start_soon(fetcher.run)
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    def _number(self, partition: Partition) -> int:
+        return (crc32(partition.topic.encode()) + partition.index) % self._count
+
+    def _fetcher(self, leader_id: int, number: int) -> Fetcher:
+        fetcher = self._fetchers.get((leader_id, number))
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id, number] = Fetcher(self, leader_id, number)
+            if self._nursery is not None:
+                self._nursery.start_soon(fetcher.run)
+        return fetcher
+
+    def ended(self, fetcher: Fetcher) -> None:
+        """A fetcher has nothing more to do."""
+        del self._fetchers[fetcher.leader_id, fetcher.number]
+
+    def resize(self) -> None:
+        """Spread the partitions anew if num.replica.fetchers has changed."""
+        count = self.config().num_replica_fetchers
+        if count == self._count:
+            return
+        self._count = count
+        for key, (fetcher, following) in list(self._followed.items()):
+            wanted = self._fetcher(following.leader_id, self._number(following.partition))
+            if wanted is not fetcher:
+                fetcher.remove(following)
+                moved = Following(following.partition)
+                moved.must_be_cut = following.must_be_cut
+                self._followed[key] = (wanted, moved)
+                wanted.add(moved)
+
+
+class Fetcher:
+    """One task that fetches from one leader."""
+
+    def __init__(self, fetchers: ReplicaFetchers, leader_id: int, number: int) -> None:
+        self.leader_id = leader_id
+        self.number = number
+        self._fetchers = fetchers
+        self._fetch = ReplicaFetch(fetchers.node_id, leader_id, fetchers.throttle)
+        self._peer: Peer | None = None
+        self._wake = trio.Event()
+        self._asking: trio.CancelScope | None = None
+        self._interrupted_s = 0.0
+        self._interruptions = 0  # since the last answer
+        self._failures = 0  # in a row, of whole requests
+
+    # --- what may be called at any time
+
+    def add(self, following: Following) -> None:
+        """Fetch this partition, too."""
+        self._fetch.add(following)
+        self._interrupt()
+
+    def remove(self, following: Following) -> None:
+        """Fetch this partition no more."""
+        self._fetch.remove(following)
+        if not len(self._fetch):
+            self._interrupt()
+
+    def has_failed(self, following: Following) -> bool:
+        """Whether it is left alone for good."""
+        return self._fetch.has_failed(following)
+
+    def _interrupt(self) -> None:
+        """Look soon at what is to be fetched, even if the leader has nothing to answer."""
+        self._wake.set()
+        if self._asking is not None:
+            soon = trio.current_time() + GRACE_S
+            if self._interruptions:  # it may be that an answer takes long on its way
+                soon = max(soon, self._interrupted_s + INTERRUPTION_S * 2**self._interruptions)
+            self._asking.deadline = min(self._asking.deadline, soon)
+
+    # --- the task
+
+    async def run(self) -> None:
+        """Fetch until there is nothing to fetch."""
+        try:
+            while True:
+                self._fetchers.resize()
+                if not len(self._fetch):
+                    self._fetchers.ended(self)
+                    return
+                await self._fetch_once()
+        finally:
+            self._fetch.renew()
+            await self._hang_up()
+
+    async def _fetch_once(self) -> None:
+        fetchers = self._fetchers
+        config = fetchers.config()
+        next_request = self._fetch.next_request(config, fetchers.broker_epoch(), fetchers.clock_ms())
+        if next_request is None:
+            await self._wait_for_work(config)
+            return
+        try:
+            response = await self._ask_interruptibly(*next_request)
+        except PeerUnavailable as error:
+            logger.debug("Fetching from broker %d: %s", self.leader_id, error)
+            await self._lose()
+            return
+        if response is None:
+            await self._hang_up()
+            return
+        self._interruptions = 0
+        answers = self._fetch.take(response)
+        if answers is not None:
+            self._failures = 0
+            await self._use(answers)
+        elif self._failures:
+            self._delay_all()
+        else:
+            self._failures += 1
+
+    async def _wait_for_work(self, config: ReplicationConfig) -> None:
+        now_ms = self._fetchers.clock_ms()
+        due_ms = self._fetch.due_ms(now_ms, config.replica_fetch_backoff_ms)
+        self._wake = trio.Event()
+        with trio.move_on_after(float("inf") if due_ms is None else max(due_ms - now_ms, 1) / 1000):
+            await self._wake.wait()
+
+    async def _ask_interruptibly(self, request: Any, version: int) -> Any:
+        """The response; None if there is something new to ask for."""
+        with trio.CancelScope() as self._asking:
+            try:
+                return await self._ask(request, version)
+            finally:
+                self._asking = None
+        self._interrupted_s = trio.current_time()
+        self._interruptions += 1
+        self._fetch.renew()
+        return None
+
+    async def _ask(self, request: Any, version: int) -> Any:
+        if self._peer is None:
+            self._peer = self._fetchers.connect(self.leader_id, self.number)
+        timeout_s = self._fetchers.config().replica_socket_timeout_ms / 1000
+        return await self._peer.ask(request, version, timeout_s=timeout_s)
+
+    async def _lose(self) -> None:
+        await self._hang_up()
+        self._fetch.renew()
+        self._delay_all()
+
+    def _delay_all(self) -> None:
+        config = self._fetchers.config()
+        self._fetch.delay_all(self._fetchers.clock_ms() + config.replica_fetch_backoff_ms)
+
+    async def _hang_up(self) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            with trio.move_on_after(GOODBYE_S, shield=True):
+                await peer.aclose()
+
+    # --- answers
+
+    async def _use(self, answers: list[tuple[Following, PartitionData]]) -> None:
+        out_of_range: list[Following] = []
+        unsynced: list[Following] = []
+        turn_bytes = 0
+        for following, data in answers:
+            if not following.awaits_answer:
+                self._fetch.note_unused(following)
+            elif data.error_code == ErrorCode.NONE:
+                turn_bytes = await self._use_data(following, data, turn_bytes)
+                if following.partition.log.is_flush_required:
+                    unsynced.append(following)
+            elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                out_of_range.append(following)
+            else:
+                self._back_off(following, ErrorCode.of(data.error_code))
+        for following in unsynced:
+            await _until_synced(following)
+        if out_of_range:
+            await self._find_place(out_of_range)
+
+    async def _use_data(self, following: Following, data: PartitionData, turn_bytes: int) -> int:
+        """Bring the partition up to the answer; returns what of this turn is used up."""
+        records: Any = data.records
+        turn_bytes += len(records or b"") + PARTITION_BYTES
+        try:
+            if following.must_be_cut:
+                self._fetchers.cut(following)
+                self._fetch.note_fetched(following, is_in_sync=False)
+                self._fetch.note_unused(following)  # it was asked for from another offset
+            elif data.diverging_epoch.epoch >= 0:
+                await self._truncate(following, data.diverging_epoch)
+            elif len(records or b"") <= TURN_BYTES:
+                self._append(following, records or _EMPTY, data)
+            else:
+                for piece in pieces(records, min(TURN_BYTES, following.partition.log.config.segment_bytes)):
+                    if not self._append(following, piece, data):
+                        break
+                    await trio.lowlevel.checkpoint()
+                    if not following.is_wanted:
+                        break
+                return 0
+        except KafkaError as error:
+            self._back_off(following, error.code, error)
+        except Exception:
+            logger.exception("%r cannot be fetched", following)
+            self._fetch.fail(following)
+        if turn_bytes < TURN_BYTES:
+            return turn_bytes
+        await trio.lowlevel.checkpoint()
+        return 0
+
+    def _append(self, following: Following, records: memoryview, data: PartitionData) -> bool:
+        """Append whole batches; returns whether there were any."""
+        fetchers = self._fetchers
+        partition = following.partition
+        now_ms = fetchers.clock_ms()
+        size = len(records)
+        if not size:
+            partition.take_over(data.high_watermark, data.log_start_offset)
+            following.is_in_sync = data.high_watermark <= partition.log.log_end_offset
+            return False
+        info = partition.append_as_follower(
+            records,
+            leader_high_watermark=data.high_watermark,
+            leader_log_start_offset=data.log_start_offset,
+            now_ms=now_ms,
+        )
+        if fetchers.throttle.is_throttled(partition.topic, partition.index):
+            fetchers.throttle.record(size, now_ms)
+        if info.first_offset < 0:
+            self._back_off(following, ErrorCode.CORRUPT_MESSAGE)
+            return False
+        self._fetch.note_fetched(following, is_in_sync=data.high_watermark <= info.last_offset + 1)
+        return True
+
+    async def _truncate(self, following: Following, diverging: EpochEndOffset) -> None:
+        partition = following.partition
+        if diverging.end_offset < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"epoch {diverging.epoch} without an end")
+        before = partition.log_end_offset
+        if not await self._cut(following, partition.divergence(diverging.epoch, diverging.end_offset)):
+            return
+        after = partition.log_end_offset
+        logger.info(
+            "Truncated %s-%d from %d to %d: epoch %d ends at %d on leader %d",
+            partition.topic, partition.index, before, after, diverging.epoch, diverging.end_offset, self.leader_id,
+        )  # fmt: skip
+        self._fetch.note_fetched(following, is_in_sync=False)
+        self._fetch.note_unused(following)  # the high watermark that came along
+
+    async def _cut(self, following: Following, offset: int) -> bool:
+        """Drop what is beyond `offset`, a few segments at a time; False: this is not the fetcher's any more.
+
+        What has to be read for it is read in a thread. KafkaError: not all could be dropped.
+        """
+        partition = following.partition
+        while True:
+            log, now_ms = partition.log, self._fetchers.clock_ms()
+            next_cut = max(offset, log.segments[-SEGMENTS_PER_CUT:][0].base_offset)
+            truncation = log.prepare_truncation(next_cut, now_ms=now_ms)
+            if truncation is not None:
+                await trio.to_thread.run_sync(truncation.run)
+                if not following.is_wanted:
+                    return False
+                if not truncation.is_current or partition.log is not log:
+                    continue
+            partition.truncate_to(next_cut, now_ms=now_ms, truncation=truncation)
+            if next_cut == offset:
+                return True
+            await trio.lowlevel.checkpoint()
+            if not following.is_wanted:
+                return False
+
+    def _back_off(self, following: Following, code: ErrorCode, reason: object = None) -> None:
+        if following.complaint != code:
+            following.complaint = code
+            level = logging.INFO if code in _PASSING else logging.WARNING
+            logger.log(level, "Cannot fetch %r: %s", following, reason or code.name)
+        if following.partition.log.log_directory.failure is not None:
+            self._fetch.fail(following)
+        else:
+            backoff_ms = self._fetchers.config().replica_fetch_backoff_ms
+            if code in _UNDER_WAY:
+                backoff_ms = min(FIRST_BACKOFF_MS << min(following.refusals, 20), backoff_ms)
+                following.refusals += 1
+            self._fetch.delay(following, self._fetchers.clock_ms() + backoff_ms)
+
+    # --- out of range
+
+    async def _find_place(self, out_of_range: list[Following]) -> None:
+        """Go on where the leader's log ends or begins, whichever it is that this replica is beyond."""
+        try:
+            latest = await self._list_offsets(out_of_range, LATEST_TIMESTAMP)
+            behind = [each for each in out_of_range if not await self._cut_off(each, latest.get(each))]
+            if behind:
+                earliest = await self._list_offsets(behind, EARLIEST_TIMESTAMP)
+                for each in behind:
+                    await self._start_at(each, earliest.get(each))
+        except PeerUnavailable:
+            await self._lose()
+
+    async def _list_offsets(self, wanted: list[Following], timestamp: int) -> dict[Following, int]:
+        """An end of the leader's log for each; those that it will not tell are left alone for a while."""
+        topics: dict[str, ListOffsetsTopic] = {}
+        for each in wanted:
+            topic = topics.setdefault(each.partition.topic, ListOffsetsTopic(name=each.partition.topic, partitions=[]))
+            topic.partitions.append(
+                ListOffsetsPartition(
+                    partition_index=each.partition.index, current_leader_epoch=each.leader_epoch, timestamp=timestamp
+                )
+            )
+        request = ListOffsetsRequest(replica_id=self._fetchers.node_id, topics=list(topics.values()))
+        response = await self._ask(request, LIST_OFFSETS_VERSION)
+        told = {(topic.name, each.partition_index): each for topic in response.topics for each in topic.partitions}
+        offsets: dict[Following, int] = {}
+        for each in wanted:
+            answer = told.get((each.partition.topic, each.partition.index))
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if answer is None else ErrorCode.of(answer.error_code)
+            if answer is not None and code == ErrorCode.NONE and answer.offset >= 0:
+                offsets[each] = answer.offset
+            else:
+                self._back_off(each, code)
+        return offsets
+
+    async def _cut_off(self, following: Following, leader_end: int | None) -> bool:
+        """Drop what the leader does not have; returns whether that settles it."""
+        if leader_end is None or not following.awaits_answer:
+            return True
+        partition = following.partition
+        if leader_end >= partition.log_end_offset:
+            return False
+        logger.warning("Truncating %r from %d to its leader's end %d", following, partition.log_end_offset, leader_end)
+        try:
+            if await self._cut(following, leader_end):
+                self._fetch.note_fetched(following, is_in_sync=False)
+        except KafkaError as error:
+            self._back_off(following, error.code, error)
+        return True
+
+    async def _start_at(self, following: Following, leader_start: int | None) -> None:
+        """Begin anew where the leader's log begins, if this replica ends before that; else ask once more."""
+        if leader_start is None or not following.awaits_answer:
+            return
+        partition = following.partition
+        if leader_start > partition.log_end_offset:
+            logger.warning("Beginning %r anew at %d: it ends at %d", following, leader_start, partition.log_end_offset)
+            try:
+                if await self._cut(following, partition.log.segments[0].base_offset):
+                    partition.restart_at(leader_start, now_ms=self._fetchers.clock_ms())
+                    self._fetch.note_fetched(following, is_in_sync=False)
+            except KafkaError as error:
+                self._back_off(following, error.code, error)
+        else:
+            self._fetch.note_fetched(following, is_in_sync=False)
+            self._fetch.note_unused(following)
+
+
+_UNDER_WAY = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""Errors of a leader that has not heard yet of the controller's last decision."""
+
+_PASSING = _UNDER_WAY | {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INCONSISTENT_TOPIC_ID}
+"""Errors that are natural while a decision of the controller is on its way to leader and follower."""
+
+
+def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
+    """Cut records between batches, into pieces of at most `size_max` bytes where the batches allow it."""
+    start = end = 0
+    size = len(records)
+    while size - end > _LOG_OVERHEAD:
+        batch_end = end + _LOG_OVERHEAD + max(_batch_length(records, end + _LENGTH_OFFSET)[0], 0)
+        if batch_end > size:
+            break
+        if batch_end - start > size_max and end > start:
+            yield records[start:end]
+            start = end
+        end = batch_end
+    if start < size:
+        yield records[start:]
+
+
+async def _until_synced(following: Following) -> None:
+    """Wait until what was fetched and has to be on disk is there, or never will be, or is not this fetcher's any more.
+
+    Not for what comes after it: a partition that is led here by now may never be synced to its end.
+    """
+    partition, log = following.partition, following.partition.log
+    end_offset = log.log_end_offset
+    while following.is_wanted and log.is_flush_required and log.recovery_point < min(end_offset, log.log_end_offset):
+        if log.log_directory.failure is not None:
+            return
+        changed = trio.Event()
+        partition.watchers.add(changed.set)
+        try:
+            await changed.wait()
+        finally:
+            partition.watchers.discard(changed.set)

@@ -1,0 +1,400 @@
+"""What one fetcher asks its leader for: the partitions that follow there, and the fetch session with them. Sans-IO.
+
+Theory
+    A follower asks for a partition by its own log: from where it ends, and in which epoch the record before that was
+    written, so that the leader can tell whether the two logs have parted (KIP-595's way of truncating, KIP-320's epochs).
+    The leader keeps what was asked in a session (KIP-227), and only what has changed since is told again:
+
+    session   next request                                  after the answer
+    none      everything, and a wish for a session          the session it names, if any
+    known     what changed, and what is not wanted any more the same, one epoch further
+    unsure    everything, and the old session is to end     as for none
+
+    A session becomes unsure when a request got no answer, when the leader does not know it as we do, and when an answer was
+    not used: what the leader has told once it does not tell again.
+
+| a partition | is asked for                                   | left by                                     |
+|-------------|------------------------------------------------|---------------------------------------------|
+| ready       | always                                         | `delay`, `fail`, `remove`, a throttle       |
+| delayed     | not before its time                            | time                                        |
+| throttled   | when the throttle lets it, or it is in sync    | time (only what is not in sync is throttled)|
+| failed      | never                                          | `add` of a new epoch                        |
+
+Invariant
+    While nothing is on its way, `_session` holds exactly what the leader's session holds, each with what was asked last.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.config import ReplicationConfig
+    from ottla.replication.partition.partition import Partition
+
+logger = logging.getLogger("ottla.fetcher")
+
+VERSION = 17
+VERSION_WITHOUT_TOPIC_IDS = 12
+
+SWEEP_MS = 1_000  # between two looks for what changed beside the fetching, such as the log start offset by retention
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+_EPOCH_MAX = (1 << 31) - 1
+
+WireKey = tuple[str | bytes, int]  # the topic's id or name, and the partition
+
+
+class Throttle(Protocol):
+    """What a follower asks of its throttle."""
+
+    def is_throttled(self, topic: str, index: int) -> bool: ...
+
+    def is_exceeded(self, now_ms: int) -> bool: ...
+
+    def record(self, size: int, now_ms: int) -> None: ...
+
+
+class Asked(NamedTuple):
+    """The last question about a partition that the leader has in its session."""
+
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+class Following:
+    """A partition that is followed, in one leader epoch; another epoch is another object."""
+
+    __slots__ = (
+        "asked",
+        "complaint",
+        "is_current",
+        "is_in_sync",
+        "leader_epoch",
+        "leader_id",
+        "must_be_cut",
+        "partition",
+        "refusals",
+        "topic_id",
+    )
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader_id = partition.leader_id
+        self.leader_epoch = partition.leader_epoch
+        self.topic_id = partition.topic_id
+        self.asked: Asked | None = None
+        self.is_current = True  # neither replaced nor removed
+        self.is_in_sync = False  # as far as the last answer tells
+        self.must_be_cut = False  # to the high watermark before anything is appended
+        self.complaint: object = None  # what was last logged of it, so that it is not logged again
+        self.refusals = 0  # in a row
+
+    def __repr__(self) -> str:
+        partition = self.partition
+        return f"{partition.topic}-{partition.index} of leader {self.leader_id} in epoch {self.leader_epoch}"
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether this is still what the partition does."""
+        partition = self.partition
+        return (
+            self.is_current
+            and partition.leader_epoch == self.leader_epoch
+            and partition.leader_id == self.leader_id
+            and not partition.is_deleted
+        )
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether an answer to what was asked last is one to where the log is now."""
+        asked = self.asked
+        return asked is not None and self.partition.log.log_end_offset == asked.fetch_offset and self.is_wanted
+
+    def wish(self, max_bytes: int) -> Asked:
+        """What to ask the leader for."""
+        log = self.partition.log
+        return Asked(self.leader_epoch, log.log_end_offset, log.latest_leader_epoch, log.log_start_offset, max_bytes)
+
+    def wire_key(self, uses_topic_ids: bool) -> WireKey:
+        """What the partition is called in requests."""
+        topic_id = self.topic_id
+        partition = self.partition
+        return (topic_id if uses_topic_ids and topic_id is not None else partition.topic), partition.index
+
+
+class ReplicaFetch:
+    """One fetcher's partitions and its session. One request is on its way at a time."""
+
+    def __init__(self, node_id: int, leader_id: int, throttle: Throttle) -> None:
+        self._node_id = node_id
+        self._leader_id = leader_id
+        self._throttle = throttle
+        self._followed: dict[tuple[str, int], Following] = {}  # those that were not asked for longest come first
+        self._without_topic_id = 0
+        self._changed: dict[Following, None] = {}  # to be looked at for the next request
+        self._delayed: dict[Following, int] = {}  # until when
+        self._throttled: dict[Following, None] = {}
+        self._failed: set[Following] = set()
+        self._session: dict[WireKey, Following] = {}
+        self._session_id = NO_SESSION
+        self._session_epoch = INITIAL_EPOCH
+        self._uses_topic_ids = True
+        self._sweep_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # --- partitions
+
+    def add(self, following: Following) -> None:
+        """Ask for a partition from now on, in place of what was asked for it."""
+        partition = following.partition
+        self._drop(self._followed.pop((partition.topic, partition.index), None))
+        self._followed[partition.topic, partition.index] = following
+        self._without_topic_id += following.topic_id is None
+        self._changed[following] = None
+
+    def remove(self, following: Following) -> None:
+        """Do not ask for it any more."""
+        partition = following.partition
+        if self._followed.get((partition.topic, partition.index)) is following:
+            del self._followed[partition.topic, partition.index]
+            self._drop(following)
+
+    def _drop(self, following: Following | None) -> None:
+        if following is None:
+            return
+        following.is_current = False
+        self._without_topic_id -= following.topic_id is None
+        self._delayed.pop(following, None)
+        self._throttled.pop(following, None)
+        self._failed.discard(following)
+        self._changed[following] = None
+
+    def delay(self, following: Following, until_ms: int) -> None:
+        """Leave it alone for a while."""
+        if following.is_current:
+            self._delayed[following] = until_ms
+            self._changed[following] = None
+
+    def delay_all(self, until_ms: int) -> None:
+        """Leave the leader alone for a while."""
+        for following in self._followed.values():
+            self.delay(following, until_ms)
+
+    def fail(self, following: Following) -> None:
+        """Leave it alone until it is added again."""
+        if following.is_current:
+            self._failed.add(following)
+            self._changed[following] = None
+
+    def has_failed(self, following: Following) -> bool:
+        """Whether it is left alone until it is added again."""
+        return following in self._failed
+
+    def note_fetched(self, following: Following, *, is_in_sync: bool) -> None:
+        """Its log has changed by an answer."""
+        following.is_in_sync = is_in_sync
+        following.complaint, following.refusals = None, 0
+        key = (following.partition.topic, following.partition.index)
+        if following.is_current:
+            self._followed[key] = self._followed.pop(key)
+            self._changed[following] = None
+
+    def note_unused(self, following: Following) -> None:
+        """The leader's answer about this partition was not used. The leader has to send it again."""
+        if following.is_current or (following.partition.topic, following.partition.index) in self._followed:
+            self.renew()
+
+    # --- asking
+
+    def next_request(
+        self, config: ReplicationConfig, broker_epoch: int, now_ms: int
+    ) -> tuple[FetchRequest, int] | None:
+        """A request and its version; None if there is nothing to ask for."""
+        self._look_around(now_ms)
+        uses_topic_ids = not self._without_topic_id
+        if uses_topic_ids is not self._uses_topic_ids:
+            self._uses_topic_ids = uses_topic_ids
+            self.renew()
+        if self._session_epoch == INITIAL_EPOCH:
+            self._session.clear()
+            self._changed = dict.fromkeys(self._followed.values())
+        asked, forgotten = self._changed_wishes(config.replica_fetch_max_bytes, now_ms)
+        if not self._session:
+            self.renew()
+            return None
+        version = VERSION if uses_topic_ids else VERSION_WITHOUT_TOPIC_IDS
+        return self._request(asked, forgotten, config, broker_epoch), version
+
+    def due_ms(self, now_ms: int, backoff_ms: int) -> int | None:
+        """When to look again while there is nothing to ask for; None: when something is added."""
+        if self._throttled:
+            return now_ms + backoff_ms
+        return min(self._delayed.values(), default=None)
+
+    def _look_around(self, now_ms: int) -> None:
+        """Find what has changed by time, or without anybody telling."""
+        for following, until_ms in list(self._delayed.items()):
+            if until_ms <= now_ms:
+                del self._delayed[following]
+                self._changed[following] = None
+        is_exceeded = self._throttle.is_exceeded(now_ms)
+        if self._throttled and not is_exceeded:
+            self._changed.update(self._throttled)
+            self._throttled.clear()
+        if is_exceeded or now_ms - self._sweep_ms >= SWEEP_MS:
+            self._sweep_ms = now_ms
+            for following in list(self._followed.values()):
+                if following.topic_id != following.partition.topic_id and following.is_wanted:
+                    self.add(Following(following.partition))
+                else:
+                    self._changed[following] = None
+
+    def _is_ready(self, following: Following, is_exceeded: bool) -> bool:
+        if not following.is_wanted or following in self._delayed or following in self._failed:
+            return False
+        partition = following.partition
+        if is_exceeded and not following.is_in_sync and self._throttle.is_throttled(partition.topic, partition.index):
+            self._throttled[following] = None
+            return False
+        return partition.log.log_directory.failure is None
+
+    def _changed_wishes(self, max_bytes: int, now_ms: int) -> tuple[list[Following], list[WireKey]]:
+        session = self._session
+        asked: list[Following] = []
+        forgotten: list[WireKey] = []
+        is_exceeded = self._throttle.is_exceeded(now_ms)
+        for following in self._changed:
+            key = following.wire_key(self._uses_topic_ids)
+            held = session.get(key)
+            if self._is_ready(following, is_exceeded):
+                wish = following.wish(max_bytes)
+                if held is not following or following.asked != wish:
+                    following.asked = wish
+                    session[key] = following
+                    asked.append(following)
+            elif held is following:
+                del session[key]
+                forgotten.append(key)
+        self._changed.clear()
+        if forgotten:  # a request first takes up what it names, and then forgets
+            forgotten = [key for key in forgotten if key not in session]
+        return asked, forgotten
+
+    def _request(
+        self, asked: list[Following], forgotten: list[WireKey], config: ReplicationConfig, broker_epoch: int
+    ) -> FetchRequest:
+        topics: dict[str | bytes, list[FetchPartition]] = {}
+        for following in asked:
+            topic, index = following.wire_key(self._uses_topic_ids)
+            wish = following.asked
+            assert wish is not None
+            topics.setdefault(topic, []).append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=wish.leader_epoch,
+                    fetch_offset=wish.fetch_offset,
+                    last_fetched_epoch=wish.last_fetched_epoch,
+                    log_start_offset=wish.log_start_offset,
+                    partition_max_bytes=wish.max_bytes,
+                )
+            )
+        return FetchRequest(
+            replica_id=self._node_id,
+            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=[
+                FetchTopic(topic=_name(topic), topic_id=_id(topic), partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
+            forgotten_topics_data=_forgotten_topics(forgotten),
+        )
+
+    # --- answers
+
+    def renew(self) -> None:
+        """Begin another session with the next request, and end the present one with it."""
+        self._session_epoch = INITIAL_EPOCH
+
+    def take(self, response: FetchResponse) -> list[tuple[Following, PartitionData]] | None:
+        """What was answered of which partition, to be used only if it `awaits_answer`. None: nothing of it is of use."""
+        if response.error_code != ErrorCode.NONE:
+            self._on_session_error(response.error_code)
+            return None
+        session = self._session
+        found: list[tuple[Following, PartitionData]] = []
+        for topic in response.responses:
+            name = topic.topic_id if self._uses_topic_ids else topic.topic
+            for data in topic.partitions:
+                following = session.get((name, data.partition_index))
+                if following is None:
+                    self._misunderstood(f"{name!r}-{data.partition_index} was not asked for")
+                    return None
+                found.append((following, data))
+        is_full = self._session_epoch == INITIAL_EPOCH
+        if is_full and len(found) != len(session):
+            self._misunderstood(f"{len(found)} partitions where {len(session)} were asked for")
+            return None
+        self._go_on(response.session_id, is_full)
+        return found
+
+    def _go_on(self, session_id: int, is_full: bool) -> None:
+        if session_id == NO_SESSION:
+            self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
+        elif is_full:
+            self._session_id, self._session_epoch = session_id, 1
+        else:
+            self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
+
+    def _on_session_error(self, code: int) -> None:
+        logger.info(
+            "Broker %d does not serve fetch session %d in epoch %d: %s",
+            self._leader_id, self._session_id, self._session_epoch, ErrorCode.of(code).name,
+        )  # fmt: skip
+        if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+            self._session_id = NO_SESSION
+        self.renew()
+
+    def _misunderstood(self, what: str) -> None:
+        logger.warning("Broker %d answered fetch session %d wrongly: %s", self._leader_id, self._session_id, what)
+        self.renew()
+
+
+def _name(topic: str | bytes) -> str:
+    return topic if isinstance(topic, str) else ""
+
+
+def _id(topic: str | bytes) -> bytes:
+    return topic if isinstance(topic, bytes) else ZERO_UUID
+
+
+def _forgotten_topics(forgotten: list[WireKey]) -> list[ForgottenTopic]:
+    topics: dict[str | bytes, list[int]] = {}
+    for topic, index in forgotten:
+        topics.setdefault(topic, []).append(index)
+    return [
+        ForgottenTopic(topic=_name(topic), topic_id=_id(topic), partitions=partitions)
+        for topic, partitions in topics.items()
+    ]

@@ -1,0 +1,155 @@
+"""Which log directory is which: each has an id, in its `meta.properties` and in the coordination tree.
+
+A disk that is not mounted looks like an empty directory. Without further ado the partitions on it would begin anew at offset
+0, and what was acknowledged would be gone. So the tree remembers the ids of a broker's directories, and a start is refused
+when one of them is not what it was. Sans-IO: `identify` looks at what was found and says what each directory's id is.
+
+| found at a start                                        | what follows                                               |
+|---------------------------------------------------------|------------------------------------------------------------|
+| no ids in the tree (first start, upgrade, adoption)     | Every directory keeps its id or gets one.                  |
+| ... but a directory is empty, and another has an id     | Refused: the tree was on the disk that is not there.       |
+| the id that the tree knows, at any path                 | It is that directory; a disk may be mounted elsewhere.     |
+| an empty directory at a path that the tree knows        | Refused, unless it is accepted: it gets a new id.          |
+| an empty directory at a new path                        | It was added, and gets an id.                              |
+| an id that the tree does not know                       | Refused, unless it is accepted: it keeps its id.           |
+| no id, but the properties of this broker                | Another make of broker wrote them: the id of that path.    |
+| an id of the tree is nowhere, its path not in log.dirs  | Refused, unless its path is accepted: it is forgotten.     |
+| a directory that cannot be read                         | It is offline and the others go on; the tree keeps its id. |
+| two directories with one id                             | Refused: one is a copy.                                    |
+
+An id is in the tree before it is in the directory, as `is_new`, so that a crash in between is not taken for a lost disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.replication.cluster.znodes import KnownDirectory
+from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.log.checkpoints import MetaProperties, encode_uuid
+
+Known = Mapping[bytes, KnownDirectory]
+
+
+class SeenDirectory(NamedTuple):
+    """A log directory as it was found. `meta` is None for one that is nobody's yet, or that is offline."""
+
+    path: str
+    is_online: bool
+    meta: MetaProperties | None
+
+    @property
+    def directory_id(self) -> bytes | None:
+        return None if self.meta is None else self.meta.directory_id
+
+
+class Identities(NamedTuple):
+    """The ids of the directories that are online, by path, and what the tree is to know from now on."""
+
+    ids: Mapping[str, bytes]
+    known: Known
+
+
+def identify(
+    known: Known | None, seen: Sequence[SeenDirectory], *, accepted: Collection[str], new_uuid: Callable[[], bytes]
+) -> Identities:
+    """Raises LogDirectoryProblem unless every directory is what it was; `accepted` are the paths of those that need not be."""
+    _refuse_copies(seen)
+    if known is None:
+        _refuse_empty_beside_known(seen, accepted)
+    return _Identification(known, seen, accepted, new_uuid).run()
+
+
+class _Identification:
+    def __init__(
+        self,
+        known: Known | None,
+        seen: Sequence[SeenDirectory],
+        accepted: Collection[str],
+        new_uuid: Callable[[], bytes],
+    ) -> None:
+        self._is_first = known is None
+        self._seen = seen
+        self._accepted = accepted
+        self._new_uuid = new_uuid
+        present = {each.directory_id for each in seen}
+        self._known = dict(known or {})
+        self._missing = {key: entry for key, entry in self._known.items() if key not in present}
+
+    def run(self) -> Identities:
+        ids: dict[str, bytes] = {}
+        after: dict[bytes, KnownDirectory] = {}
+        for each in self._seen:
+            if each.is_online:
+                ids[each.path] = self._id_of(each)
+                after[ids[each.path]] = KnownDirectory(each.path, each.directory_id is None)
+        offline = {each.path for each in self._seen if not each.is_online}
+        for key, entry in self._missing.items():
+            if entry.path in offline or (offline and entry.path not in ids):
+                after[key] = entry  # it is, or may be, on the disk that cannot be read
+            elif entry.path not in ids and not entry.is_new and entry.path not in self._accepted:
+                raise _no_longer_configured(key, entry.path)
+        return Identities(ids, after)
+
+    def _id_of(self, each: SeenDirectory) -> bytes:
+        if each.directory_id is not None:
+            if not self._is_first and each.directory_id not in self._known and each.path not in self._accepted:
+                raise _foreign(each)
+            return each.directory_id
+        expected = next((key for key, entry in self._missing.items() if entry.path == each.path), None)
+        if expected is None:
+            return self._new_uuid()
+        is_as_expected = each.meta is not None or self._missing[expected].is_new
+        if not is_as_expected and each.path not in self._accepted:
+            raise _empty(expected, each.path)
+        del self._missing[expected]
+        return expected if is_as_expected else self._new_uuid()
+
+
+def _refuse_copies(seen: Sequence[SeenDirectory]) -> None:
+    paths: dict[bytes, str] = {}
+    for each in seen:
+        if each.directory_id is not None:
+            other = paths.setdefault(each.directory_id, each.path)
+            if other != each.path:
+                raise LogDirectoryProblem(f"The log directories {other} and {each.path} have the same directory.id")
+
+
+def _refuse_empty_beside_known(seen: Sequence[SeenDirectory], accepted: Collection[str]) -> None:
+    """Ids are given to all directories at once, so an empty one beside one with an id has lost its own, or was added."""
+    with_id = next(
+        (each for each in seen if each.meta is not None and not each.meta.version and each.directory_id), None
+    )
+    for each in seen:
+        if with_id is not None and each.is_online and each.meta is None and each.path not in accepted:
+            raise LogDirectoryProblem(
+                f"Log directory {each.path} is empty, and nothing is known of it although {with_id.path} was in use. "
+                f"Is its disk mounted? {_way_out(each.path)}"
+            )
+
+
+def _empty(expected: bytes, path: str) -> LogDirectoryProblem:
+    return LogDirectoryProblem(
+        f"Log directory {path} is empty, but this broker kept one there with directory.id {encode_uuid(expected)}. Is its "
+        f"disk mounted? {_way_out(path)}"
+    )
+
+
+def _foreign(each: SeenDirectory) -> LogDirectoryProblem:
+    assert each.directory_id is not None
+    return LogDirectoryProblem(
+        f"Log directory {each.path} has directory.id {encode_uuid(each.directory_id)}, which this broker does not know. Is "
+        f"the right disk mounted? To take it as it is, start once with --accept-empty-log-dir {each.path}"
+    )
+
+
+def _no_longer_configured(key: bytes, path: str) -> LogDirectoryProblem:
+    return LogDirectoryProblem(
+        f"Log directory {path}, directory.id {encode_uuid(key)}, is not among log.dirs any more, and what it held would "
+        f"begin anew, empty. {_way_out(path)}"
+    )
+
+
+def _way_out(path: str) -> str:
+    return f"If what it held is gone for good, start once with --accept-empty-log-dir {path}"

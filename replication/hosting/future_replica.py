@@ -1,0 +1,273 @@
+"""A replica on its way to another log directory: the log that grows there until it can take the current one's place. Sans-IO.
+
+Theory
+    The current log stays in service. The *future* log, in `<topic>-<partition>.<uuid>-future`, gets its batches a piece at a
+    time. The event loop decides on the next piece (`next_job`), a thread appends it; while the thread works, nobody else
+    touches the future log, and what the loop reads of it is plain integers. When no more is left than the loop can write
+    itself, what was copied is synced, and then the future log takes over within one step of the loop (`take_over`), so that
+    no append falls between the two.
+
+| state     | what happens                                         | names in (source, target)  | what a crash leaves                         |
+|-----------|------------------------------------------------------|----------------------------|---------------------------------------------|
+| copying   | pieces of the current log are appended               | t-0        | t-0.x-future  | the current log; copying goes on            |
+| finishing | the rest is appended and synced                      | t-0        | t-0.x-future  | the same                                    |
+| in force  | the future log takes appends; directories are synced | t-0.y-delete | t-0.x-future | the future log, which becomes the current   |
+| done      |                                                      | t-0.y-delete | t-0          | what was moved                              |
+
+    The name of the old log goes first, because a future log without a current one can only be a finished one: then exactly
+    one log counts whenever the power goes. Kafka renames the future log first, and a crash in between leaves two.
+
+Invariants
+    * The future log is a prefix of the current one. When the current log is cut, so is the future one; after a restart
+      leader epochs tell how far they agree.
+    * Where the topic asks for flushes, nothing is acknowledged in the states finishing and in force that would be lost if
+      the power went: the partition's `durability_limit` is what the future log has on disk, or what was acknowledged when
+      the logs changed places, until the old name is gone for certain.
+    * What the current log had on disk when it is replaced, the future one has too.
+    * The current log is not compacted meanwhile; what is clean of it is clean of the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.replication.log.epochs import UNDEFINED_EPOCH
+from ottla.replication.log.log_reader import LogRead
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.storage import LogDirectory
+from ottla.replication.partition.partition import Partition
+from ottla.wire.records import iter_batches
+from ottla.wire.settings import LONG_MAX
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+
+COPY_BYTES = 1024 * 1024  # by a thread, between two looks of the event loop; replica.fetch.max.bytes in Kafka
+LAST_BYTES = 512 * 1024  # by the event loop itself, when the future log takes over
+
+
+class Job(NamedTuple):
+    """What a thread is to do for a future log, and how many bytes it copies."""
+
+    run: Callable[[], None]
+    size: int = 0
+
+
+class FutureReplica:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        target: LogDirectory,
+        log: PartitionLog,
+        clock_ms: Callable[[], int],
+        *,
+        is_new: bool = True,
+    ) -> None:
+        self.partition = partition
+        self.target = target
+        self.log = log
+        self.is_over = False
+        self.source_failure: OSError | None = None
+        self._clock_ms = clock_ms
+        self._first_dirty_offset = partition.log.first_dirty_offset if is_new else -1
+        self._reaches = log.log_end_offset  # once the thread is done
+        self._cut_to: int | None = None
+        self._floor: int | None = None  # while finishing: what the current log had on disk before
+        self._synced_to = -1
+        partition.watchers.add(self._look_at_current)
+        if not is_new:
+            self._cut(common_end(partition.log, log, partition.high_watermark))
+
+    def __repr__(self) -> str:
+        return f"FutureReplica({self.log.directory}, {self.log.log_end_offset} of {self.partition.log_end_offset})"
+
+    @property
+    def source(self) -> LogDirectory:
+        """Where the current log is."""
+        return self.partition.log.log_directory
+
+    @property
+    def offset_lag(self) -> int:
+        """How many offsets are still to be copied; below 0 after the current log was cut."""
+        return self.partition.log_end_offset - self.log.log_end_offset
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the current log lost records that were being copied."""
+        return self._cut_to is not None
+
+    def _look_at_current(self) -> None:
+        if self.partition.log.log_end_offset < self._reaches:
+            self._cut(self.partition.log.log_end_offset)
+
+    def _cut(self, offset: int) -> None:
+        if offset < self._reaches:
+            self._cut_to = self._reaches = offset
+
+    # --- on the event loop --------------------------------------------------------------------------------------------
+
+    def next_job(self) -> Job | None:
+        """What to do next; None if the future log may take over now. KafkaError: the current log cannot be read."""
+        if self._cut_to is not None:
+            offset, self._cut_to = self._cut_to, None
+            self.pause()
+            return Job(partial(self._truncate, offset, self._clock_ms()))
+        current = self.partition.log
+        read = self._read_next()
+        piece = partial(self._append, read, current.log_start_offset, self._clock_ms())
+        self._reaches = max(self._reaches, current.log_end_offset)
+        is_last = len(read.region) <= LAST_BYTES and (read.end_offset == current.log_end_offset or not read.region)
+        if not is_last:
+            return Job(piece, len(read.region))
+        if self._floor is None:
+            self._floor = current.recovery_point
+            self._hold_acknowledgements()
+        needed = self._floor if current.is_flush_required else current.recovery_point
+        if self._synced_to < needed:
+            return Job(partial(self._append_and_sync, piece), len(read.region))
+        return None
+
+    def _read_next(self) -> LogRead:
+        log, current = self.log, self.partition.log
+        log.config = self._config(current.config)
+        start = min(max(log.log_end_offset, current.log_start_offset), current.log_end_offset)
+        limit = min(COPY_BYTES, log.config.segment_bytes)
+        read = current.read(start, limit, upper_bound=current.log_end_offset, at_least_one_batch=True)
+        if len(read.region) > log.config.segment_bytes:  # written while segments could be larger
+            log.config = replace(log.config, segment_bytes=len(read.region))
+        return read
+
+    @staticmethod
+    def _config(config: LogConfig) -> LogConfig:
+        """Nothing is deleted of a future log but what the current one has deleted."""
+        return replace(config, retention_ms=-1, retention_bytes=-1)
+
+    def finish_job(self) -> None:
+        """The thread is done."""
+        if self._floor is not None:
+            self._hold_acknowledgements()
+
+    def pause(self) -> None:
+        """There will be no next job for a while, so nobody must wait for one."""
+        self._floor = None
+        self._synced_to = -1
+        self.let_acknowledge()
+
+    def _hold_acknowledgements(self) -> None:
+        self.partition.durability_limit = self.log.recovery_point
+        self.partition.on_flushed()
+
+    def let_acknowledge(self) -> None:
+        """What was acknowledged only after a second thought is acknowledged as ever."""
+        self.partition.durability_limit = LONG_MAX
+        self.partition.on_flushed()
+
+    def take_over(self, name_of_deleted: str) -> PartitionLog:
+        """Let the future log be the current one; returns the old one. KafkaError: everything is as before."""
+        partition, log, old = self.partition, self.log, self.partition.log
+        read = self._read_next()
+        if read.region:
+            self._append(read, old.log_start_offset, self._clock_ms())
+        log.note_producers_of(old)
+        old.rename_directory(name_of_deleted)
+        partition.durability_limit = min(partition.durability_limit, old.recovery_point)
+        self.is_over = True
+        partition.watchers.discard(self._look_at_current)
+        self.target.reunite(log.log_directory)
+        log.log_directory = self.target
+        log.first_dirty_offset = min(self._first_dirty_offset, old.first_dirty_offset)
+        log.take_over_from(old)
+        log.enter_service(old.on_damage)
+        partition.replace_log(log)
+        old.release_files()
+        return old
+
+    def give_up(self) -> None:
+        """The replica stays where it is."""
+        self.is_over = True
+        self.partition.watchers.discard(self._look_at_current)
+        self.let_acknowledge()
+
+    # --- in a thread --------------------------------------------------------------------------------------------------
+
+    def _truncate(self, offset: int, now_ms: int) -> None:
+        self.log.truncate_to(offset, now_ms=now_ms)
+
+    def _append(self, read: LogRead, log_start_offset: int, now_ms: int) -> None:
+        log, data = self.log, self._data(read)
+        header = next((header for header, _, _ in iter_batches(data)), None)
+        next_offset = log_start_offset if header is None else header.base_offset
+        if log.log_end_offset < min(next_offset, log_start_offset):
+            log.truncate_fully_and_start_at(next_offset, now_ms=now_ms)  # the current log begins beyond our end
+        elif header is not None and next_offset < log.log_end_offset:
+            log.truncate_to(next_offset, now_ms=now_ms)  # the current log begins in the midst of this batch
+        rolled = header is not None and log.append_as_follower(data, now_ms=now_ms).rolled
+        if log.increase_log_start_offset(min(log_start_offset, log.log_end_offset)):
+            log.delete_old_segments(now_ms, log.log_start_offset)
+        if rolled:
+            log.flush(include_active=False)
+
+    def _data(self, read: LogRead) -> memoryview:
+        if isinstance(read.region, bytes):
+            return memoryview(read.region)
+        try:
+            return memoryview(read.region.read())
+        except OSError as error:
+            self.source_failure = error
+            raise
+
+    def _append_and_sync(self, append: Callable[[], None]) -> None:
+        append()
+        self.sync()
+
+    def sync(self) -> None:
+        """Let the whole of the future log be on the disk."""
+        log = self.log
+        end_offset = log.log_end_offset
+        log.flush()
+        for path in (log.directory, self.target.path):
+            self.target.storage.sync_directory(path)
+        self._synced_to = end_offset
+
+    def close(self) -> None:
+        """Leave the future log as an orderly shutdown leaves logs."""
+        self.sync()
+        self.log.close()
+
+    # --- the log itself -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create_log(cls, current: PartitionLog, target: LogDirectory, name: str, *, now_ms: int) -> PartitionLog:
+        """Make an empty future log, in a thread. OSError if the disk will not have it."""
+        return PartitionLog.create(
+            target.apart(),
+            current.topic,
+            current.partition,
+            cls._config(current.config),
+            topic_id=current.topic_id,
+            now_ms=now_ms,
+            log_start_offset=current.log_start_offset,
+            name=name,
+        )
+
+
+def common_end(current: PartitionLog, future: PartitionLog, high_watermark: int) -> int:
+    """Up to where two logs of one partition are the same, as their leader epochs tell."""
+    end = min(future.log_end_offset, current.log_end_offset)
+    epoch = min(future.latest_leader_epoch, current.latest_leader_epoch)
+    if epoch == UNDEFINED_EPOCH:  # written before there were epochs: only what is committed is sure to be the same
+        return min(end, high_watermark)
+    while True:
+        epoch, current_end = current.end_offset_for_epoch(epoch)
+        future_epoch, future_end = future.end_offset_for_epoch(epoch)
+        if UNDEFINED_EPOCH in (epoch, future_epoch):
+            return min(end, current.log_start_offset)
+        end = min(end, current_end, future_end)
+        if future_epoch == epoch:
+            return end
+        epoch = future_epoch

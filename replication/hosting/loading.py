@@ -1,0 +1,155 @@
+"""Bringing the logs of one directory in line with what this broker is to host: which to load, which to put aside.
+
+Called in threads, while nobody else uses the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.replication.cluster.state import UNKNOWN_STATE, PartitionState
+from ottla.replication.hosting.directories import FoundPartition, HeldDirectory, LogDirectoryProblem, OffsetCheckpoints
+from ottla.replication.log.names import (
+    DELETE_MARK,
+    FUTURE_MARK,
+    LOG_SUFFIX,
+    RECOVERY_POINT_CHECKPOINT,
+    STRAY_MARK,
+    marked_directory_name,
+    parse_segment_file,
+    partition_path,
+    path_in,
+)
+from ottla.replication.log.recovery import LoadOptions
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+    from ottla.replication.log.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+STRAYS_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class HostedPartition:
+    """A partition that belongs on this broker's disks, with all that is needed to open or make its log.
+
+    `state` is what it is to be at once; in a cluster the controller says that later.
+    """
+
+    topic: str
+    index: int
+    topic_id: bytes
+    config: LogConfig
+    state: PartitionState = UNKNOWN_STATE
+
+
+class Load(NamedTuple):
+    """A log to be loaded from a directory of this name."""
+
+    name: str
+    config: LogConfig
+    options: LoadOptions
+
+
+class LoadPlan(NamedTuple):
+    """The logs to load, with their checkpoints. `futures` are the logs of replicas that were moving into this directory."""
+
+    loads: list[Load]
+    futures: list[Load]
+    checkpoints: OffsetCheckpoints
+
+
+def plan_loads(
+    held: HeldDirectory,
+    wanted: Mapping[tuple[str, int], HostedPartition],
+    *,
+    is_loaded: Callable[[str, int], bool],
+    now_ms: int,
+    producer_id_expiration_ms: int,
+    new_uuid: Callable[[], bytes],
+) -> LoadPlan:
+    """Look through a directory. Partitions nobody hosts are put aside, deleted ones are to be removed."""
+    checkpoints = held.read_checkpoints()
+    if not checkpoints.are_recovery_points_known and not held.found_partitions():
+        held.write_checkpoint(RECOVERY_POINT_CHECKPOINT, {})  # so that a log that is missing there is known to be new
+    had_clean_shutdown = held.take_clean_shutdown_mark()
+    loads: list[Load] = []
+    futures: list[Load] = []
+    for found in held.found_partitions():
+        key = (found.parsed.topic, found.parsed.partition)
+        hosted = wanted.get(key)
+        if not _is_to_be_loaded(held, found, hosted, now_ms, new_uuid):
+            continue
+        assert hosted is not None
+        is_future = found.parsed.mark == FUTURE_MARK
+        if not is_future and is_loaded(*key):
+            raise LogDirectoryProblem(f"{found.name} is in more than one log directory, the second is {held.path}")
+        options = LoadOptions(
+            log_start_offset=checkpoints.log_start_offsets.get(key, 0),
+            recovery_point=checkpoints.recovery_points.get(key, 0),
+            is_recovery_point_known=checkpoints.are_recovery_points_known,
+            first_dirty_offset=checkpoints.first_dirty_offsets.get(key, -1),
+            had_clean_shutdown=had_clean_shutdown,
+            now_ms=now_ms,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+        (futures if is_future else loads).append(Load(found.name, hosted.config, options))
+    _report_strays(held)
+    return LoadPlan(loads, futures, checkpoints)
+
+
+def _report_strays(held: HeldDirectory) -> None:
+    """Say at every start what takes room though nobody serves it: nothing else ever removes it."""
+    strays = sorted(found.name for found in held.found_partitions() if found.parsed.mark == STRAY_MARK)
+    if strays:
+        logger.warning(
+            "%d directories in %s hold records of partitions that no topic claims; remove them if nobody needs those: %s",
+            len(strays),
+            held.path,
+            ", ".join(strays[:STRAYS_NAMED]) + (", ..." if len(strays) > STRAYS_NAMED else ""),
+        )
+
+
+def _is_to_be_loaded(
+    held: HeldDirectory,
+    found: FoundPartition,
+    hosted: HostedPartition | None,
+    now_ms: int,
+    new_uuid: Callable[[], bytes],
+) -> bool:
+    path = partition_path(held.path, found.name)
+    if found.parsed.mark == DELETE_MARK:
+        held.log_directory.remove_later(path, now_ms)
+        return False
+    if found.parsed.mark == STRAY_MARK:
+        return False
+    if hosted is not None and found.topic_id in (None, hosted.topic_id):
+        return True
+    # While this broker was away its topic was deleted, or another topic of the same name was made. The records may be the
+    # last copy, so they are put aside and not removed. A log without records was left by a creation that was cut short.
+    is_worth_keeping = has_records(held.log_directory.storage, path)
+    mark = STRAY_MARK if is_worth_keeping else DELETE_MARK
+    aside = marked_directory_name(found.parsed.topic, found.parsed.partition, new_uuid().hex(), mark)
+    logger.warning("No topic claims %s; it is %s as %s", path, "kept" if is_worth_keeping else "removed", aside)
+    aside_path = partition_path(held.path, aside)
+    held.log_directory.storage.rename(path, aside_path)
+    if not is_worth_keeping:
+        held.log_directory.remove_later(aside_path, now_ms)
+    return False
+
+
+def has_records(storage: Storage, path: str) -> bool:
+    """Whether a partition's directory holds records."""
+    for name in storage.names(path):
+        file = parse_segment_file(name)
+        if file is not None and file.kind == LOG_SUFFIX:
+            with contextlib.suppress(FileNotFoundError):  # it was given up, and a thread has removed it just now
+                if storage.size(path_in(path, name)) > 0:
+                    return True
+    return False

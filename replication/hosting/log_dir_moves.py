@@ -1,0 +1,319 @@
+"""Moving replicas between the log directories of this broker (KIP-113): the trio shell around `FutureReplica`.
+
+A few workers, one per log directory, take the moves in the order they were asked for and see each through. Copying is
+throttled by replica.alter.log.dirs.io.max.bytes.per.second. Moves that were under way when the broker stopped go on after
+it has started: their future logs are on disk, and nothing else need be remembered.
+
+| AlterReplicaLogDirs for a replica                 | result                                                                  |
+|---------------------------------------------------|-------------------------------------------------------------------------|
+| that is here, to another directory                | moves there; a move elsewhere that is under way ends                    |
+| ... to the directory it is in                     | a move that is under way ends                                           |
+| ... while a log directory is offline              | KAFKA_STORAGE_ERROR, because its future log may be there                |
+| that is on a directory that failed                | KAFKA_STORAGE_ERROR                                                     |
+| that is not here                                  | UNKNOWN_TOPIC_OR_PARTITION or REPLICA_NOT_AVAILABLE, and the directory  |
+|                                                   | is remembered for when it comes                                         |
+| to a directory that is no log directory           | LOG_DIR_NOT_FOUND                                                       |
+| to one that failed                                | KAFKA_STORAGE_ERROR                                                     |
+| of a topic whose future log would have a name     | INVALID_TOPIC_EXCEPTION                                                 |
+| that is too long                                  |                                                                         |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import trio
+
+from ottla.replication.following.throttle import ReplicationThrottle
+from ottla.replication.hosting.future_replica import FutureReplica
+from ottla.replication.log.names import (
+    DELETE_MARK,
+    DIRECTORY_NAME_LENGTH_MAX,
+    FUTURE_MARK,
+    marked_directory_name,
+    partition_directory_name,
+    partition_path,
+)
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.storage import LogDirectory
+from ottla.replication.partition.partition import Partition
+from ottla.wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("ottla.replication")
+
+RunInThread = Callable[..., Awaitable[Any]]
+Key = tuple[str, int]
+
+RETRY_S = 1.0  # replica.fetch.backoff.ms
+THROTTLED_S = 0.1
+UUID_HEX_LENGTH = 32
+PREFERRED_MAX = 10_000  # directories remembered for replicas that may never come
+
+
+class LogDirMoves:
+    """See the module's docstring. `note_offsets` writes all checkpoints of some directories."""
+
+    def __init__(
+        self,
+        *,
+        directories: Callable[[], Sequence[LogDirectory]],
+        note_offsets: Callable[[Iterable[LogDirectory]], Awaitable[None]],
+        clock_ms: Callable[[], int],
+        run_in_thread: RunInThread,
+        new_uuid: Callable[[], bytes],
+        throttle: ReplicationThrottle | None = None,
+    ) -> None:
+        self._directories = directories
+        self._note_offsets = note_offsets
+        self._clock_ms = clock_ms
+        self._run_in_thread = run_in_thread
+        self._new_uuid = new_uuid
+        self._throttle = throttle
+        self._moves: dict[Key, FutureReplica] = {}
+        self._settling: dict[Key, trio.Event] = {}
+        self._preferred: OrderedDict[Key, str] = OrderedDict()
+        self._turn = trio.Lock()
+        self._at_work: set[FutureReplica] = set()
+        self._work = trio.Event()
+
+    # --- what is going on ---------------------------------------------------------------------------------------------
+
+    def move_of(self, partition: Partition) -> FutureReplica | None:
+        """The move of a partition, while it is under way."""
+        return self._moves.get((partition.topic, partition.index))
+
+    def moves_to(self, directory: LogDirectory) -> list[FutureReplica]:
+        """The moves whose future logs are in a directory."""
+        return [move for move in self._moves.values() if move.target is directory]
+
+    def take_preferred(self, topic: str, index: int) -> LogDirectory | None:
+        """Where a new replica is to be made, if somebody has said so."""
+        path = self._preferred.pop((topic, index), None)
+        found = next((each for each in self._directories() if each.path == path), None)
+        return found if found is not None and found.is_online else None
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def destination(self, topic: str, index: int, path: str) -> LogDirectory:
+        """The directory that a replica is to be moved to. KafkaError: it cannot go there."""
+        length = len(f"{topic}-{index}.{'-' * UUID_HEX_LENGTH}{FUTURE_MARK}")
+        if length > DIRECTORY_NAME_LENGTH_MAX:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        found = next((each for each in self._directories() if each.path == path), None)
+        if found is None:
+            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
+        found.check_online()
+        return found
+
+    def prefer(self, topic: str, index: int, directory: LogDirectory) -> None:
+        """Make a replica that is not here yet in this directory when it comes."""
+        while len(self._preferred) >= PREFERRED_MAX:
+            self._preferred.popitem(last=False)
+        self._preferred[topic, index] = directory.path
+
+    async def move(self, partition: Partition, target: LogDirectory) -> None:
+        """Begin to move a replica, or end a move that is under way. KafkaError: it stays where it is."""
+        async with self._turn:
+            key = (partition.topic, partition.index)
+            if key in self._settling:
+                await self._settling[key].wait()
+            partition.log.log_directory.check_online()
+            current = self._moves.get(key)
+            if current is not None and current.target is not target:
+                await self.cancel(partition)
+                current = None
+            if current is not None or partition.log.log_directory is target:
+                return
+            self._check_all_online(partition)
+            log = await self._create(partition, target)
+            if partition.is_deleted or not target.is_online:
+                await self._delete(target, log.directory, log)
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is gone")
+            move = FutureReplica(partition, target, log, self._clock_ms)
+            self._moves[key] = move
+            # What the checkpoints say of an earlier log of this name must not be believed of the new one.
+            self._at_work.add(move)
+            await self._note_offsets([target])
+            self._at_work.discard(move)
+            self._work.set()
+
+    def _check_all_online(self, partition: Partition) -> None:
+        offline = [each.path for each in self._directories() if not each.is_online]
+        if offline:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"Can not create log for {partition.log.name} because log directories {', '.join(offline)} are offline",
+            )
+
+    async def _create(self, partition: Partition, target: LogDirectory) -> PartitionLog:
+        now_ms = self._clock_ms()
+        name = marked_directory_name(partition.topic, partition.index, self._new_uuid().hex(), FUTURE_MARK)
+
+        def create() -> PartitionLog:
+            return FutureReplica.create_log(partition.log, target, name, now_ms=now_ms)
+
+        try:
+            log: PartitionLog = await self._run_in_thread(create)
+        except OSError as error:
+            raise target.judge(error, partition.log.name) from error
+        return log
+
+    async def resume(self, partition: Partition, target: LogDirectory, log: PartitionLog) -> None:
+        """Go on with a move whose future log was found on disk, unless it leads nowhere."""
+        if partition.log.log_directory is target or self.move_of(partition) is not None:
+            await self._delete(target, log.directory, log)
+            return
+        logger.info("Going on to move %s to %s", partition.log.name, target.path)
+        move = FutureReplica(partition, target, log, self._clock_ms, is_new=False)
+        self._moves[partition.topic, partition.index] = move
+        self._work.set()
+
+    def promote(self, log: PartitionLog, directory: LogDirectory) -> None:
+        """Let a future log be the current one, whose name has gone already. Waits for the disk; OSError, KafkaError."""
+        logger.info("%s had taken over when the broker stopped", log.directory)
+        log.rename_directory(partition_directory_name(log.topic, log.partition))
+        directory.storage.sync_directory(directory.path)
+        log.log_directory = directory
+
+    async def cancel(self, partition: Partition) -> None:
+        """End the move of a partition, if there is one, and give up what was copied."""
+        move = self._moves.pop((partition.topic, partition.index), None)
+        if move is not None:
+            move.give_up()
+            await self._delete(move.target, move.log.directory, move.log)
+
+    async def _delete(self, target: LogDirectory, directory: str, log: PartitionLog) -> None:
+        if not target.is_online:
+            return
+        deleted = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
+        path = partition_path(target.path, deleted)
+        try:
+            with trio.CancelScope(shield=True):  # if it were cancelled, the next start would go on with the move
+                await self._run_in_thread(target.storage.rename, directory, path)
+        except OSError as error:
+            target.judge(error, log.name)
+            path = directory  # which is nobody else's name: it can go as it is
+        target.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
+
+    def on_directory_failure(self, directory: LogDirectory) -> None:
+        """Moves from and to a directory that has failed end; their future logs stay for the next start."""
+        for key, move in list(self._moves.items()):
+            if directory in (move.source, move.target):
+                del self._moves[key]
+                move.give_up()
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Move what is to be moved; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for _ in self._directories():
+                nursery.start_soon(self._work_on_moves)
+
+    async def _work_on_moves(self) -> None:
+        while True:
+            move = next((move for move in self._moves.values() if move not in self._at_work), None)
+            if move is None:
+                await self._work.wait()
+                self._work = trio.Event()
+                continue
+            self._at_work.add(move)
+            try:
+                await self._work_on(move)
+            finally:
+                self._at_work.discard(move)
+
+    async def _work_on(self, move: FutureReplica) -> None:
+        while not move.is_over:
+            if self._throttle is not None and self._throttle.is_exceeded(self._clock_ms()):
+                move.pause()
+                await trio.sleep(THROTTLED_S)
+                continue
+            try:
+                await self._carry_on(move)
+            except (OSError, KafkaError) as error:
+                if not move.is_over and not move.was_cut:
+                    self._judge(move, error)
+                    move.pause()
+                    await trio.sleep(RETRY_S)
+                    self._put_last(move)
+                    return
+
+    def _put_last(self, move: FutureReplica) -> None:
+        key = (move.partition.topic, move.partition.index)
+        if self._moves.get(key) is move:
+            self._moves[key] = self._moves.pop(key)
+            self._work.set()
+
+    async def _carry_on(self, move: FutureReplica) -> None:
+        """One step of a move."""
+        job = move.next_job()
+        if job is None:
+            await self._finish(move)
+            return
+        await self._run_in_thread(job.run)
+        if self._throttle is not None:
+            self._throttle.record(job.size, self._clock_ms())
+        if not move.is_over:
+            move.finish_job()
+
+    def _judge(self, move: FutureReplica, error: OSError | KafkaError) -> None:
+        """Which of the two directories was to blame, if it was one."""
+        logger.warning("%r cannot go on: %s", move, error)
+        if move.source_failure is not None:
+            failure, move.source_failure = move.source_failure, None
+            move.source.judge(failure, move.log.name)
+        elif isinstance(error, OSError):
+            move.target.judge(error, move.log.name)
+        elif move.log.log_directory.failure is not None:
+            move.target.take_offline(move.log.log_directory.failure)
+
+    async def _finish(self, move: FutureReplica) -> None:
+        partition, key = move.partition, (move.partition.topic, move.partition.index)
+        deleted = marked_directory_name(partition.topic, partition.index, self._new_uuid().hex(), DELETE_MARK)
+        old = move.take_over(deleted)
+        del self._moves[key]
+        settled = self._settling[key] = trio.Event()
+        with trio.CancelScope(shield=True):
+            try:
+                await self._settle(move, old)
+            finally:
+                del self._settling[key]
+                settled.set()
+        logger.info("Moved %s from %s to %s", old.name, old.log_directory.path, move.target.path)
+        await self._note_offsets([old.log_directory, move.target])
+
+    async def _settle(self, move: FutureReplica, old: PartitionLog) -> None:
+        """The future log is in force: let its name say so, once the old one's is gone for certain."""
+        await self._sync_names(old.log_directory)
+        move.let_acknowledge()
+        if not move.partition.is_deleted:
+            try:
+                move.log.rename_directory(partition_directory_name(old.topic, old.partition))
+            except KafkaError as error:
+                logger.error("%s cannot be renamed: %s", move.log.directory, error)
+                return
+            await self._sync_names(move.target)
+        if move.target.is_online:
+            old.log_directory.remove_later(old.directory, self._clock_ms() + old.config.file_delete_delay_ms)
+
+    async def _sync_names(self, directory: LogDirectory) -> None:
+        while directory.is_online:
+            try:
+                await self._run_in_thread(directory.storage.sync_directory, directory.path)
+                return
+            except OSError as error:
+                directory.judge(error, directory.path)
+            await trio.sleep(RETRY_S)
+
+    async def close(self) -> None:
+        """Leave what was copied as an orderly shutdown leaves logs. Nothing moves any more."""
+        for move in list(self._moves.values()):
+            if move.target.is_online:
+                try:
+                    await self._run_in_thread(move.close)
+                except (OSError, KafkaError) as error:
+                    self._judge(move, error)

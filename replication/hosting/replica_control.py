@@ -1,0 +1,574 @@
+"""What a controller tells this broker: to lead and follow (LeaderAndIsr), to stop (StopReplica), and what is (UpdateMetadata).
+
+The trio shell between the controller's requests and the replicas. Requests are carried out one after the other, because
+making logs has to be waited for, and an older request must not overtake a newer one. Before this broker is registered they
+wait: they may be meant for an earlier life of it, whose picture of the cluster it does not have. What they say of the
+controller and of partitions that are new here is verified first (`controller_claims.py`).
+
+| the request                                      | answer                                                                  |
+|--------------------------------------------------|-------------------------------------------------------------------------|
+| is for an earlier incarnation of this broker     | STALE_BROKER_EPOCH (77); -1 and newer epochs than ours are taken        |
+| comes from an earlier controller, or a false one | STALE_CONTROLLER_EPOCH (11)                                             |
+| LeaderAndIsr: the log is on a failed directory   | KAFKA_STORAGE_ERROR (56) for that partition                             |
+| ... its name is no topic's or partition's        | INVALID_TOPIC_EXCEPTION (17)                                            |
+| ... the tree has no such topic or partition      | UNKNOWN_TOPIC_OR_PARTITION (3)                                          |
+| ... its topic has another id here or in the tree | INCONSISTENT_TOPIC_ID (103)                                             |
+| ... knows an older leader epoch, or no newer one | STALE_CONTROLLER_EPOCH; NONE if it brings the topic's id                |
+| ... this broker is none of the replicas          | UNKNOWN_TOPIC_OR_PARTITION (3)                                          |
+| StopReplica: knows an older leader epoch         | FENCED_LEADER_EPOCH (74); -2 (deletion) and -1 (old brokers) are taken  |
+| ... is to delete what the tree says stays here   | INVALID_REQUEST (42)                                                    |
+| UpdateMetadata: the tree has no such partition   | NONE, but it is passed over                                             |
+| ... has no such broker, or at another address    | NONE, but clients are told what the tree says                           |
+| ... is older than what is known of a partition   | NONE, but it is passed over                                             |
+
+A broker that has registered anew does not know which of its leaderships another broker has taken over meanwhile. It
+`must_hear` of each of them, by LeaderAndIsr, before it serves that one again, or coordinates what lives in it.
+
+Kafka's classes ReplicaManager (becomeLeaderOrFollower, stopReplicas) and ZkMetadataCache of 3.9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+from ottla.replication.cluster.state import (
+    NO_LEADER,
+    UNKNOWN_STATE,
+    BrokerEndpoint,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    TopicState,
+    is_internal_topic,
+)
+from ottla.replication.control.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
+from ottla.replication.hosting.controller_claims import Claim, ControllerClaims, KnownTopic
+from ottla.replication.hosting.loading import HostedPartition
+from ottla.replication.log.faults import Fault, classify
+from ottla.replication.log.names import is_partition_name
+from ottla.replication.slices import Slices
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from ottla.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from ottla.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+    from ottla.replication.hosting.manager import ReplicaManager
+    from ottla.replication.partition.partition import Partition
+
+logger = logging.getLogger("ottla.replication.control")
+
+NO_BROKER_EPOCH = -1
+NO_LEADER_EPOCH = -1
+PARTITIONS_PER_TOPIC_MAX = 200_000
+"""A topic's node in the tree (1 MB at most, by default) has no room for so many. The picture of the cluster is as long as the
+highest number of a partition."""
+
+
+ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+
+
+class NewPartition(NamedTuple):
+    """A partition that the controller gives to this broker, which has no log of it yet."""
+
+    topic: str
+    number: int
+    topic_id: bytes
+    is_new: bool
+
+
+class Fetchers(Protocol):
+    """What fetches from leaders."""
+
+    def follow(self, partition: Partition) -> None: ...
+
+    def forget(self, partition: Partition) -> None: ...
+
+
+class LeadershipListener(Protocol):
+    """The coordinators, which work on partitions that this broker leads."""
+
+    def on_election(self, partition: Partition) -> None: ...
+
+    def on_resignation(self, topic: str, index: int) -> None: ...
+
+    def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None: ...
+
+    def on_logs_missing(self) -> None:
+        """A log could not be made, or a role not taken, for a passing reason: the controller has to ask for it again."""
+
+
+class ReplicaControl:
+    """Carries out the controller's requests; see the module's docstring. `registered` is to be set with the first epoch."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        cluster: ClusterState,
+        fetchers: Fetchers,
+        listener: LeadershipListener,
+        *,
+        topic_config: Callable[[str], LogConfig],
+        learn_settings: Callable[[Sequence[str]], Awaitable[None]],
+        broker_epoch: Callable[[], int],
+        clock_ms: Callable[[], int],
+        claims: ControllerClaims | None = None,
+    ) -> None:
+        """Without `claims` every sender of a request is believed to be the controller."""
+        self.registered = trio.Event()
+        self.controller_epoch = 0
+        self.heard_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
+        self._replicas = replicas
+        self._cluster = cluster
+        self._fetchers = fetchers
+        self._listener = listener
+        self._topic_config = topic_config
+        self._learn_settings = learn_settings
+        self._broker_epoch = broker_epoch
+        self._clock_ms = clock_ms
+        self._claims = claims
+        self._turn = trio.Lock()
+
+    def begin_anew(self) -> None:
+        """This broker has registered again: what it leads it may lead no more."""
+        for partition in self._replicas.partitions():
+            if partition.is_leader:
+                partition.must_hear = True
+                partition.notify_watchers()
+                self._listener.on_resignation(partition.topic, partition.index)
+
+    @asynccontextmanager
+    async def _my_turn(self, request: ControllerRequest) -> AsyncGenerator[ErrorCode]:
+        """Gives why the request as a whole is not for this broker or not from its controller."""
+        since = trio.current_time()
+        await self.registered.wait()
+        async with self._turn:
+            yield await self._refusal(request, since)
+
+    async def _refusal(self, request: ControllerRequest, since: float) -> ErrorCode:
+        own = self._broker_epoch()
+        if NO_BROKER_EPOCH < request.broker_epoch < own:
+            logger.warning(
+                "Refused a request of controller %d for broker epoch %d; it is %d now",
+                request.controller_id,
+                request.broker_epoch,
+                own,
+            )
+            return ErrorCode.STALE_BROKER_EPOCH
+        if request.controller_epoch < self.controller_epoch:
+            logger.warning(
+                "Refused a request of controller %d of epoch %d; the epoch is %d now",
+                request.controller_id,
+                request.controller_epoch,
+                self.controller_epoch,
+            )
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._claims is not None and not await self._claims.is_controller(
+            request.controller_id, request.controller_epoch, since=since
+        ):
+            logger.warning(
+                "Refused a request of controller %d of epoch %d: the coordination tree has another one",
+                request.controller_id,
+                request.controller_epoch,
+            )
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = request.controller_epoch
+        self.heard_epoch = max(self.heard_epoch, request.broker_epoch)
+        return ErrorCode.NONE
+
+    # --- lead and follow ----------------------------------------------------------------------------------------------
+
+    async def lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """LeaderAndIsr, v5 and later."""
+        async with self._my_turn(request) as error:
+            if error:
+                return _refused(request, error)
+            slices = Slices()
+            broker_epoch = self._broker_epoch()
+            unmade = await self._make_missing_logs(request, slices)
+            topics = []
+            for topic in request.topic_states:
+                errors = []
+                for state in topic.partition_states:
+                    if self._broker_epoch() != broker_epoch:  # registered anew meanwhile: this was for an earlier life
+                        return _refused(request, ErrorCode.STALE_BROKER_EPOCH)
+                    partition = (topic.topic_name, state.partition_index)
+                    code = unmade.get(partition) or self._apply_or_refuse(partition, topic.topic_id, state)
+                    errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
+                    await slices.give_way()
+                topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+            return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
+
+    async def _make_missing_logs(
+        self, request: LeaderAndIsrRequest, slices: Slices
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Make the logs of partitions that are new here, with their topics' settings; answers those that cannot be had."""
+        unmade: dict[TopicPartition, ErrorCode] = {}
+        missing: list[tuple[str, int, bytes]] = []
+        for name, index, topic_id, is_new in await self._new_partitions(request, unmade, slices):
+            if self._replicas.is_offline(name, index) and not is_new:
+                unmade[name, index] = ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                missing.append((name, index, topic_id))
+            await slices.give_way()
+        if missing:
+            await self._learn_settings(list(dict.fromkeys(name for name, _, _ in missing)))
+        hosted = []
+        for name, index, topic_id in missing:
+            hosted.append(HostedPartition(name, index, topic_id, self._topic_config(name)))
+            await slices.give_way()
+        try:
+            await self._replicas.create_partitions(hosted)
+        except OSError as problem:
+            logger.error("Cannot make the logs of new partitions: %s", problem)
+            if classify(problem) is not Fault.BROKEN:
+                self._listener.on_logs_missing()
+            for each in hosted:
+                if self._replicas.partition(each.topic, each.index) is None:
+                    unmade[each.topic, each.index] = ErrorCode.KAFKA_STORAGE_ERROR
+        return unmade
+
+    async def _new_partitions(
+        self, request: LeaderAndIsrRequest, refused: dict[TopicPartition, ErrorCode], slices: Slices
+    ) -> list[NewPartition]:
+        """The partitions that this broker is to hold and has no log of, if they can be; `refused` gets the others."""
+        found: list[NewPartition] = []
+        claims: dict[str, Claim] = {}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                name, index = topic.topic_name, state.partition_index
+                await slices.give_way()
+                if self._replicas.partition(name, index) is not None or self._replicas.node_id not in state.replicas:
+                    continue
+                if not is_partition_name(name, index):
+                    refused[name, index] = ErrorCode.INVALID_TOPIC_EXCEPTION
+                    continue
+                highest = max(index, claims[name].highest_index) if name in claims else index
+                claims[name] = Claim(topic.topic_id, highest)
+                found.append(NewPartition(name, index, topic.topic_id, state.is_new))
+        if self._claims is None or not claims:
+            return found
+        known = await self._claims.topics(claims)
+        for name, index, topic_id, _ in found:
+            if code := known[name].refusal(topic_id, index):
+                logger.warning("Refused to make a log of %s-%d, which is not in the coordination tree", name, index)
+                refused[name, index] = code
+            await slices.give_way()
+        return [each for each in found if (each.topic, each.number) not in refused]
+
+    def _apply_or_refuse(
+        self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState
+    ) -> ErrorCode:
+        """Apply a state that the controller sends only once. If it fails, the other partitions go on."""
+        try:
+            return self._apply(name, topic_id, state)
+        except KafkaError as error:
+            logger.error("%s-%d cannot do what the controller says: %s", *name, error)
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._listener.on_logs_missing()
+            return error.code
+        except Exception:
+            logger.exception("bug: %s-%d cannot do what the controller says", *name)
+            self._listener.on_logs_missing()
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def _apply(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
+        partition = self._replicas.partition(*name)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition.log.log_directory.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        known_id = partition.topic_id
+        if topic_id != ZERO_UUID and known_id not in (None, topic_id):
+            logger.error("The controller says another id of topic %s than its log has; the log is left alone", name[0])
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        brings_id = known_id is None and topic_id != ZERO_UUID
+        if brings_id:
+            partition.log.assign_topic_id(topic_id)
+        if state.leader_epoch <= partition.leader_epoch:
+            is_same = state.leader_epoch == partition.leader_epoch
+            if is_same:
+                self._confirm(partition)
+            return ErrorCode.NONE if brings_id and is_same else ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._replicas.node_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if state.leader == self._replicas.node_id:
+            self._lead(partition, state)
+        else:
+            self._follow(partition, state)
+        return ErrorCode.NONE
+
+    def _confirm(self, partition: Partition) -> None:
+        """The controller still says of this partition what it said before this broker registered anew."""
+        if partition.must_hear:
+            partition.must_hear = False
+            if partition.is_leader:
+                self._listener.on_election(partition)
+
+    def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        self._fetchers.forget(partition)
+        is_new = partition.make_leader(
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            replicas=tuple(state.replicas),
+            isr=tuple(state.isr),
+            now_ms=self._clock_ms(),
+        )
+        if is_new or partition.must_hear:
+            self._listener.on_election(partition)
+        partition.must_hear = False
+
+    def _follow(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        is_new_epoch = partition.make_follower(
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            replicas=tuple(state.replicas),
+        )
+        if not is_new_epoch:
+            return
+        partition.must_hear = False
+        self._listener.on_resignation(partition.topic, partition.index)
+        if state.leader == NO_LEADER:
+            self._fetchers.forget(partition)
+        else:
+            self._fetchers.follow(partition)
+
+    # --- stop ---------------------------------------------------------------------------------------------------------
+
+    async def stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """StopReplica, v3 and later."""
+        async with self._my_turn(request) as error:
+            if error:
+                return StopReplicaResponse(error_code=error, partition_errors=[])
+            codes: dict[TopicPartition, ErrorCode] = {}
+            deleted: list[TopicPartition] = []
+            slices = Slices()
+            kept = await self._kept(request)
+            for topic in request.topic_states:
+                for state in topic.partition_states:
+                    name = (topic.topic_name, state.partition_index)
+                    if name in kept:
+                        codes[name] = ErrorCode.INVALID_REQUEST
+                        continue
+                    codes[name] = self._stop(name, state.leader_epoch)
+                    if state.delete_partition and codes[name] is ErrorCode.NONE:
+                        self._listener.on_resignation(*name)
+                        deleted.append(name)
+                    await slices.give_way()
+            await self._replicas.delete_partitions(deleted)
+            return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=_stop_errors(codes))
+
+    async def _kept(self, request: StopReplicaRequest) -> set[TopicPartition]:
+        """Replicas that the request would delete, and that are to stay."""
+        named = {
+            (topic.topic_name, state.partition_index)
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if state.delete_partition and self._replicas.partition(topic.topic_name, state.partition_index) is not None
+        }
+        if self._claims is None or not named:
+            return set()
+        kept = named - await self._claims.goes(named)
+        if kept:
+            logger.warning("Refused to delete %d replicas: the coordination tree assigns them to this broker", len(kept))
+        return kept
+
+    def _stop(self, name: TopicPartition, leader_epoch: int) -> ErrorCode:
+        partition = self._replicas.partition(*name)
+        if partition is None:
+            return ErrorCode.KAFKA_STORAGE_ERROR if self._replicas.is_offline(*name) else ErrorCode.NONE
+        if partition.log.log_directory.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if leader_epoch not in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH) and leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        self._fetchers.forget(partition)
+        partition.notify_watchers()
+        return ErrorCode.NONE
+
+    # --- what is ------------------------------------------------------------------------------------------------------
+
+    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """UpdateMetadata, v7 and later: what this broker tells its clients from now on."""
+        async with self._my_turn(request) as error:
+            if not error:
+                deleted: dict[str, bytes] = {}
+                slices = Slices()
+                await self._update_brokers(request, slices)
+                bounds = await self._bounds(request, slices)
+                for topic in request.topic_states:
+                    states = await self._possible(topic, bounds.get(topic.topic_name), slices)
+                    self._update_topic(topic.topic_name, topic.topic_id, states, deleted)
+                    await slices.give_way()
+                if deleted:
+                    self._forget_topics(deleted)
+            return UpdateMetadataResponse(error_code=error)
+
+    async def _update_brokers(self, request: UpdateMetadataRequest, slices: Slices) -> None:
+        known = self._cluster.brokers
+        told: dict[int, BrokerRegistration] = {}
+        for broker in request.live_brokers:
+            told[broker.id] = _registration(broker)
+            await slices.give_way()
+        live: Mapping[int, BrokerRegistration] = told
+        if self._claims is not None:
+            live = await self._claims.live_brokers(told, known.keys())
+        self._cluster.put_brokers(live.values(), controller_id=request.controller_id)
+        if known.keys() - live.keys():
+            self._wait_for_nobody_gone()
+
+    async def _bounds(self, request: UpdateMetadataRequest, slices: Slices) -> Mapping[str, KnownTopic]:
+        """What the tree has of topics of which the request says more than this broker knows."""
+        claims: dict[str, Claim] = {}
+        for topic in request.topic_states:
+            known = self._cluster.topics.get(topic.topic_name)
+            is_known = known is not None and topic.topic_id in (ZERO_UUID, known.topic_id)
+            count = len(known.partitions) if known is not None and is_known else 0
+            told = [each.partition_index for each in topic.partition_states if each.leader != LEADER_DURING_DELETE]
+            if told and (min(told) < 0 or max(told) >= count):
+                claims[topic.topic_name] = Claim(topic.topic_id, max(told))
+            await slices.give_way()
+        return {} if self._claims is None or not claims else await self._claims.topics(claims)
+
+    async def _possible(
+        self, topic: UpdateMetadataTopicState, bound: KnownTopic | None, slices: Slices
+    ) -> list[UpdateMetadataPartitionState]:
+        """The states of the partitions whose numbers the tree has."""
+        possible = []
+        for state in topic.partition_states:
+            index = state.partition_index
+            if (
+                0 <= index < PARTITIONS_PER_TOPIC_MAX
+                and (bound is None or state.leader == LEADER_DURING_DELETE or not bound.refusal(topic.topic_id, index))
+                and is_partition_name(topic.topic_name, index)
+            ):
+                possible.append(state)
+            await slices.give_way()
+        if len(possible) < len(topic.partition_states):
+            logger.warning(
+                "Passed over %d partitions of topic %.249r that are not in the coordination tree",
+                len(topic.partition_states) - len(possible),
+                topic.topic_name,
+            )
+        return possible
+
+    def _forget_topics(self, topics: Mapping[str, bytes]) -> None:
+        for name in topics:
+            if self._claims is not None:
+                self._claims.forget_topic(name)
+        self._listener.on_topics_deleted(topics)
+
+    def _wait_for_nobody_gone(self) -> None:
+        """Commit records that waited only for a broker that was about to be in sync and is gone now."""
+        for partition in self._replicas.partitions():
+            partition.reconsider()
+
+    def _update_topic(
+        self, name: str, topic_id: bytes, told: Sequence[UpdateMetadataPartitionState], deleted: dict[str, bytes]
+    ) -> None:
+        known = self._cluster.topics.get(name)
+        if known is not None and topic_id not in (ZERO_UUID, known.topic_id):
+            known = None  # another topic that has the same name
+        states = dict(enumerate(known.partitions)) if known is not None else {}
+        for each in told:
+            if each.leader == LEADER_DURING_DELETE:
+                states.pop(each.partition_index, None)
+            elif topic_id == ZERO_UUID or not _is_older(each, states.get(each.partition_index, UNKNOWN_STATE)):
+                states[each.partition_index] = _partition_state(each)
+                self._resign_if_moved(name, each)
+        if all(state is UNKNOWN_STATE for state in states.values()):
+            if known is not None:
+                self._cluster.remove_topic(name)
+                deleted[name] = known.topic_id
+            return
+        partitions = tuple(states.get(index, UNKNOWN_STATE) for index in range(max(states) + 1))
+        self._cluster.put_topic(TopicState(name, topic_id, partitions, is_internal_topic(name)))
+
+    def _resign_if_moved(self, topic: str, told: UpdateMetadataPartitionState) -> None:
+        """Stop leading a partition that was reassigned away while this broker could not hear of it.
+
+        The controller does not speak of it to a broker that is no replica any more. The log stays, as with Kafka.
+        """
+        partition = self._replicas.partition(topic, told.partition_index)
+        if (
+            partition is not None
+            and told.leader_epoch > partition.leader_epoch
+            and self._replicas.node_id not in told.replicas
+        ):
+            partition.make_follower(
+                leader_id=told.leader,
+                leader_epoch=told.leader_epoch,
+                partition_epoch=told.zk_version,
+                replicas=tuple(told.replicas),
+            )
+            self._fetchers.forget(partition)
+            self._listener.on_resignation(topic, told.partition_index)
+
+
+def _refused(request: LeaderAndIsrRequest, error: ErrorCode) -> LeaderAndIsrResponse:
+    """The same error for the whole and for each partition, as Kafka's brokers tell it."""
+    topics = [
+        LeaderAndIsrTopicError(
+            topic_id=topic.topic_id,
+            partition_errors=[
+                LeaderAndIsrPartitionError(partition_index=each.partition_index, error_code=error)
+                for each in topic.partition_states
+            ],
+        )
+        for topic in request.topic_states
+    ]
+    return LeaderAndIsrResponse(error_code=error, topics=topics)
+
+
+def _stop_errors(codes: Mapping[TopicPartition, ErrorCode]) -> list[StopReplicaPartitionError]:
+    return [
+        StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code)
+        for (topic, index), code in codes.items()
+    ]
+
+
+def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
+    endpoints = {
+        each.listener: BrokerEndpoint(broker.id, each.host, each.port, broker.rack) for each in broker.endpoints
+    }
+    protocols = {each.listener: each.security_protocol for each in broker.endpoints}
+    return BrokerRegistration(broker.id, endpoints, broker.rack, security_protocols=protocols)
+
+
+def _is_older(told: UpdateMetadataPartitionState, known: PartitionState) -> bool:
+    """Whether a request was overtaken: it was on its way for so long that the controller sent it, and others, again.
+
+    Apache Kafka would believe it, and show a former leader to clients until the partition changes once more.
+    """
+    return (told.leader_epoch, told.zk_version) < (known.leader_epoch, known.partition_epoch)
+
+
+def _partition_state(told: UpdateMetadataPartitionState) -> PartitionState:
+    return PartitionState(
+        leader=told.leader,
+        leader_epoch=told.leader_epoch,
+        replicas=tuple(told.replicas),
+        isr=tuple(told.isr),
+        partition_epoch=told.zk_version,
+        controller_epoch=told.controller_epoch,
+        offline_replicas=tuple(told.offline_replicas),
+    )

@@ -1,0 +1,47 @@
+"""Retention of all partitions in turn: a few segments at a time, and never more reading than the event loop has time for.
+
+A segment that has no index of its times has to be read through once after a start. A thread does that (`repairing.py`), and
+retention of that partition waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from ottla.replication.hosting.repairing import Repairer
+from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.partition.partition import Partition
+from ottla.replication.slices import Slices
+from ottla.wire.errors import KafkaError
+
+logger = logging.getLogger("ottla.replication")
+
+SEGMENTS_PER_TURN = 16  # that are looked at, or given up
+
+
+async def apply_retention(partitions: Iterable[Partition], repairer: Repairer, clock_ms: Callable[[], int]) -> None:
+    """Give up what the partitions need not keep any more."""
+    slices = Slices()
+    for partition in partitions:
+        try:
+            await _delete_old_segments(partition, repairer, clock_ms, slices)
+        except KafkaError as error:
+            logger.error("Retention of %s failed: %s", partition.log.directory, error)
+        await slices.give_way()
+
+
+async def _delete_old_segments(
+    partition: Partition, repairer: Repairer, clock_ms: Callable[[], int], slices: Slices
+) -> None:
+    was_read: Segment | None = None
+    while not partition.is_deleted and partition.log.log_directory.is_online:
+        try:
+            if not partition.delete_old_segments(clock_ms(), limit=SEGMENTS_PER_TURN, is_enough=slices.is_used_up):
+                return
+        except DamagedIndexes as damage:  # the log has asked the repairer
+            if damage.segment is was_read:
+                raise
+            was_read = damage.segment
+            await repairer.until_done(was_read)
+        await slices.give_way()

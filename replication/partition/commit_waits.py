@@ -1,0 +1,105 @@
+"""Who waits until appended records are committed. Sans-IO.
+
+Theory
+    A producer's answer waits for the high watermark (or, for acks=1 on topics that are flushed, for this replica's disk).
+    Records of one partition are committed in the order of their offsets, so those who wait stand in a queue by offset, and
+    whenever the partition changes only the head is asked whether it goes on. So an append costs the same whether nobody
+    waits or a thousand do. When the role changes or the disk fails, `Partition.acknowledgement` answers everybody.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.replication.partition.partition import Partition
+    from ottla.wire.errors import ErrorCode
+
+Settle = Callable[["ErrorCode"], None]
+
+
+class CommitWait:
+    """One who waits. `settle` is None after it was told, or has given up."""
+
+    __slots__ = ("_queue", "next_offset", "settle")
+
+    def __init__(self, queue: _Queue, next_offset: int, settle: Settle) -> None:
+        self._queue = queue
+        self.next_offset = next_offset
+        self.settle: Settle | None = settle
+
+    def give_up(self) -> None:
+        """Wait no more; nothing will be told."""
+        if self.settle is not None:
+            self.settle = None
+            self._queue.remove_who_gave_up()
+
+
+class CommitWaits:
+    """All who wait, by partition and by whether they wait for all in-sync replicas; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[Partition, bool], _Queue] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def add(self, partition: Partition, next_offset: int, required_acks: int, settle: Settle) -> CommitWait:
+        """Call `settle` once it is decided; for one whose acknowledgement is not decided yet."""
+        key = (partition, required_acks == -1)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue(partition, required_acks, lambda: self._queues.pop(key))
+        wait = CommitWait(queue, next_offset, settle)
+        queue.add(wait)
+        return wait
+
+
+class _Queue:
+    """Those who wait for one partition with the same acks. Watches the partition until there are none."""
+
+    __slots__ = ("_acks", "_numbers", "_on_empty", "_partition", "_waits")
+
+    def __init__(self, partition: Partition, acks: int, on_empty: Callable[[], object]) -> None:
+        self._partition = partition
+        self._acks = acks
+        self._on_empty = on_empty
+        self._waits: list[tuple[int, int, CommitWait]] = []
+        self._numbers = count()
+        partition.watchers.add(self.look)
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def add(self, wait: CommitWait) -> None:
+        heapq.heappush(self._waits, (wait.next_offset, next(self._numbers), wait))
+
+    def look(self) -> None:
+        """Tell everybody whose records are committed, or never will be."""
+        waits = self._waits
+        while waits:
+            wait = waits[0][2]
+            settle = wait.settle
+            if settle is not None:
+                code = self._partition.acknowledgement(wait.next_offset, self._acks)
+                if code is None:
+                    return
+                wait.settle = None
+                settle(code)
+            heapq.heappop(waits)
+        self._end()
+
+    def remove_who_gave_up(self) -> None:
+        """Drop them from the front; in the middle they are passed over later."""
+        waits = self._waits
+        while waits and waits[0][2].settle is None:
+            heapq.heappop(waits)
+        if not waits:
+            self._end()
+
+    def _end(self) -> None:
+        self._partition.watchers.discard(self.look)
+        self._on_empty()

@@ -1,0 +1,481 @@
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changed.
+
+What a request's session id and epoch ask for:
+
+    id    epoch   meaning
+    0     0       full fetch; the answer carries a new session id if the cache has room
+    0     -1      full fetch without a session
+    N     0, -1   full fetch that first closes session N (0 also asks for a new one)
+    N     n >= 1  incremental: `topics` are added or changed, `forgotten_topics_data` removed; n must be the next epoch
+
+Errors of an incremental fetch: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
+(names and topic ids may not be mixed). A session whose last partition is forgotten ends, and one that becomes too large
+does as well: the client then begins another one, and gets none.
+
+An incremental answer holds a partition only if there is something to tell: records, an error, a moved high watermark or
+log start offset, a preferred replica, a diverging epoch. A partition that returned records moves to the end of the
+order, so that all get their turn. Partitions of large sessions that have nothing to tell are left idle
+(`idle_targets.py`). A session comes into being with the answer to its first fetch, and whoever asks with
+the next epoch while an answer is still waited for makes that answer INVALID_FETCH_SESSION_EPOCH. Kafka: FetchManager,
+FetchContext, FetchSessionCacheShard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from ottla.replication.partition.followers import LastFetch
+from ottla.replication.partition.idle_targets import IDLE_FROM, IdleTarget
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.partition.followers import Follower
+    from ottla.replication.partition.partition import Partition
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+NO_SESSION = 0
+TOPIC_IDS_SINCE = 13
+EVICTION_MS = 120_000  # Kafka's min.incremental.fetch.session.eviction.ms
+NAMED_PER_STEP = 500
+SESSION_PARTITIONS_MAX = 50_000
+IDLE_READ_MAX = 1_000  # the next fetch tells of the idle partitions of a larger session
+PARTITIONS_MAX = 100_000
+"""In all sessions together. Each takes some 800 bytes, whether it exists or not."""
+
+_EPOCH_MAX = (1 << 31) - 1
+
+Key = tuple[str | bytes, int]  # topic name, or topic id from v13 on, and partition
+
+
+class FetchTarget:
+    """One partition of a fetch: the last question about it, and the offsets of the last answer (-1: none yet)."""
+
+    __slots__ = ("asked", "idle", "key", "place", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
+
+    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
+        self.topic = topic  # None while the topic id is unknown here
+        self.topic_id = topic_id
+        self.asked = asked
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+        name: str | bytes = topic if topic is not None and topic_id == ZERO_UUID else topic_id
+        self.key: Key = (name, asked.partition)
+        self.place = 0  # in its session's order
+        self.idle: IdleTarget | None = None
+
+    def has_news(self, data: PartitionData) -> bool:
+        """Whether an incremental answer must mention `data`; remembers what it tells."""
+        news = bool(data.records) or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0
+        news = news or data.error_code != 0
+        if self.told_high_watermark != data.high_watermark or self.told_log_start_offset != data.log_start_offset:
+            news = True
+        self.told_high_watermark = -1 if data.error_code else data.high_watermark
+        self.told_log_start_offset = data.log_start_offset
+        return news
+
+
+_by_place = attrgetter("place")
+
+
+class FetchSession:
+    """The partitions of one session, in serving order."""
+
+    __slots__ = (
+        "_awake",
+        "_last_place",
+        "circumstances",
+        "created_ms",
+        "epoch",
+        "is_closed",
+        "is_follower",
+        "last_fetch",
+        "last_used_ms",
+        "on_wake",
+        "session_id",
+        "targets",
+        "uses_topic_ids",
+    )
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, is_follower: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.is_follower = is_follower
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.epoch = 1
+        self.targets: dict[Key, FetchTarget] = {}
+        self._awake: dict[FetchTarget, None] = {}
+        self._last_place = 0
+        self.is_closed = False
+        self.last_fetch = LastFetch()
+        self.circumstances: object = None  # of the fetches for which the idle partitions are idle
+        self.on_wake: Callable[[IdleTarget], None] | None = None  # what the request in progress wants to hear
+
+    def update(self, changed: Iterable[FetchTarget], forgotten: Iterable[Key]) -> None:
+        for target in changed:
+            known = self.targets.get(target.key)
+            if known is None:
+                self._append(target)
+                self._awake[target] = None
+            else:
+                self.wake(known)
+                known.asked = target.asked
+        for key in forgotten:
+            known = self.targets.pop(key, None)
+            if known is not None:
+                self.wake(known)
+                del self._awake[known]
+
+    def _append(self, target: FetchTarget) -> None:
+        self.targets[target.key] = target
+        self._last_place += 1
+        target.place = self._last_place
+
+    def advance(self, now_ms: int) -> None:
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+        self.last_used_ms = now_ms
+
+    def move_to_end(self, target: FetchTarget) -> None:
+        if self.targets.get(target.key) is target:
+            del self.targets[target.key]
+            self._append(target)
+
+    # --- idle partitions
+
+    @property
+    def has_idle(self) -> bool:
+        return len(self._awake) < len(self.targets)
+
+    def awake(self) -> list[FetchTarget]:
+        """What a fetch has to read, in order."""
+        return sorted(self._awake, key=_by_place) if self.has_idle else list(self.targets.values())
+
+    def let_idle(
+        self, target: FetchTarget, partition: Partition, role: tuple[object, ...], follower: Follower | None
+    ) -> None:
+        """Do not read it until it changes."""
+        del self._awake[target]
+        target.idle = IdleTarget(target, partition, role, follower, self._on_change)
+        target.idle.begin(self.last_fetch)
+
+    def _on_change(self, idle: IdleTarget) -> None:
+        self.wake(idle.target)
+        if self.on_wake is not None:
+            self.on_wake(idle)
+
+    def wake(self, target: FetchTarget) -> None:
+        """Read it again with the next fetch."""
+        idle, target.idle = target.idle, None
+        if idle is not None:
+            idle.end(self.last_fetch)
+            self._awake[target] = None
+
+    def wake_all(self) -> None:
+        if self.has_idle:
+            for target in self.targets.values():
+                self.wake(target)
+
+    def close(self) -> None:
+        """Nobody can use it any more, but for the answer to its last fetch."""
+        self.is_closed = True
+        self.on_wake = None
+        self.wake_all()
+
+
+class FetchContext:
+    """One fetch request's targets, and how its answer relates to a session."""
+
+    __slots__ = ("_begin", "_epoch", "error", "session", "targets")
+
+    def __init__(
+        self,
+        targets: list[FetchTarget],
+        *,
+        error: ErrorCode = ErrorCode.NONE,
+        session: FetchSession | None = None,
+        begin: Callable[[list[FetchTarget]], FetchSession | None] | None = None,
+    ) -> None:
+        """`session`: the one that an incremental fetch goes on with; `begin` makes one of a full fetch's targets."""
+        self.targets = targets
+        self.error = error
+        self.session = session
+        self._begin = begin
+        self._epoch = session.epoch if session is not None else INITIAL_EPOCH
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id if self.session is not None else NO_SESSION
+
+    def begin(self, answers: list[tuple[FetchTarget, PartitionData]]) -> bool:
+        """Begin a session with the targets of `answers` if the request asked for one. False: tell none of `answers`."""
+        if self._begin is not None:
+            self.session = session = self._begin([target for target, _ in answers])
+            self._epoch = INITIAL_EPOCH if session is None else session.epoch
+            return True
+        return self.goes_on()
+
+    def goes_on(self) -> bool:
+        """Whether this is still the session's latest request. If it is not, its answer gets an error."""
+        if self.session is not None and self.session.epoch != self._epoch:
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return False
+        return True
+
+    def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
+        """What of `answers` goes into the response; remembers in the session what the client now knows. After `begin`."""
+        if self._begin is not None:
+            for target, data in answers:
+                target.has_news(data)
+            return answers
+        if self.session is None:
+            return answers
+        told = [(target, data) for target, data in answers if target.has_news(data)]
+        for target, data in told:
+            if data.records:
+                self.session.move_to_end(target)
+        return told
+
+    # --- idle partitions: those of the session that are not among `targets`
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether there is more in the session than `targets`."""
+        return self.session is not None and self.session.has_idle
+
+    @property
+    def may_look_at_idle(self) -> bool:
+        """Whether idle partitions are so few that all may be read at once."""
+        session = self.session
+        return session is not None and self.may_let_idle and session.has_idle and len(session.targets) <= IDLE_READ_MAX
+
+    @property
+    def may_let_idle(self) -> bool:
+        """Whether this request's answer is the session's last, and the session large."""
+        session = self.session
+        return (
+            session is not None
+            and len(session.targets) >= IDLE_FROM
+            and session.epoch == self._epoch
+            and not session.is_closed
+        )
+
+    def confirm(self, circumstances: object, now_ms: int) -> None:
+        """A fetch under other circumstances than before has to read everything; None: under any."""
+        session = self.session
+        if session is not None and session.has_idle:
+            if circumstances is None or circumstances != session.circumstances:
+                session.wake_all()
+                self.targets = session.awake()
+            else:
+                session.last_fetch.at_ms = now_ms
+
+    def let_idle(
+        self,
+        target: FetchTarget,
+        partition: Partition,
+        *,
+        role: tuple[object, ...],
+        follower: Follower | None,
+        circumstances: object,
+    ) -> None:
+        """There is nothing to tell of `target` until it changes; only where `may_let_idle` says so, after `select`."""
+        assert self.session is not None
+        self.session.circumstances = circumstances
+        self.session.let_idle(target, partition, role, follower)
+
+    def on_wake(self, listener: Callable[[IdleTarget], None] | None) -> None:
+        """Whom to tell of idle partitions that change from now on."""
+        if self.session is not None and self.session.epoch == self._epoch and not self.session.is_closed:
+            self.session.on_wake = listener
+
+    def add_woken(self, target: FetchTarget) -> None:
+        """Read one more partition."""
+        self.targets.append(target)
+
+    def sort_targets(self) -> None:
+        """Put those that were added into their places."""
+        self.targets.sort(key=_by_place)
+
+
+class FetchSessionCache:
+    """All sessions of this broker. `new_id` gives a random positive int32."""
+
+    def __init__(
+        self,
+        slots: int,
+        new_id: Callable[[], int],
+        *,
+        session_partitions_max: int = SESSION_PARTITIONS_MAX,
+        partitions_max: int = PARTITIONS_MAX,
+    ) -> None:
+        self._slots = slots
+        self._session_partitions_max = session_partitions_max
+        self._partitions_max = partitions_max
+        self._new_id = new_id
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(
+        self,
+        request: FetchRequest,
+        version: int,
+        cluster: ClusterState,
+        now_ms: int,
+        named: NamedPartitions | None = None,
+    ) -> FetchContext:
+        """The context a request asks for; see the table in the module's docstring. `named`: what it names, if that was read."""
+        changed = _targets(request, version, cluster) if named is None else named.targets
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._close(request.session_id)
+            if request.session_epoch == FINAL_EPOCH:
+                return FetchContext(changed)
+            return FetchContext(changed, begin=partial(self._create, request, version, now_ms))
+        forgotten = _forgotten(request, version) if named is None else named.forgotten
+        return self._incremental(request, version, changed, forgotten, cluster, now_ms)
+
+    def _incremental(
+        self,
+        request: FetchRequest,
+        version: int,
+        changed: list[FetchTarget],
+        forgotten: list[Key],
+        cluster: ClusterState,
+        now_ms: int,
+    ) -> FetchContext:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return FetchContext([], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.on_wake = None
+        before = len(session.targets)
+        session.update(changed, forgotten)
+        if len(session.targets) > before and not self._has_room(len(session.targets), 0):
+            self._close(session.session_id)
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if not session.targets:
+            self._close(session.session_id)
+            return FetchContext(changed)
+        session.advance(now_ms)
+        targets = session.awake()
+        for target in targets:
+            if target.topic is None:
+                target.topic = _topic_name(cluster, target.topic_id)
+        return FetchContext(targets, session=session)
+
+    def _has_room(self, size: int, more: int) -> bool:
+        """Whether there may be a session of this size, and so many partitions more than there are now."""
+        held = sum([len(session.targets) for session in self._sessions.values()])
+        return size <= self._session_partitions_max and held + more <= self._partitions_max
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _create(
+        self, request: FetchRequest, version: int, now_ms: int, targets: list[FetchTarget]
+    ) -> FetchSession | None:
+        is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+        if not self._has_room(len(targets), len(targets)):
+            return None
+        if len(self._sessions) >= self._slots and not self._evict(len(targets), is_follower, now_ms):
+            return None
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        session = FetchSession(
+            session_id, uses_topic_ids=version >= TOPIC_IDS_SINCE, is_follower=is_follower, now_ms=now_ms
+        )
+        session.update(targets, ())
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
+        """Make room for a session of `size` partitions: the longest unused one if stale, else a smaller, older one."""
+        if not self._sessions:
+            return False
+        stale = min(self._sessions.values(), key=lambda session: session.last_used_ms)
+        if now_ms - stale.last_used_ms > EVICTION_MS:
+            self._close(stale.session_id)
+            return True
+        least = min(self._sessions.values(), key=lambda session: (session.is_follower, len(session.targets)))
+        is_better = (is_follower, size) > (least.is_follower, len(least.targets))
+        if is_better and now_ms - least.created_ms > EVICTION_MS:
+            self._close(least.session_id)
+            return True
+        return False
+
+
+def _topic_name(cluster: ClusterState, topic_id: bytes) -> str | None:
+    topic = cluster.topic_by_id.get(topic_id)
+    return None if topic is None else topic.name
+
+
+def _targets(request: FetchRequest, version: int, cluster: ClusterState) -> list[FetchTarget]:
+    """What the request names, each once: with the place of its first mention and the wishes of its last."""
+    targets: dict[Key, FetchTarget] = {}
+    for topic in request.topics:
+        _add_targets(targets, topic, topic.partitions, version, cluster)
+    return list(targets.values())
+
+
+def _add_targets(
+    targets: dict[Key, FetchTarget],
+    topic: FetchTopic,
+    partitions: Iterable[FetchPartition],
+    version: int,
+    cluster: ClusterState,
+) -> None:
+    name = topic.topic if version < TOPIC_IDS_SINCE else _topic_name(cluster, topic.topic_id)
+    key = topic.topic if version < TOPIC_IDS_SINCE else topic.topic_id
+    for partition in partitions:
+        targets[key, partition.partition] = FetchTarget(name, topic.topic_id, partition)
+
+
+def _forgotten(request: FetchRequest, version: int) -> list[Key]:
+    return [key for topic in request.forgotten_topics_data for key in _keys(topic, topic.partitions, version)]
+
+
+def _keys(topic: ForgottenTopic, partitions: Iterable[int], version: int) -> list[Key]:
+    key = topic.topic if version < TOPIC_IDS_SINCE else topic.topic_id
+    return [(key, partition) for partition in partitions]
+
+
+class NamedPartitions:
+    """What a very long request names, read a little for each step."""
+
+    def __init__(self, request: FetchRequest, version: int, cluster: ClusterState) -> None:
+        self._request = request
+        self._version = version
+        self._cluster = cluster
+        self._targets: dict[Key, FetchTarget] = {}
+        self.forgotten: list[Key] = []
+
+    @property
+    def targets(self) -> list[FetchTarget]:
+        """What is asked for, as far as it is read."""
+        return list(self._targets.values())
+
+    def steps(self) -> Iterator[None]:
+        """Read everything."""
+        for topic in self._request.topics:
+            for start in range(0, len(topic.partitions) or 1, NAMED_PER_STEP):
+                piece = topic.partitions[start : start + NAMED_PER_STEP]
+                _add_targets(self._targets, topic, piece, self._version, self._cluster)
+                yield
+        for forgotten in self._request.forgotten_topics_data:
+            for start in range(0, len(forgotten.partitions), NAMED_PER_STEP):
+                self.forgotten += _keys(forgotten, forgotten.partitions[start : start + NAMED_PER_STEP], self._version)
+                yield

@@ -1,0 +1,599 @@
+"""One partition on this broker: who leads it, what is committed, and the rules for reading and writing it. Sans-IO.
+
+Theory
+    A partition has a log and a role. The *leader* appends what producers send and moves the high watermark; everybody else
+    answers NOT_LEADER_OR_FOLLOWER. Roles change by `make_leader` and `make_follower`, which carry the epochs the controller
+    gave out; a change with an older `partition_epoch` than the present one is ignored.
+
+    The high watermark is the smallest of the offsets the in-sync replicas are sure to hold; `followers` knows of the
+    others. This replica is sure to hold its log up to the log end offset or, where the topic asks for it with
+    flush.messages or flush.ms, only what has been synced to disk (`log.recovery_point`). So a forced flush needs no rule of
+    its own: a record is committed, visible to consumers and acknowledged when the high watermark has passed it, and the high
+    watermark waits for the disk. For acks=1 only this replica's own offset counts.
+
+    The watermark stands still while fewer replicas than min.insync.replicas are in sync. It never falls while a broker
+    leads. The last stable offset is the high watermark, or the start of the oldest undecided transaction before it.
+
+| state           | append                          | read                | left by                                    |
+|-----------------|---------------------------------|---------------------|--------------------------------------------|
+| leader          | yes, given enough replicas      | yes                 | make_follower, mark_deleted                |
+| not leader      | NOT_LEADER_OR_FOLLOWER          | same error          | make_leader, mark_deleted                  |
+| deleted         | UNKNOWN_TOPIC_OR_PARTITION      | same error          | never                                      |
+| offline log dir | KAFKA_STORAGE_ERROR, in any of the states above           | a restart                                  |
+
+Invariant
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, except that the start may pass the last
+    stable offset when records of an open transaction are deleted.
+
+Waiting
+    Nothing waits in here. Whoever waits for an acknowledgement or for new records adds a function to `watchers`; it is
+    called, without arguments, whenever high watermark, log end offset, log start offset or role have changed, and then asks
+    again. A watcher may remove itself; it must not touch the partition otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.epochs import UNDEFINED_EPOCH
+from ottla.replication.log.log_reader import EMPTY
+from ottla.replication.log.partition_log import SEGMENTS_MAX, AppendInfo, PartitionLog
+from ottla.replication.log.storage import FileRegion
+from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
+from ottla.replication.log.truncation import Truncation
+from ottla.replication.log.validator import AppendOrigin, CheckedRecords
+from ottla.replication.partition.divergence import diverging_epoch_of
+from ottla.replication.partition.followers import Followers, Holder, IsEligible
+from ottla.replication.partition.timestamps import LATEST_TIMESTAMP, look_up
+from ottla.replication.partition.watchers import Watchers
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.records import iter_batches
+from ottla.wire.settings import LONG_MAX
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+
+NO_LEADER = -1
+LAG_TIME_MAX_MS = 30_000
+NO_LEADER_EPOCH = -1  # in a request that does not fence
+
+
+class ReadInfo(NamedTuple):
+    """What a read found. `aborted_transactions` is None unless only committed data was asked for.
+
+    `diverging_epoch` is (epoch, end offset) when the reader's log has left ours; then there are no records.
+    `bytes_available` and `is_behind` are a `LogRead`'s.
+    """
+
+    records: FileRegion | bytes
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    aborted_transactions: list[AbortedTransaction] | None = None
+    diverging_epoch: tuple[int, int] | None = None
+    bytes_available: int = 0
+    is_behind: bool = False
+
+
+class Partition:
+    """A partition this broker has a log of; see the module's docstring."""
+
+    __slots__ = (
+        "_is_eligible",
+        "_lag_ms",
+        "_local_id",
+        "_request_flush",
+        "_watchers",
+        "durability_limit",
+        "followers",
+        "high_watermark",
+        "index",
+        "is_deleted",
+        "isr",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "log",
+        "min_isr",
+        "must_hear",
+        "partition_epoch",
+        "replicas",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        log: PartitionLog,
+        *,
+        local_id: int,
+        high_watermark: int = 0,
+        request_flush: Callable[[Partition], None] | None = None,
+        lag_ms: int = LAG_TIME_MAX_MS,
+        is_eligible: IsEligible = lambda broker, broker_epoch: True,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self._local_id = local_id
+        self._request_flush = request_flush
+        self._lag_ms = lag_ms
+        self._is_eligible = is_eligible
+        self._watchers: Watchers | None = None
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.leader_epoch_start_offset = -1
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.followers: Followers | None = None  # where this broker leads and is not the only replica
+        self.min_isr = 0  # how many replicas must be in sync; never more than there are
+        self.is_deleted = False
+        self.must_hear = False  # of its role from the controller, before it serves: another broker may have taken over
+        self.durability_limit = LONG_MAX  # nothing from here on counts as flushed while the log moves to another disk
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        log.on_high_watermark(self.high_watermark)
+
+    def __repr__(self) -> str:
+        return (
+            f"Partition({self.topic}-{self.index}, leader={self.leader_id}, leader_epoch={self.leader_epoch},"
+            f" high_watermark={self.high_watermark}, log={self.log!r})"
+        )
+
+    @property
+    def watchers(self) -> Watchers:
+        """Functions to call after every change."""
+        if self._watchers is None:
+            self._watchers = Watchers()
+        return self._watchers
+
+    def notify_watchers(self) -> None:
+        """Something has changed; also for changes only others know of, such as a failed disk."""
+        if self._watchers:
+            for watcher in self._watchers:
+                watcher()
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """The topic's id, as the log's directory has it."""
+        return self.log.topic_id
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads."""
+        return self.leader_id == self._local_id and not self.is_deleted
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record gets."""
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything below is decided: committed, aborted or outside any transaction."""
+        unstable = self.log.first_unstable_offset
+        high_watermark = self.high_watermark
+        return high_watermark if unstable is None or unstable > high_watermark else unstable
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether too few replicas are in sync."""
+        return len(self.isr) < self.min_isr
+
+    # --- roles --------------------------------------------------------------------------------------------------------
+
+    def make_leader(
+        self,
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        now_ms: int = 0,
+    ) -> bool:
+        """Lead from now on; returns whether this broker did not lead before. Alone, it needs no time."""
+        if partition_epoch < self.partition_epoch:
+            return False
+        is_new_leader = not self.is_leader
+        self._set_replicas(replicas, isr)
+        self._set_followers()
+        if leader_epoch > self.leader_epoch:
+            self.leader_epoch = leader_epoch
+            self.leader_epoch_start_offset = self.log.log_end_offset
+            self.log.assign_epoch(leader_epoch, self.leader_epoch_start_offset)
+            if self.followers is not None:
+                self.followers.begin_epoch(self.leader_epoch_start_offset, is_new_leader=is_new_leader, now_ms=now_ms)
+        self.partition_epoch = partition_epoch
+        self.leader_id = self._local_id
+        if self.log.is_flush_required and self.log.recovery_point < self.log.log_end_offset:
+            self._flush()
+        self._advance_high_watermark()
+        self.notify_watchers()
+        return is_new_leader
+
+    def make_follower(
+        self, *, leader_id: int, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...]
+    ) -> bool:
+        """Another broker leads from now on; returns whether its epoch is new here."""
+        if partition_epoch < self.partition_epoch:
+            return False
+        is_new_epoch = leader_epoch > self.leader_epoch
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.leader_epoch_start_offset = -1
+        self.partition_epoch = partition_epoch
+        self._set_replicas(replicas, ())
+        self.followers = None
+        self.notify_watchers()
+        return is_new_epoch
+
+    def _set_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
+        self.replicas, self.isr = replicas, isr
+        self.min_isr = min(self.log.config.min_insync_replicas, len(replicas))
+
+    def _set_followers(self) -> None:
+        if len(self.replicas) < 2:
+            self.followers = None
+            return
+        if self.followers is None:
+            self.followers = Followers(self._local_id, lag_ms=self._lag_ms, is_eligible=self._is_eligible)
+        self.followers.assign(self.replicas, self.isr)
+
+    def mark_deleted(self) -> None:
+        """The topic is gone; whoever still holds the partition gets errors."""
+        self.is_deleted = True
+        self.leader_id = NO_LEADER
+        self.notify_watchers()
+
+    def set_config(self, config: LogConfig) -> None:
+        """The topic's settings have changed."""
+        self.log.config = config
+        self._set_replicas(self.replicas, self.isr)
+        if self.is_leader:
+            if self.log.is_flush_required and self.high_watermark < self.log.log_end_offset:
+                self._flush()
+            self._advance_high_watermark()
+            self.notify_watchers()
+
+    def replace_log(self, log: PartitionLog) -> None:
+        """The same records are kept in another directory from now on."""
+        self.log = log
+        if log.is_flush_required and log.recovery_point < log.log_end_offset:
+            self._flush()
+        self.notify_watchers()
+
+    def _leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
+        """The log, for a request that only the leader answers."""
+        self._check_leader_epoch(current_leader_epoch)
+        if self.leader_id != self._local_id:
+            raise self._not_leader()
+        return self.log
+
+    def _readable_log(self, current_leader_epoch: int, *, only_from_leader: bool) -> PartitionLog:
+        """The log, for a reader that may be content with a follower's (KIP-392)."""
+        if only_from_leader:
+            return self._leading_log(current_leader_epoch)
+        self._check_leader_epoch(current_leader_epoch)
+        if self.is_deleted:
+            raise self._not_leader()
+        return self.log
+
+    def _check_leader_epoch(self, current_leader_epoch: int) -> None:
+        if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
+            is_old = current_leader_epoch < self.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def _not_leader(self) -> KafkaError:
+        if self.is_deleted:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} has been deleted")
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"Leader not local for partition {self.topic}-{self.index} on broker {self._local_id}",
+        )
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        *,
+        required_acks: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        checked: CheckedRecords | None = None,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
+        """Append batches. KafkaError: nothing was appended. Whether they count is `acknowledgement`'s to say."""
+        if self.leader_id != self._local_id:
+            raise self._not_leader()
+        if required_acks == -1 and len(self.isr) < self.min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR : {len(self.isr)} is insufficient to satisfy the min.isr requirement of"
+                f" {self.min_isr} for partition {self.topic}-{self.index}, live replica(s) broker.id are :"
+                f" {', '.join(map(str, self.isr))}",
+            )
+        info = self.log.append_as_leader(
+            records,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+            checked=checked,
+            transaction_version=transaction_version,
+        )
+        if not info.duplicate:
+            if info.flush_due or info.rolled:
+                self._flush()
+            self._advance_high_watermark()
+            self.notify_watchers()
+        return info
+
+    def _flush(self) -> None:
+        if self._request_flush is not None:
+            self._request_flush(self)
+
+    def on_flushed(self) -> None:
+        """More of the log is on the disk than before."""
+        if not self.is_leader or self._advance_high_watermark():
+            self.notify_watchers()
+
+    def _local_offset(self) -> int:
+        """Up to where this replica is sure to hold the log."""
+        log = self.log
+        return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
+
+    def _advance_high_watermark(self) -> bool:
+        if len(self.isr) < self.min_isr:
+            return False
+        offset = self._local_offset()
+        if self.followers is not None:
+            offset = self.followers.common_end(offset, self.log.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.log.on_high_watermark(offset)
+        return True
+
+    def committed(self, next_offset: int) -> bool:
+        """Whether every record below `next_offset` is on all in-sync replicas."""
+        return self.high_watermark >= next_offset
+
+    def acknowledgement(self, next_offset: int, required_acks: int) -> ErrorCode | None:
+        """The answer to a producer whose records end before `next_offset`. None: it has to wait."""
+        if self.log.log_directory.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.leader_id != self._local_id:
+            return self._not_leader().code
+        if required_acks != -1:
+            return ErrorCode.NONE if self._local_offset() >= next_offset else None
+        if self.high_watermark < next_offset:
+            return None
+        in_sync = self.isr if self.followers is None else self.followers.maximal_isr
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(in_sync) < self.min_isr else ErrorCode.NONE
+
+    # --- in-sync replicas ---------------------------------------------------------------------------------------------
+
+    def on_follower_fetch(
+        self, broker: int, fetch_offset: int, log_start_offset: int, *, broker_epoch: int = -1, now_ms: int
+    ) -> None:
+        """A follower has everything below `fetch_offset`. KafkaError: it does not follow here."""
+        log = self._leading_log()
+        if self.followers is None:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Nobody follows {self.topic}-{self.index}")
+        is_news = self.followers.on_fetch(
+            broker, fetch_offset, log_start_offset, log.log_end_offset, broker_epoch=broker_epoch, now_ms=now_ms
+        )
+        if is_news:
+            self._advance_high_watermark()
+            self.notify_watchers()
+
+    def joining_isr(self, broker: int) -> tuple[int, ...] | None:
+        """The ISR to propose now that this follower has fetched, if it may join."""
+        if self.followers is None or not self.is_leader:
+            return None
+        return self.followers.joiner(broker, self.high_watermark, self.leader_epoch_start_offset)
+
+    def shrunk_isr(self, now_ms: int) -> tuple[int, ...] | None:
+        """The ISR to propose without those who fell behind, if there are any."""
+        if self.followers is None or not self.is_leader:
+            return None
+        return self.followers.without_laggards(self.log.log_end_offset, now_ms)
+
+    def settle_isr(self, isr: tuple[int, ...], *, leader_epoch: int, partition_epoch: int) -> bool:
+        """The controller has agreed; returns whether that still concerns this leader."""
+        if self.followers is None or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
+            return False
+        self.partition_epoch = partition_epoch
+        self.isr = isr
+        self.followers.settle(isr)
+        self._advance_high_watermark()
+        self.notify_watchers()
+        return True
+
+    def reconsider(self) -> None:
+        """Who may be waited for has changed: maybe more is committed now."""
+        if self.is_leader and self._advance_high_watermark():
+            self.notify_watchers()
+
+    # --- following ----------------------------------------------------------------------------------------------------
+
+    def append_as_follower(
+        self, records: memoryview, *, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
+    ) -> AppendInfo:
+        """Write the leader's records, and take over its high watermark and log start. KafkaError: nothing is written."""
+        log = self.log
+        if log.log_end_offset == log.log_start_offset:
+            self._begin_within_batch(records, now_ms)
+        info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        if info.flush_due or info.rolled:
+            self._flush()
+        self.take_over(leader_high_watermark, leader_log_start_offset)
+        return info
+
+    def take_over(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
+        """What the leader says is committed and deleted, as far as this replica's log goes."""
+        log = self.log
+        high_watermark = min(leader_high_watermark, log.log_end_offset)
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            log.on_high_watermark(high_watermark)
+        if leader_log_start_offset > log.log_start_offset:
+            log.increase_log_start_offset(min(leader_log_start_offset, self.high_watermark))
+        self.notify_watchers()
+
+    def _begin_within_batch(self, records: memoryview, now_ms: int) -> None:
+        """Make room for a first batch in the middle of which the log begins, after records were deleted."""
+        log = self.log
+        start = log.log_start_offset
+        first = next(iter_batches(records), None)
+        if first is not None and first[0].base_offset < start <= first[0].last_offset:
+            log.truncate_fully_and_start_at(first[0].base_offset, log_start_offset=start, now_ms=now_ms)
+
+    def divergence(self, epoch: int, end_offset: int) -> int:
+        """Where this replica's log leaves the leader's, which ends at `end_offset` in `epoch`.
+
+        That is the largest epoch the leader knows that is not above ours. What is beyond has to be dropped, never by the
+        high watermark, and then to be fetched from there (KIP-595).
+        """
+        log = self.log
+        local_epoch, local_end = log.end_offset_for_epoch(epoch)
+        # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
+        known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end
+        return max(min(known_end, end_offset), log.log_start_offset)
+
+    def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
+        """Drop everything from `offset` on, which the leader does not have. `truncation`: what a thread read for it."""
+        if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
+            self.high_watermark = min(self.high_watermark, offset)
+            self.notify_watchers()
+
+    def restart_at(self, offset: int, *, now_ms: int) -> None:
+        """Drop everything: the leader's log begins at `offset`, beyond the end of this one."""
+        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        self.high_watermark = offset
+        self.log.on_high_watermark(offset)
+        self.notify_watchers()
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        read_committed: bool = False,
+        at_least_one_batch: bool = False,
+        is_follower: bool = False,
+        only_from_leader: bool = True,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
+        last_fetched_epoch: int = -1,
+    ) -> ReadInfo:
+        """Batches from `fetch_offset` on, for a consumer or for a follower. KafkaError as Kafka's fetch."""
+        log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
+        if log.log_directory.failure is not None:
+            raise log.log_directory.error()
+        high_watermark = self.high_watermark
+        stable = self.last_stable_offset
+        start = log.log_start_offset
+        if last_fetched_epoch >= 0:
+            diverging_epoch = diverging_epoch_of(log, fetch_offset, last_fetched_epoch)
+            if diverging_epoch is not None:
+                return ReadInfo(EMPTY, high_watermark, stable, start, log.log_end_offset, None, diverging_epoch)
+        upper_bound = log.log_end_offset if is_follower else stable if read_committed else high_watermark
+        region, end_offset, available, is_behind = log.read(
+            fetch_offset, max_bytes, upper_bound=upper_bound, at_least_one_batch=at_least_one_batch
+        )
+        aborted = None
+        if read_committed:
+            aborted = log.aborted_transactions(fetch_offset, end_offset) if region else []
+        return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted, None, available, is_behind)
+
+    def check_follower(self, broker: int, current_leader_epoch: int) -> None:
+        """Whether a broker may fetch here as a follower. KafkaError: it may not."""
+        if self.followers is None or broker not in self.followers.by_id:
+            self.refuse_follower(current_leader_epoch)
+        self._leading_log(current_leader_epoch)
+
+    def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
+        """Refuse a broker that fetches as a follower but holds no replica of this partition."""
+        self._leading_log(current_leader_epoch)
+        is_newer = current_leader_epoch >= 0  # the asker may know of a reassignment that has not come here yet
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_newer else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def list_offset(
+        self,
+        timestamp: int,
+        *,
+        read_committed: bool = False,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
+        for_replica: bool = False,
+        only_from_leader: bool = True,
+        search: TimestampSearch | None = None,
+    ) -> TimestampedOffset | TimestampSearch:
+        """Look an offset up as `look_up` does, which may be a search for a thread. A replica's latest is the log end."""
+        log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
+        log.log_directory.check_online()
+        if timestamp == LATEST_TIMESTAMP and for_replica:
+            return TimestampedOffset(-1, log.log_end_offset, self.leader_epoch)
+        bound = self.last_stable_offset if read_committed else self.high_watermark
+        is_behind = self.high_watermark < self.leader_epoch_start_offset
+        return look_up(
+            log, timestamp, bound=bound, leader_epoch=self.leader_epoch, is_behind=is_behind, search=search
+        )
+
+    def holders(self, offset: int) -> list[Holder]:
+        """The followers that a consumer may be sent to for this offset; none if this broker does not lead."""
+        return [] if self.followers is None or not self.is_leader else self.followers.holders(offset)
+
+    def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
+        """Where the log begins on all live replicas. KafkaError: this broker does not lead."""
+        log = self._leading_log()
+        log.log_directory.check_online()
+        start = log.log_start_offset
+        return start if self.followers is None else self.followers.common_start(start, is_alive)
+
+    def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
+        """The largest epoch at or below `epoch` and its end offset; (-1, -1): unknown."""
+        log = self._leading_log(current_leader_epoch)
+        log.log_directory.check_online()
+        return log.end_offset_for_epoch(epoch)
+
+    # --- deleting -----------------------------------------------------------------------------------------------------
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log begin at `offset`, or at the high watermark for -1; returns which offset that is."""
+        log = self._leading_log()
+        log.log_directory.check_online()
+        if log.config.is_compacted and not log.config.is_deleting:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Records of partition {self.topic}-{self.index} can not be deleted due to the configured policy",
+            )
+        start = self.high_watermark if offset == -1 else offset
+        if not 0 <= start <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"The offset {offset} for partition {self.topic}-{self.index} is not valid",
+            )
+        if log.increase_log_start_offset(start):
+            self.notify_watchers()
+        return start
+
+    def delete_old_segments(
+        self, now_ms: int, *, limit: int = SEGMENTS_MAX, is_enough: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Apply the topic's retention; returns how many segments went, at most `limit`, fewer where that `is_enough`."""
+        start = self.log.log_start_offset
+        count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit, is_enough=is_enough)
+        if self.log.log_start_offset != start:
+            self.notify_watchers()
+        return count

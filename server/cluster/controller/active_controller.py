@@ -1,0 +1,531 @@
+"""The broker that is the controller: it carries out what `PartitionStates` decides, from its election until it resigns.
+
+    controller = ActiveController(session, node_id, epoch, epoch_version, ...)
+    await controller.run()  # until Deposed or SessionExpired
+
+One task works on one event after the other (`events.py`): looks at the tree, which its watches ask for, answers
+of brokers, and requests. Watches are set before what they watch is read, so that nothing is missed. A decision is written,
+committed and told to the brokers (`decision_writer.py`, `broker_channels.py`) before the next event has its turn, so
+what the tree says and what is known here differ only while a write is on its way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import BadVersion, Coordination, NoNode, SessionExpired, SetData
+from ottla.replication.cluster.peers import Peer
+from ottla.replication.cluster.state import BrokerRegistration, PartitionState
+from ottla.replication.control.alter_partition import judge, respond
+from ottla.replication.control.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
+from ottla.replication.control.decisions import Decision
+from ottla.replication.control.elect_leaders import ElectionType, balance_leaders, elect_leaders
+from ottla.replication.control.partition_states import PartitionStates
+from ottla.replication.control.reassignment import Targets, plan_reassignments
+from ottla.replication.slices import Slices
+from ottla.server.administration import random_topic_id
+from ottla.server.cluster.controller.broker_channels import BrokerChannel, BrokerChannels
+from ottla.server.cluster.controller.decision_writer import DecisionWriter, Outcome, Tally
+from ottla.server.cluster.controller.events import ControllerEvents
+from ottla.server.cluster.controller.tree import ControllerTree, Deposed
+from ottla.server.cluster.controller.tree_reader import TreeReader
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+
+if TYPE_CHECKING:
+    from ottla.server.settings.broker_config import BrokerConfig
+
+logger = logging.getLogger("ottla.controller")
+
+FIRST_BALANCE_S = 5.0  # after the election, as in Kafka
+NAMES_IN_LOG_MAX = 10
+PARTITIONS_PER_DECISION = 500
+TOPICS_PER_DECISION = 100
+
+T = TypeVar("T")
+
+Outcomes = dict[TopicPartition, KafkaError | None]
+
+
+class _TopicIds(Mapping[str, bytes]):
+    """The ids of topics as they are known now."""
+
+    def __init__(self, states: PartitionStates) -> None:
+        self._states = states
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._states.topics[name].topic_id
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._states.topics)
+
+    def __len__(self) -> int:
+        return len(self._states.topics)
+
+
+class ActiveController:
+    """See the module's docstring. Requests raise KafkaError NOT_CONTROLLER when the controller resigns before their turn."""
+
+    def __init__(
+        self,
+        session: Coordination,
+        node_id: int,
+        *,
+        epoch: int,
+        epoch_version: int,
+        peer: Callable[[BrokerRegistration], Peer],
+        inter_broker_listener: str,
+        is_unclean: Callable[[str], bool],
+        config: Callable[[], BrokerConfig],
+        on_doubt: Callable[[], None] = lambda: None,
+        make_topic_id: Callable[[], bytes] = random_topic_id,
+    ) -> None:
+        """`on_doubt` is called when a broker says that there is a newer controller."""
+        self.epoch = epoch
+        self.epoch_version = epoch_version
+        self.states = PartitionStates(controller_epoch=epoch, is_unclean=is_unclean)
+        self._node_id = node_id
+        self._session = session
+        self._peer = peer
+        self._listener = inter_broker_listener
+        self._config = config
+        self._on_doubt = on_doubt
+        self._events = ControllerEvents()
+        self._tree = ControllerTree(session, epoch_version)
+        self._reader = TreeReader(self._tree, make_topic_id)
+        self._writer = DecisionWriter(self._tree, self._reader, self.states, self._tell)
+        self._watches: dict[str, Callable[[], None]] = {}
+        self._channels: BrokerChannels
+
+    # ------------------------------------------------------------------ requests
+
+    async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        """Errors are in the response, NOT_CONTROLLER as well."""
+        try:
+            return await self._events.ask(partial(self._alter_partition, request, version))
+        except KafkaError as error:
+            return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """Move away what a broker leads; what it still leads and others replicate is returned. Raises KafkaError."""
+        return await self._events.ask(partial(self._controlled_shutdown, broker_id, broker_epoch))
+
+    async def elect_leaders(self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None) -> Outcomes:
+        """Elections for these partitions, or (None) for all that need one; what came of each. Raises KafkaError."""
+        return await self._events.ask(partial(self._elect_leaders, election_type, partitions))
+
+    async def reassign(self, targets: Targets, *, allow_replication_factor_change: bool = True) -> Outcomes:
+        """Begin or (None) cancel reassignments; what came of each. Raises KafkaError."""
+
+        async def reassign() -> Outcomes:
+            outcomes = await self._reassign(targets, allow_replication_factor_change)
+            await self._settle_reassignments()
+            return outcomes
+
+        return await self._events.ask(reassign)
+
+    async def reassignments(self) -> dict[TopicPartition, PartitionState]:
+        """The partitions that are being reassigned. Raises KafkaError."""
+
+        async def look() -> dict[TopicPartition, PartitionState]:
+            return self.states.reassignments()
+
+        return await self._events.ask(look)
+
+    def unclean_election_changed(self, topics: Iterable[str] | None) -> None:
+        """Settings changed: topics (None: all) may elect leaders now that were not in sync."""
+        names = None if topics is None else list(topics)
+        self._events.put(partial(self._carry_out, lambda: self.states.elect_offline(names)))
+
+    # ------------------------------------------------------------------ life
+
+    async def run(self) -> None:
+        """Be the controller. Raises Deposed or SessionExpired when that is over."""
+        end: Deposed | SessionExpired | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                self._channels = BrokerChannels(nursery, self._peer, self._on_answer, self._timeout_s)
+                try:
+                    await self._work(nursery)
+                except (Deposed, SessionExpired) as error:
+                    end = error
+                nursery.cancel_scope.cancel()
+        finally:
+            self._events.close()
+            for cancel in self._watches.values():
+                cancel()
+        assert end is not None
+        raise end
+
+    async def _work(self, nursery: trio.Nursery) -> None:
+        started = trio.current_time()
+        self._set_watches()
+        await self._load()
+        await self._start()
+        count = sum(len(topic.partitions) for topic in self.states.topics.values())
+        logger.info(
+            "The controller knows %d brokers, %d topics and %d partitions after %d ms",
+            len(self.states.brokers),
+            len(self.states.topics),
+            count,
+            (trio.current_time() - started) * 1000,
+        )
+        nursery.start_soon(self._balance_now_and_then)
+        while True:
+            action = await self._events.next()
+            await action()
+            await self._after()
+
+    def _timeout_s(self) -> float:
+        return self._config().server.controller_socket_timeout_ms / 1000
+
+    def _set_watches(self) -> None:
+        self._watch_children(znodes.BROKER_IDS, self._look_at_brokers)
+        self._watch_children(znodes.TOPICS, self._look_at_topics)
+        self._watch_children(znodes.DELETED_TOPICS, self._look_at_deletions)
+        self._watch_children(znodes.LOG_DIR_EVENTS, self._look_at_log_dirs)
+        self._watch_children(znodes.ISR_CHANGES, self._look_at_isr_changes)
+        self._watch_node(znodes.REASSIGNMENTS, self._look_at_reassignments)
+        self._watch_node(znodes.PREFERRED_ELECTION, self._look_at_preferred_elections)
+
+    def _watch_children(self, path: str, look: Callable[[], Awaitable[None]]) -> None:
+        self._watches[path] = self._session.watch_children(path, lambda _: self._events.look(path, look))
+
+    def _watch_node(self, path: str, look: Callable[[], Awaitable[None]]) -> None:
+        if path not in self._watches:
+            self._watches[path] = self._session.watch_node(path, lambda _: self._events.look(path, look))
+
+    def _unwatch(self, path: str) -> None:
+        if (cancel := self._watches.pop(path, None)) is not None:
+            cancel()
+
+    async def _load(self) -> None:
+        """Everything that was decided before. What notifications say is seen in the answers to the first requests."""
+        for path in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
+            await self._tree.delete_below(path)
+        for broker in (await self._brokers()).values():
+            self.states.load_broker(broker)
+        await self._load_topics(await self._tree.children(znodes.TOPICS))
+        await self._mark_deletions()
+
+    async def _load_topics(self, names: Iterable[str]) -> list[str]:
+        """Read topics that were not known; answers those that were found."""
+        new = sorted(set(names) - self.states.topics.keys())
+        slices = Slices()
+        for name in new:
+            self._watch_node(znodes.topic_path(name), partial(self._look_at_topic, name))
+            await slices.give_way()
+        found = await self._reader.topics(new)
+        for name, topic in found.items():
+            self.states.load_topic(name, *topic)
+            await trio.lowlevel.checkpoint()
+        for name in set(new) - found.keys():
+            self._unwatch(znodes.topic_path(name))
+        return list(found)
+
+    async def _start(self) -> None:
+        for broker in self.states.brokers.values():
+            self._channels.open(broker)
+        await self._writer.carry_out(self.states.start)
+        await self._look_at_reassignments()
+        await self._look_at_preferred_elections()
+        await self._after()
+
+    async def _balance_now_and_then(self) -> None:
+        """leader.imbalance.check.interval.seconds, leader.imbalance.per.broker.percentage."""
+        await trio.sleep(FIRST_BALANCE_S)
+        while True:
+            if self._config().replication.auto_leader_rebalance_enable:
+                self._events.look("balance", self._balance)
+            await trio.sleep(self._config().replication.leader_imbalance_check_interval_seconds)
+
+    async def _balance(self) -> None:
+        percentage = self._config().replication.leader_imbalance_per_broker_percentage
+        await self._carry_out(lambda: balance_leaders(self.states, percentage))
+
+    # ------------------------------------------------------------------ telling the brokers
+
+    async def _tell(self, batch: ControlBatch) -> None:
+        sender = Sender(
+            controller_id=self._node_id,
+            controller_epoch=self.epoch,
+            listener=self._listener,
+            brokers=self.states.brokers,
+            topic_ids=_TopicIds(self.states),
+        )
+        for broker in batch.receivers():
+            self._channels.put(broker, sender.requests(batch, broker))
+            await trio.lowlevel.checkpoint()
+
+    def _on_answer(self, channel: BrokerChannel, request: ControlRequest, response: Any) -> None:
+        if response.error_code != ErrorCode.NONE or not isinstance(request, UpdateMetadataRequest):
+            self._events.put(partial(self._hear, channel, request, response))
+
+    async def _hear(self, channel: BrokerChannel, request: ControlRequest, response: Any) -> None:
+        broker = channel.broker.node_id
+        if not self._channels.is_open(channel):
+            return
+        if response.error_code != ErrorCode.NONE:
+            logger.warning("Broker %d answered %s with %s", broker, type(request).__name__, response.error_code)
+            if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+                self._on_doubt()
+        elif isinstance(request, LeaderAndIsrRequest):
+            errors = self._replica_errors(response)
+            await self._carry_out(lambda: self.states.replicas_answered(broker, errors))
+        elif isinstance(request, StopReplicaRequest):
+            gone = _deleted(request, response)
+            await self._carry_out(lambda: self.states.replicas_deleted(broker, gone))
+
+    def _replica_errors(self, response: LeaderAndIsrResponse) -> dict[TopicPartition, int]:
+        names = self.states.topic_names
+        return {
+            (names[topic_id], each.partition_index): each.error_code
+            for topic in response.topics
+            if (topic_id := bytes(topic.topic_id)) in names
+            for each in topic.partition_errors
+        }
+
+    # ------------------------------------------------------------------ looking at the tree
+
+    async def _brokers(self) -> dict[int, BrokerRegistration]:
+        ids = await self._reader.broker_ids()
+        for node_id in ids:
+            self._watch_node(znodes.broker_path(node_id), self._look_at_brokers)
+        return await self._reader.brokers(ids)
+
+    async def _look_at_brokers(self) -> None:
+        registrations = await self._brokers()
+        changes = self.states.compare(registrations)
+        if changes.up:
+            await self._come(changes.up)
+        if changes.down:
+            await self._go(changes.down)
+            for node_id in changes.down:
+                if node_id not in registrations:
+                    self._unwatch(znodes.broker_path(node_id))
+        if changes.bounced:
+            await self._come(changes.bounced)
+        for broker in registrations.values():
+            if (known := self.states.brokers.get(broker.node_id)) is not None and known != broker:
+                logger.info("Broker %d is reached elsewhere", broker.node_id)
+                self._channels.update(broker)
+                await self._carry_out(partial(self.states.broker_updated, broker))
+
+    async def _come(self, brokers: list[BrokerRegistration]) -> None:
+        for broker in brokers:
+            self._channels.open(broker)
+        await self._carry_out(lambda: self.states.brokers_up(brokers))
+        logger.info("Brokers %s came: %s", [broker.node_id for broker in brokers], self._leaders())
+
+    async def _go(self, node_ids: list[int]) -> None:
+        for node_id in node_ids:
+            self._channels.close(node_id)
+        await self._carry_out(lambda: self.states.brokers_down(node_ids))
+        logger.info("Brokers %s went: %s", node_ids, self._leaders())
+
+    def _leaders(self) -> str:
+        return self._writer.tally.take_leaders()
+
+    async def _look_at_topics(self) -> None:
+        names = await self._tree.children(znodes.TOPICS)
+        gone = self.states.topics.keys() - set(names)
+        for name in sorted(gone):
+            logger.warning("Somebody else removed the nodes of topic %s", name)
+            self._unwatch(znodes.topic_path(name))
+            self.states.forget_topic(name)
+        new = await self._load_topics(names)
+        for part in _parts(new, TOPICS_PER_DECISION):
+            await self._writer.restate(part)
+            await self._carry_out(partial(self.states.elect_offline, part))
+        slices = Slices()
+        for name in new:
+            if name in self.states.topics:
+                logger.info("Topic %s was created, %d partitions", name, len(self.states.topics[name].partitions))
+            await slices.give_way()
+        if gone:
+            await self._look_at_deletions()
+
+    async def _look_at_topic(self, name: str) -> None:
+        """Partitions may have been added."""
+        known = self.states.topics.get(name)
+        if known is None:
+            return
+        node = await self._tree.get(znodes.topic_path(name))
+        if node is None or node.version == known.version:
+            return
+        found = (await self._reader.topics([name])).get(name)
+        if found is not None and found.assignment.topic_id != known.topic_id:
+            self.states.forget_topic(name)
+            await self._look_at_topics()
+        elif found is not None:
+            self.states.topic_changed(name, found.assignment, found.version)
+            await self._carry_out(lambda: self.states.elect_offline([name]))
+
+    async def _look_at_deletions(self) -> None:
+        names = await self._tree.children(znodes.DELETED_TOPICS)
+        if any(name not in self.states.topics for name in names):
+            await self._look_at_topics()
+        await self._mark_deletions()
+        await self._carry_out(Decision)
+
+    async def _mark_deletions(self) -> None:
+        """Marks of topics that do not exist are removed, all of them where delete.topic.enable is off."""
+        names = await self._tree.children(znodes.DELETED_TOPICS)
+        known = dict.fromkeys(name for name in names if name in self.states.topics)  # in their order
+        if not self._config().replication.delete_topic_enable:
+            known = {}
+        await self._tree.delete([znodes.deleted_topic_path(name) for name in names if name not in known])
+        new = [name for name in known if name not in self.states.deletions]
+        if new:
+            logger.info("Topics to be deleted: %s", _some(new))
+        for name in new:  # before it goes: a watch that fires is set again, and that of a node that is gone would stay
+            self._unwatch(znodes.topic_path(name))
+        self.states.delete_topics(list(known))
+
+    async def _look_at_reassignments(self) -> None:
+        """/admin/reassign_partitions, which old tools write: it names what is still being reassigned by it."""
+        if (read := await self._reader.reassignments()) is not None:
+            wanted = {name: target for name, target in read[0].items() if not self._has_target(name, target)}
+            for (topic, index), error in (await self._reassign(wanted, True)).items():
+                if error is not None:
+                    logger.warning("%s-%d cannot be reassigned: %s", topic, index, error)
+            await self._settle_reassignments()
+
+    async def _settle_reassignments(self) -> None:
+        """Take out of /admin/reassign_partitions what is not being reassigned, or by a request to somewhere else."""
+        if (read := await self._reader.reassignments()) is None:
+            return
+        targets, version = read
+        left = {
+            name: target
+            for name, target in targets.items()
+            if name in self.states.reassigned and self._has_target(name, target)
+        }
+        if not left:
+            await self._tree.delete([znodes.REASSIGNMENTS])
+        elif left != targets:
+            with suppress(BadVersion, NoNode):  # then the watch calls
+                await self._tree.write([SetData(znodes.REASSIGNMENTS, znodes.encode_reassignments(left), version)])
+
+    def _has_target(self, partition: TopicPartition, target: list[int]) -> bool:
+        state = self.states.partition(partition)
+        return state is not None and list(state.target_replicas) == target
+
+    async def _look_at_preferred_elections(self) -> None:
+        partitions = await self._reader.preferred_elections()
+        if partitions is not None:
+            await self._elect_leaders(ElectionType.PREFERRED, partitions)
+            await self._tree.delete([znodes.PREFERRED_ELECTION])
+
+    async def _look_at_log_dirs(self) -> None:
+        brokers, nodes = await self._reader.log_dir_failures()
+        for broker in sorted(brokers):
+            logger.warning("Broker %d lost a log directory", broker)
+            await self._carry_out(partial(self.states.log_dir_failed, broker))
+        await self._tree.delete(nodes)
+
+    async def _look_at_isr_changes(self) -> None:
+        partitions, nodes = await self._reader.isr_changes()
+        await self._writer.read_again({topic for topic, _ in partitions})
+        await self._carry_out(Decision)
+        await self._tree.delete(nodes)
+
+    # ------------------------------------------------------------------ requests whose turn has come
+
+    async def _carry_out(self, decide: Callable[[], Decision]) -> Outcome:
+        return await self._writer.carry_out(decide)
+
+    async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        outcome = await self._carry_out(lambda: judge(self.states, request, version))
+        return respond(self.states, request, outcome.decision)
+
+    async def _controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        await self._carry_out(lambda: self.states.controlled_shutdown(broker_id, broker_epoch))
+        left = self.states.led_by(broker_id)
+        logger.info("Broker %d shuts down: %s, it still leads %d", broker_id, self._leaders(), len(left))
+        return left
+
+    async def _elect_leaders(
+        self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
+    ) -> Outcomes:
+        wanted = [name for name, _ in self.states.partitions()] if partitions is None else list(partitions)
+        outcomes: Outcomes = {}
+        for part in _parts(wanted):
+            outcome = await self._carry_out(partial(elect_leaders, self.states, part, election_type))
+            outcomes |= _outcomes(outcome)
+            await trio.lowlevel.checkpoint()
+        if partitions is None:
+            outcomes = {
+                name: error
+                for name, error in outcomes.items()
+                if error is None or error.code != ErrorCode.ELECTION_NOT_NEEDED
+            }
+        return outcomes
+
+    async def _reassign(self, targets: Targets, allow_replication_factor_change: bool) -> Outcomes:
+        outcomes: Outcomes = {}
+        for part in _parts(list(targets)):
+            plan = partial(plan_reassignments, self.states, {name: targets[name] for name in part})
+            outcome = await self._carry_out(
+                partial(plan, allow_replication_factor_change=allow_replication_factor_change)
+            )
+            outcomes |= _outcomes(outcome)
+            await trio.lowlevel.checkpoint()
+        if begun := [f"{name}-{index}" for (name, index), error in outcomes.items() if error is None]:
+            logger.info("Reassignments of %d partitions were begun or cancelled: %s", len(begun), _some(begun))
+        return outcomes
+
+    async def _after(self) -> None:
+        """Tell the operator what an event came to."""
+        tally, self._writer.tally = self._writer.tally, Tally()
+        for name in tally.deleted:
+            logger.info("Topic %s was deleted", name)
+        if tally.led or tally.offline:
+            logger.info("Leaders have changed: %s", tally.take_leaders())
+        if tally.reassigned:
+            done = [f"{name}-{index}" for name, index in tally.reassigned]
+            logger.info("Reassignments of %d partitions are complete: %s", len(done), _some(done))
+            await self._settle_reassignments()
+
+
+def _parts(names: Sequence[T], size: int = PARTITIONS_PER_DECISION) -> Iterator[Sequence[T]]:
+    """What is decided at a time, so that a large request does not hold the event loop."""
+    for start in range(0, len(names), size):
+        yield names[start : start + size]
+
+
+def _outcomes(outcome: Outcome) -> Outcomes:
+    return {
+        name: answer if isinstance(answer, KafkaError) and name not in outcome.written else None
+        for name, answer in outcome.decision.answers.items()
+    }
+
+
+def _deleted(request: StopReplicaRequest, response: StopReplicaResponse) -> dict[TopicPartition, int]:
+    """A broker's answer about each replica that it was asked to delete."""
+    asked = {
+        (topic.topic_name, each.partition_index)
+        for topic in request.topic_states
+        for each in topic.partition_states
+        if each.delete_partition
+    }
+    return {
+        name: each.error_code
+        for each in response.partition_errors
+        if (name := (each.topic_name, each.partition_index)) in asked
+    }
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMES_IN_LOG_MAX])
+    return shown if len(names) <= NAMES_IN_LOG_MAX else f"{shown} and {len(names) - NAMES_IN_LOG_MAX} more"

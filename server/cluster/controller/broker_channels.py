@@ -1,0 +1,134 @@
+"""The controller's ways to the brokers: what it tells each of them arrives in order, and at least once.
+
+Every live broker has a queue and a task. A request is sent again until it was answered; a broker that cannot be reached
+long enough loses its session, and with it its queue. A broker that came up again has a channel of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from ottla.replication.cluster.peers import Peer, PeerUnavailable
+from ottla.replication.cluster.state import BrokerRegistration
+from ottla.replication.control.control_batch import ControlRequest
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.wire.messages.stop_replica import StopReplicaRequest
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+
+logger = logging.getLogger("ottla.controller")
+
+# Those of inter.broker.protocol.version 3.9; brokers do not negotiate them.
+VERSIONS: dict[type, int] = {LeaderAndIsrRequest: 7, UpdateMetadataRequest: 8, StopReplicaRequest: 4}
+RETRY_S = 0.1
+GOODBYE_S = 1.0
+
+Connect = Callable[[BrokerRegistration], Peer]
+OnAnswer = Callable[["BrokerChannel", ControlRequest, Any], None]
+
+
+class BrokerChannel:
+    """The way to one incarnation of a broker."""
+
+    def __init__(self, broker: BrokerRegistration, connect: Connect, on_answer: OnAnswer, timeout_s: float) -> None:
+        self.broker = broker
+        self._connect = connect
+        self._on_answer = on_answer
+        self._timeout_s = timeout_s
+        self._queue: deque[ControlRequest] = deque()
+        self._arrived = trio.Event()
+        self._scope = trio.CancelScope()
+        self._peer: Peer | None = None
+        self._is_troubled = False
+
+    def put(self, requests: list[ControlRequest]) -> None:
+        self._queue.extend(requests)
+        self._arrived.set()
+
+    def update(self, broker: BrokerRegistration) -> None:
+        """The same incarnation is reached elsewhere, from the next connection on."""
+        self.broker = broker
+
+    def close(self) -> None:
+        """What is not answered yet is not sent again."""
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Send until closed."""
+        with self._scope:
+            try:
+                while True:
+                    request = await self._next()
+                    self._on_answer(self, request, await self._answer(request))
+            finally:
+                await self._hang_up()
+
+    async def _next(self) -> ControlRequest:
+        while not self._queue:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        return self._queue.popleft()
+
+    async def _answer(self, request: ControlRequest) -> Any:
+        while True:
+            try:
+                if self._peer is None:
+                    self._peer = self._connect(self.broker)
+                answer = await self._peer.ask(request, VERSIONS[type(request)], timeout_s=self._timeout_s)
+            except PeerUnavailable as problem:
+                self._note_trouble(problem)
+                await self._hang_up()
+                await trio.sleep(RETRY_S)
+            else:
+                self._is_troubled = False
+                return answer
+
+    def _note_trouble(self, problem: PeerUnavailable) -> None:
+        if not self._is_troubled:
+            logger.warning("The controller cannot reach broker %d, and tries again: %s", self.broker.node_id, problem)
+        self._is_troubled = True
+
+    async def _hang_up(self) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            with trio.move_on_after(GOODBYE_S, shield=True):
+                await peer.aclose()
+
+
+class BrokerChannels:
+    """The ways to all live brokers; their tasks run in the nursery given."""
+
+    def __init__(
+        self, nursery: trio.Nursery, connect: Connect, on_answer: OnAnswer, timeout_s: Callable[[], float]
+    ) -> None:
+        self._nursery = nursery
+        self._connect = connect
+        self._on_answer = on_answer
+        self._timeout_s = timeout_s
+        self._channels: dict[int, BrokerChannel] = {}
+
+    def open(self, broker: BrokerRegistration) -> None:
+        """Begin to talk to a broker that came up; its former incarnation hears nothing more."""
+        self.close(broker.node_id)
+        channel = BrokerChannel(broker, self._connect, self._on_answer, self._timeout_s())
+        self._channels[broker.node_id] = channel
+        self._nursery.start_soon(channel.run)
+
+    def close(self, node_id: int) -> None:
+        if (channel := self._channels.pop(node_id, None)) is not None:
+            channel.close()
+
+    def update(self, broker: BrokerRegistration) -> None:
+        self._channels[broker.node_id].update(broker)
+
+    def put(self, node_id: int, requests: list[ControlRequest]) -> None:
+        """Send to a broker; nothing happens if it is gone."""
+        if (channel := self._channels.get(node_id)) is not None:
+            channel.put(requests)
+
+    def is_open(self, channel: BrokerChannel) -> bool:
+        return self._channels.get(channel.broker.node_id) is channel

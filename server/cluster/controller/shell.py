@@ -1,0 +1,243 @@
+"""Which broker is the controller: an election by an ephemeral node, with an epoch that only grows (Kafka's class KafkaController).
+
+    election = ControllerElection(session, node_id, ...)
+    await nursery.start(election.run)  # until the session is over
+    election.active                    # an ActiveController while this broker is the controller
+
+    watching -> /controller is gone -> standing -> elected: `active` -> deposed, or /controller is not ours -> watching
+
+Who creates /controller and raises /controller_epoch, both in one multi, is elected. When nobody knows whether that was done,
+the node's owner tells. The epoch is read before the node: if the node is ours then, the epoch is ours, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from ottla.replication.clock import system_clock_ms
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import (
+    BadVersion,
+    Check,
+    Coordination,
+    CoordinationError,
+    CoordinationUnavailable,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    SetData,
+)
+from ottla.replication.cluster.peers import Peer
+from ottla.replication.cluster.state import NO_CONTROLLER, BrokerRegistration
+from ottla.server.cluster.controller.active_controller import ActiveController
+from ottla.server.cluster.controller.tree import Deposed
+
+if TYPE_CHECKING:
+    from ottla.server.settings.broker_config import BrokerConfig
+
+logger = logging.getLogger("ottla.controller")
+
+RETRY_S = 0.1
+AFTER_FAILURE_S = 1.0
+
+
+class Term(NamedTuple):
+    """What an elected controller writes under: its epoch, and the version of /controller_epoch."""
+
+    epoch: int
+    epoch_version: int
+
+
+class ControllerElection:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        session: Coordination,
+        node_id: int,
+        *,
+        peer: Callable[[BrokerRegistration], Peer],
+        inter_broker_listener: str,
+        is_unclean: Callable[[str], bool],
+        config: Callable[[], BrokerConfig],
+        clock_ms: Callable[[], int] = system_clock_ms,
+    ) -> None:
+        """`peer` makes a way to a broker that is registered (to this one as well); `is_unclean` says whether a topic allows
+        unclean elections."""
+        self.active: ActiveController | None = None
+        self.controller_id = NO_CONTROLLER
+        self._session = session
+        self._node_id = node_id
+        self._peer = peer
+        self._listener = inter_broker_listener
+        self._is_unclean = is_unclean
+        self._config = config
+        self._clock_ms = clock_ms
+        self._changed = trio.Event()  # of /controller or the session; replaced each time
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take part for the life of one session: returns when it is over.
+
+        Started once it is known who is the controller, or that the session was over before that.
+        """
+        watches: list[Callable[[], None]] = []
+        try:
+            watches.append(self._session.watch_session(self._note_change))
+            watches.append(self._session.watch_node(znodes.CONTROLLER, lambda _: self._note_change()))
+            while True:
+                changed = self._changed
+                term = await self._look()
+                task_status.started()
+                task_status = trio.TASK_STATUS_IGNORED
+                if term is None:
+                    await changed.wait()
+                else:
+                    await self._serve(term)
+        except SessionExpired:
+            logger.info("Broker %d takes no part in elections without a session", self._node_id)
+            task_status.started()
+        finally:
+            self.active, self.controller_id = None, NO_CONTROLLER
+            for cancel in watches:
+                cancel()
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    # ------------------------------------------------------------------ watching and standing
+
+    async def _look(self) -> Term | None:
+        """Our term if we are the controller; None if another one is."""
+        while True:
+            try:
+                epoch = await self._epoch()
+                node = await self._controller()
+                term = Term(znodes.decode_controller_epoch(epoch.data), epoch.version)
+                if node is None:
+                    if (elected := await self._stand(term)) is not None:
+                        return elected
+                else:
+                    return self._follow(node, term)
+            except CoordinationUnavailable:
+                await self._session.until_available()
+                await trio.sleep(RETRY_S)
+            except znodes.MalformedNode as problem:
+                logger.error("Nobody can be elected controller: %s", problem)
+                self.controller_id = NO_CONTROLLER
+                return None
+
+    def _follow(self, node: Node, term: Term) -> Term | None:
+        controller_id = znodes.decode_controller(node.data)
+        if controller_id != self.controller_id:
+            logger.info("Broker %d is the controller", controller_id)
+        self.controller_id = controller_id
+        return term if node.owner == self._session.session_id else None
+
+    async def _stand(self, before: Term) -> Term | None:
+        """Try to be elected; None if that failed, or if nobody knows."""
+        self.controller_id = NO_CONTROLLER
+        epoch = before.epoch + 1
+        node = znodes.encode_controller(self._node_id, self._clock_ms())
+        try:
+            _, version = await self._session.multi(
+                [
+                    Create(znodes.CONTROLLER, node, ephemeral=True),
+                    SetData(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), before.epoch_version),
+                ]
+            )
+        except (NodeExists, BadVersion, NoNode):
+            return None
+        assert isinstance(version, int)
+        self.controller_id = self._node_id
+        return Term(epoch, version)
+
+    async def _epoch(self) -> Node:
+        while True:
+            with suppress(NoNode):
+                return await self._session.get(znodes.CONTROLLER_EPOCH)
+            with suppress(NodeExists):
+                await self._session.multi([Create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))])
+
+    async def _controller(self) -> Node | None:
+        try:
+            return await self._session.get(znodes.CONTROLLER)
+        except NoNode:
+            return None
+
+    # ------------------------------------------------------------------ in office
+
+    async def _serve(self, term: Term) -> None:
+        """Be the controller until we are not. Raises SessionExpired."""
+        logger.info("Broker %d was elected controller, epoch %d", self._node_id, term.epoch)
+        self.active = ActiveController(
+            self._session,
+            self._node_id,
+            epoch=term.epoch,
+            epoch_version=term.epoch_version,
+            peer=self._peer,
+            inter_broker_listener=self._listener,
+            is_unclean=self._is_unclean,
+            config=self._config,
+            on_doubt=self._note_change,
+        )
+        failure: Exception | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_office, nursery.cancel_scope)
+                try:
+                    await self.active.run()
+                except Exception as error:  # noqa: BLE001 - a failing controller has to make way, whatever it is
+                    failure = error
+                nursery.cancel_scope.cancel()
+        finally:
+            self.active = None
+            logger.info("Broker %d resigned as controller, epoch %d", self._node_id, term.epoch)
+        if isinstance(failure, SessionExpired):
+            raise failure
+        if failure is not None and not isinstance(failure, Deposed):
+            logger.error("The controller failed, and makes way for another one", exc_info=failure)
+            await self._step_down(term)
+
+    async def _watch_office(self, office: trio.CancelScope) -> None:
+        """End our term when /controller is not ours any more: somebody may have removed it, to have another election."""
+        is_ours = True
+        while is_ours:
+            changed = self._changed
+            try:
+                node = await self._controller()
+            except CoordinationUnavailable:
+                is_ours = await self._is_available_again()
+            except SessionExpired:
+                is_ours = False
+            else:
+                is_ours = node is not None and node.owner == self._session.session_id
+                if is_ours:
+                    await changed.wait()
+        office.cancel()
+
+    async def _is_available_again(self) -> bool:
+        """Wait for it; False if the session is over meanwhile."""
+        try:
+            await self._session.until_available()
+        except SessionExpired:
+            return False
+        await trio.sleep(RETRY_S)
+        return True
+
+    async def _step_down(self, term: Term) -> None:
+        try:
+            await self._session.multi([Check(znodes.CONTROLLER_EPOCH, term.epoch_version), Delete(znodes.CONTROLLER)])
+        except SessionExpired:
+            raise
+        except CoordinationError as problem:
+            logger.info("/controller stays as it is: %r", problem)
+        await trio.sleep(AFTER_FAILURE_S)

@@ -1,0 +1,89 @@
+"""`__consumer_offsets` as the group coordinator sees it: the port `CoordinatorLog` over this broker's partitions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import TYPE_CHECKING
+
+from ottla.groupcoord.groups.records import load_codecs
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
+from ottla.replication.log.validator import AppendOrigin
+from ottla.replication.partition.partition import Partition
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.replication.log.partition_log import PartitionLog
+    from ottla.replication.log.storage import FileRegion
+    from ottla.server.broker import Broker
+
+READ_BYTES = 1024 * 1024
+ALL_REPLICAS = -1
+
+
+class OffsetsTopic:
+    """Reads and appends the partitions of `__consumer_offsets` that this broker leads."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._can_read = False
+
+    def partition_count(self) -> int:
+        topic = self._broker.cluster.topic(GROUP_METADATA_TOPIC)
+        if topic is not None:
+            return len(topic.partitions)
+        return self._broker.config.groups.offsets_topic_num_partitions
+
+    def is_fenced(self) -> bool:
+        member = self._broker.member
+        return member is not None and member.is_fenced
+
+    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
+        """Append for the coordinator; None if that is committed, else what to await until it is."""
+        found = self._broker.partition(GROUP_METADATA_TOPIC, partition)
+        info = found.append_as_leader(
+            memoryview(bytearray(batch)),
+            required_acks=ALL_REPLICAS,
+            now_ms=self._broker.now_ms(),
+            origin=AppendOrigin.COORDINATOR,
+        )
+        next_offset = info.last_offset + 1
+        if found.acknowledgement(next_offset, ALL_REPLICAS) is ErrorCode.NONE:
+            return None
+        return self._commit(found, next_offset)
+
+    async def _commit(self, partition: Partition, next_offset: int) -> None:
+        timeout_s = self._broker.config.groups.offsets_commit_timeout_ms / 1000
+        code = await self._broker.replicas.wait_committed(partition, next_offset, timeout_s=timeout_s)
+        if code:
+            raise KafkaError(code)
+
+    async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
+        """Everything up to the end, about a megabyte at a time, read in a thread.
+
+        Not only up to the high watermark: a new leader has all that was committed, but does not know yet up to where.
+        """
+        if not self._can_read:
+            await self._broker.surroundings.run_in_thread(load_codecs)
+            self._can_read = True
+        found = self._broker.partition(GROUP_METADATA_TOPIC, partition)
+        log = found.log
+        position, end_offset = log.log_start_offset, log.log_end_offset
+        while position < end_offset:
+            read = log.read(position, READ_BYTES, upper_bound=end_offset, at_least_one_batch=True)
+            if log.log_end_offset < end_offset:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log.name} was cut off while it was read")
+            if not read.region:
+                return  # compaction has left nothing of the rest
+            yield await self._bytes_of(log, read.region)
+            position = max(read.end_offset, position + 1)
+
+    async def _bytes_of(self, log: PartitionLog, region: FileRegion | bytes) -> bytes:
+        if isinstance(region, bytes):
+            return region
+        try:
+            found: bytes = await self._broker.surroundings.run_in_thread(region.read)
+        except OSError as error:
+            raise log.storage_error(error) from None
+        if len(found) < region.length:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: the file ends early")
+        return found

@@ -1,0 +1,44 @@
+"""How Kafka's own topics are created when they are first needed."""
+
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.replication.control.topics import NewTopic
+from ottla.server.settings.broker_config import BrokerConfig
+
+
+def new_topic(name: str, config: BrokerConfig, *, replicas_max: int | None) -> NewTopic:
+    """What to create when `name` is asked for and missing: the broker's defaults, or an internal topic's own rules.
+
+    `replicas_max` bounds the replication factor of internal topics, because Kafka's default of three could never be
+    met by a broker that coordinates in process and so is always alone. None leaves it as configured.
+    """
+    if name == GROUP_METADATA_TOPIC:
+        groups = config.groups
+        return NewTopic(
+            name=name,
+            partition_count=groups.offsets_topic_num_partitions,
+            replication_factor=_bounded(groups.offsets_topic_replication_factor, replicas_max),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(groups.offsets_topic_segment_bytes),
+            },
+        )
+    if name == TRANSACTION_STATE_TOPIC:
+        transactions = config.transactions
+        return NewTopic(
+            name=name,
+            partition_count=transactions.transaction_state_log_num_partitions,
+            replication_factor=_bounded(transactions.transaction_state_log_replication_factor, replicas_max),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(_bounded(transactions.transaction_state_log_min_isr, replicas_max)),
+                "segment.bytes": str(transactions.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+    return NewTopic(name=name)
+
+
+def _bounded(value: int, replicas_max: int | None) -> int:
+    return value if replicas_max is None else min(value, replicas_max)

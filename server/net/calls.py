@@ -1,0 +1,134 @@
+"""What serves an (api key, version): its decoder, handler and encoder, put together when it is first asked for."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from ottla.server.gate.dispatch import Route
+from ottla.wire.errors import ProtocolViolation, bare
+from ottla.wire.schema import holds_records
+
+API_VERSIONS_KEY = 18
+
+_new_calls = trio.CapacityLimiter(1)  # of its own: disks that hang keep the threads that others share
+_envelope = struct.Struct(">ii").pack  # frame size, correlation id
+_envelope_flexible = struct.Struct(">iix").pack  # the same with an empty tag section
+
+
+class Call:
+    """What serving one (api key, version) needs, resolved once for the whole process."""
+
+    __slots__ = (
+        "decode",
+        "encode",
+        "envelope",
+        "envelope_bytes",
+        "flexible",
+        "handler",
+        "is_plain",
+        "response_class",
+        "route",
+        "takes_records",
+        "version",
+    )
+
+    def __init__(self, route: Route, version: int) -> None:
+        flexible_answer = version in route.response_class.flexible and route.api_key != API_VERSIONS_KEY
+        self.route = route
+        self.version = version
+        self.handler = route.handler
+        self.response_class = route.response_class
+        self.decode = route.request_class.decoder(version)
+        self.encode = route.response_class.encoder(version)
+        self.flexible = version in route.request_class.flexible
+        self.envelope: Callable[[int, int], bytes] = _envelope_flexible if flexible_answer else _envelope
+        self.envelope_bytes = 5 if flexible_answer else 4  # without the size field
+        self.is_plain = not holds_records(route.response_class)
+        self.takes_records = holds_records(route.request_class)
+
+    def decode_large(self, buffer: bytes | bytearray, start: int, end: int) -> Any:
+        """Decode a large frame in a thread, with a limit on its elements unless it is of a controller.
+
+        A ProtocolViolation is returned: raised across threads it would hold what was decoded up to there for ever.
+        """
+        cls = self.route.request_class
+        decode = self.decode if self.route.between_brokers else cls.bounded_decoder(self.version)
+        try:
+            return decode(buffer, start, end)
+        except ProtocolViolation as violation:
+            return bare(violation)
+
+    def encoded(self, response: Any) -> list[Any]:
+        """The body of an answer, in pieces."""
+        parts: list[Any] = []
+        self.encode(response, parts.append)
+        return parts
+
+
+class Calls:
+    """The calls this broker serves, made on first use. Key: (api key << 16) + version.
+
+    Until `opened` is set, a broker serves only ApiVersions and the requests of other brokers. A new member of a cluster
+    knows no broker until the controller names them. A client that gets such an empty list may never connect again.
+    """
+
+    def __init__(self, routes: dict[int, Route], *, is_open: bool = True) -> None:
+        self._routes = routes
+        self._made: dict[int, Call] = {}
+        self.get = self._made.get
+        self.opened = trio.Event()
+        if is_open:
+            self.opened.set()
+
+    def find(self, api_key: int, version: int) -> Call | None:
+        """The call of a served (key, version); None if `until_open` and `make` have to be awaited first.
+
+        ApiVersions answers every version, the unknown ones in format 0. ProtocolViolation: it is not served.
+        """
+        route = self._routes.get(api_key)
+        if route is None:
+            raise ProtocolViolation(f"api key {api_key} (version {version}) is not served")
+        if version in route.versions:
+            return self._made.get((api_key << 16) + version)
+        if api_key != API_VERSIONS_KEY:
+            raise ProtocolViolation(f"{route.name} version {version} is not served")
+        is_made = (API_VERSIONS_KEY << 16) in self._made
+        return UnsupportedApiVersions(route, version) if is_made else None
+
+    async def until_open(self, api_key: int) -> None:
+        """Return when requests of this kind are served."""
+        if not (self._routes[api_key].between_brokers or api_key == API_VERSIONS_KEY):
+            await self.opened.wait()
+
+    async def make(self, api_key: int, version: int) -> None:
+        """Have the call that `find` asked for; its codecs are loaded in a thread.
+
+        They come from files, or have to be generated: either may take longer than others should wait.
+        """
+        route = self._routes[api_key]
+        if version not in route.versions:
+            version = 0
+        made = await trio.to_thread.run_sync(Call, route, version, limiter=_new_calls)
+        self._made.setdefault((api_key << 16) + version, made)
+
+
+class UnsupportedApiVersions(Call):
+    """ApiVersions newer than ours: the header is flexible, the body is not read, the answer has format 0.
+
+    A version below zero is served alike, as in Kafka, but its header is one of the first version's.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, route: Route, version: int) -> None:
+        super().__init__(route, 0)
+        self.version = version
+        self.flexible = version > 0
+        self.decode = lambda buffer, start, end: route.request_class()
+
+    def decode_large(self, buffer: bytes | bytearray, start: int, end: int) -> Any:
+        return self.decode(buffer, start, end)

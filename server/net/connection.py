@@ -1,0 +1,528 @@
+"""One client connection: frames in, answers out, in order, by one task.
+
+The way of a request: read into the inbox -> cut complete frames -> find the `Call` (decoder, handler, encoder) of its
+(api key, version) -> run the handler at once -> collect the answers of all frames of this read -> one send. All of that
+is `_step`, which the event loop calls when the socket is ready (`readiness.py`), while the connection's task sleeps. Only
+what cannot be answered at once wakes the task and is awaited, and before that everything already answered is sent.
+
+The first request of an (api key, version) waits until a thread has loaded its codecs.
+
+Some answers come later without a task that waits for them (`pending.py`): fetches wait for records, produce requests for
+their commits. Then the connection goes on with requests of the kind that may be pipelined, up to `PENDING_MAX`, and
+whatever becomes ready is sent in the order of the requests. Any other request waits until all before it are answered.
+
+Limits: the frames of one read are handled until `Readiness.turn_end`; then it is the turn of other connections. While answers
+cannot be sent nothing more is read. So a peer that does not read holds the answers to one read, which count as memory that
+it keeps from others. A large request without records is decoded in a thread, one at a time. A very large one is refused:
+no client needs it, and it could hold millions of elements.
+
+Errors: `ProtocolViolation` and `CloseConnection` close with one log line; a reset by the peer is silent; anything else
+is a bug and is logged with its traceback, and only this connection pays for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import struct
+import time
+from collections import deque
+from contextlib import nullcontext
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from ottla.replication import system
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.net.calls import Call
+from ottla.server.net.inbox import Inbox, NoRoom
+from ottla.server.net.long_answers import EncodedAnswer
+from ottla.server.net.memory_budget import BEYOND_S, STALLED_S
+from ottla.server.net.outbox import Outbox, Progress, unreadable
+from ottla.server.net.pending import Pending, PendingAnswer
+from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
+from ottla.server.net.turns import InTurn, free_in_turns
+from ottla.wire.errors import KafkaError, ProtocolViolation
+from ottla.wire.headers import skip_tagged_fields
+from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
+
+if TYPE_CHECKING:
+    from ottla.server.net.listener import Listener
+
+logger = logging.getLogger("ottla.connection")
+
+LARGE_FRAME_BYTES = 64 * 1024
+DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with its answer, at most
+PENDING_MAX = 100
+
+_large_codecs = trio.CapacityLimiter(1)
+_long_answers = trio.CapacityLimiter(2)  # at once; each may be a hundred thousand objects until it is encoded
+_header = struct.Struct(">hhih").unpack_from  # api key, api version, correlation id, length of the client id
+_HEADER_BYTES = 10
+
+
+class Waiting(NamedTuple):
+    """A request without an answer yet: its call, its correlation id, and the awaitable that gives the answer."""
+
+    call: Call
+    correlation_id: int
+    result: Any
+    is_large: bool = False
+
+
+END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
+"""In place of a request: other connections are due."""
+FLUSH = Waiting(None, 1, None)  # type: ignore[arg-type]
+"""In place of a request: what is to be sent has to come from the disk first."""
+DRAIN = Waiting(None, 3, None)  # type: ignore[arg-type]
+"""In place of a request: the answers to those before it are due first."""
+ROOM = Waiting(None, 4, None)  # type: ignore[arg-type]
+"""In place of a request: too many answers are pending."""
+MEMORY = Waiting(None, 6, None)  # type: ignore[arg-type]
+"""In place of a request: there is no memory for the rest of a large one."""
+UNKNOWN_CALL = Waiting(None, 5, None)  # type: ignore[arg-type]
+"""In place of a request: the first of its kind, or the broker does not know its cluster yet."""
+END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
+"""In place of a request: the peer will send no more."""
+
+
+class Connection:
+    """Serves one accepted socket until it ends; see the module's docstring."""
+
+    __slots__ = (
+        "_calls",
+        "_client_id_raw",
+        "_context",
+        "_held_bytes",
+        "_inbox",
+        "_is_parked",
+        "_outbox",
+        "_peer",
+        "_pending",
+        "_readiness",
+        "_ready",
+        "_socket",
+        "_turn_end",
+        "_unread_bytes",
+        "cancel_scope",
+        "is_held_up",
+        "last_active",
+    )
+
+    def __init__(self, sock: socket.socket, host: str, listener: Listener) -> None:
+        self._socket = sock
+        self._peer = host
+        self._calls = listener.calls
+        self._readiness = listener.readiness
+        self._context = RequestContext(listener.broker, client_host="/" + host, listener_name=listener.name)
+        self._client_id_raw = b""
+        self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
+        self._outbox = Outbox()
+        self._pending: deque[Pending] = deque()
+        self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
+        self.cancel_scope = trio.CancelScope()
+        self.is_held_up = False
+        self._held_bytes = self._unread_bytes = 0
+        self._is_parked = False
+        self._note_time()
+
+    async def run(self) -> None:
+        """Serve until the peer leaves, the housekeeper cancels, or an error ends it."""
+        try:
+            with self.cancel_scope:
+                await self._serve()
+        except (ProtocolViolation, CloseConnection) as error:
+            logger.warning(
+                "closing the connection of %s (client id %r): %s", self._peer, self._context.client_id, error
+            )
+        except (ConnectionError, TimeoutError):
+            pass  # the peer went away; nobody is left to tell
+        except Exception as error:  # noqa: BLE001 - logged below
+            await self._report_bug(error)
+        finally:
+            self._inbox.close()
+            self._let_go()
+            self._count_unread(0)
+            self._socket.close()
+
+    async def _report_bug(self, error: Exception) -> None:
+        """Log it in a thread: a traceback has source lines in it, and those of many tasks take long to look up."""
+        report = partial(logger.error, "bug: closing the connection of %s (client id %r)", exc_info=error)
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(report, self._peer, self._context.client_id)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it waits for something that may take long, and that nobody needs when the peer has left."""
+        return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
+
+    def peer_has_left(self) -> bool:
+        """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
+        try:
+            has_sent_more = self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+            return not has_sent_more or system.has_closed_its_side(self._socket)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    async def _serve(self) -> None:
+        """Sleep while `_step` can answer everything at once; do what has to be awaited."""
+        try:
+            while (waiting := await self._readiness.serve(self._socket, self._step)) is not END_OF_STREAM:
+                while waiting is not None:
+                    await self._finish(waiting)
+                    waiting = self._answer_frames()
+                self._answer_pending()
+                await self._flush()
+                self._inbox.detach()
+                self._note_ready()  # while nobody looked
+            await self._drain(0, is_end=True)
+        except (ProtocolViolation, CloseConnection):
+            await self._drain(0, is_end=True)
+            raise
+        finally:
+            self._abandon_pending()
+            if self._outbox.parts:
+                await self._flush()  # what was answered before a bad frame
+
+    def _step(self) -> Wait | Waiting:
+        """Called when the socket is ready, or answers are: send what is left, else receive and answer. Never waits."""
+        is_blocked = bool(self._outbox.parts)
+        if self._pending:
+            self._answer_pending()
+        if is_blocked:
+            self.last_active = time.monotonic()
+            return self._send()
+        try:
+            if self._inbox.receive(self._socket) == 0:
+                return END_OF_STREAM
+        except BlockingIOError:
+            return self._send() if self._outbox.parts else WAIT_READABLE
+        except NoRoom:
+            return MEMORY
+        self._note_time()
+        waiting = self._answer_frames()
+        if waiting is None and self._outbox.parts:
+            return self._send()
+        self._inbox.detach()
+        return waiting or WAIT_READABLE
+
+    def _send(self) -> Wait | Waiting:
+        """Send what was answered, as far as the socket takes it."""
+        self._inbox.detach()
+        progress = self._outbox.send(self._socket)
+        if progress is Progress.DONE:
+            if self._unread_bytes:
+                self._count_unread(0)
+            return WAIT_READABLE
+        if progress is Progress.BLOCKED:
+            self._count_unread(self._outbox.buffered_bytes)
+            return WAIT_WRITABLE
+        return FLUSH
+
+    def _note_time(self) -> None:
+        self.last_active = now = time.monotonic()
+        self._turn_end = self._readiness.turn_end(now)
+        self._context.now_ms = time.time_ns() // 1_000_000
+
+    def _answer_frames(self) -> Waiting | None:
+        """Answer complete frames until there are no more, one has to be waited for, or the turn is over."""
+        inbox = self._inbox
+        while (frame := inbox.next_frame()) is not None:
+            waiting = self._begin(inbox.buffer, frame[0], frame[1])
+            if waiting is not None:
+                self._hold(waiting, frame[1] - frame[0])
+                return waiting
+            if time.monotonic() > self._turn_end:
+                return END_OF_TURN
+        return DRAIN if self._pending and not self._readiness.is_inside_the_wait else None
+
+    def _hold(self, waiting: Waiting, size: int) -> None:
+        """Count what a large request keeps in memory while it waits, before its frame gives room to others."""
+        if waiting.is_large or (waiting.call is not None and waiting.call.takes_records):
+            self._held_bytes = size * DECODED_BYTES_PER_BYTE if waiting.is_large else size
+            self._inbox.memory.take(self._held_bytes)
+            self._inbox.memory.pass_on(self._inbox, self)
+
+    def _let_go(self) -> None:
+        """What was held is no longer needed."""
+        memory, held, self._held_bytes = self._inbox.memory, self._held_bytes, 0
+        memory.give_back(held)
+        memory.release(self)
+
+    def _count_unread(self, count: int) -> None:
+        """So much memory is taken by answers that the peer does not read."""
+        self._inbox.memory.take(count - self._unread_bytes)
+        self._unread_bytes = count
+
+    # ------------------------------------------------------------------ one request
+
+    def _begin(self, buffer: Any, start: int, end: int) -> Waiting | None:
+        """Handle one frame. Returns what must be awaited before the answer can be built, else None."""
+        if end - start < _HEADER_BYTES:
+            raise ProtocolViolation(f"a frame of {end - start} bytes is too short for a request header")
+        api_key, version, correlation_id, client_id_length = _header(buffer, start)
+        call = self._calls.get((api_key << 16) + version) or self._calls.find(api_key, version)
+        if call is None:
+            self._inbox.put_back(start)
+            return UNKNOWN_CALL
+        if self._pending and (not call.route.pipelined or len(self._pending) >= PENDING_MAX):
+            self._inbox.put_back(start)
+            return ROOM if call.route.pipelined else DRAIN
+        position = self._read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
+        if call.flexible:
+            has_tags = position >= end or buffer[position]
+            position = skip_tagged_fields(buffer, position, end) if has_tags else position + 1
+        if end - start > LARGE_FRAME_BYTES and not call.takes_records:
+            self._check_large(call, end - start)
+            if self._outbox.parts or not self._inbox.memory.may_take(self._inbox):
+                self._inbox.put_back(start)
+                return FLUSH if self._outbox.parts else MEMORY
+            work = self._handle_large(call, buffer[position:end])
+            return Waiting(call, correlation_id, InTurn(work, self._readiness.is_spent), is_large=True)
+        return self._handle(call, correlation_id, call.decode(buffer, position, end))
+
+    def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
+        context = self._context
+        context.api_version = call.version
+        call.route.request_count += 1
+        try:
+            result = call.handler(request, context)
+        except KafkaError as error:
+            result = self._error_answer(call, error)
+        if type(result) is call.response_class and not self._pending:
+            self._answer(call, correlation_id, result)
+        elif type(result) is EncodedAnswer:
+            self._hand_over_encoded(call, correlation_id, result.body)
+        elif isinstance(result, (PendingAnswer, call.response_class)):
+            self._keep(call, correlation_id, result)
+        elif result is not None:
+            work = InTurn(result, self._readiness.is_spent) if isinstance(result, CoroutineType) else result
+            return Waiting(call, correlation_id, work)
+        return None
+
+    def _check_large(self, call: Call, size: int) -> None:
+        """Refuse a client's request before it is copied. A controller may name all partitions at once."""
+        if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not call.route.between_brokers:
+            raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
+
+    async def _handle_large(self, call: Call, body: bytes | bytearray) -> Any:
+        """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
+        async with _large_codecs:
+            if call.route.reads_only and self.peer_has_left():
+                raise ConnectionResetError("the peer has left while its request waited")
+            request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body))
+        if isinstance(request, ProtocolViolation):
+            try:
+                raise request
+            finally:
+                del request  # or else it would hold this frame, and this frame it
+        self._context.api_version = call.version
+        call.route.request_count += 1
+        result = call.handler(request, self._context)
+        if call.route.abandonable:
+            self._let_go()
+        response = await result if hasattr(result, "__await__") else result
+        if not isinstance(response, PendingAnswer):
+            decoded = [request]
+            del request, result
+            await free_in_turns(decoded)
+        return response
+
+    def _read_client_id(self, buffer: Any, position: int, length: int, end: int) -> int:
+        length = max(length, 0)  # Kafka takes any length below zero for null, and null for empty
+        if position + length > end:
+            raise ProtocolViolation("a client id longer than its frame")
+        raw = buffer[position : position + length]
+        if raw != self._client_id_raw:
+            self._client_id_raw = bytes(raw)
+            self._context.client_id = raw.decode("utf-8", "replace")
+        return position + length
+
+    def _error_answer(self, call: Call, error: KafkaError) -> Any:
+        """The response that carries `error` at its top level; an api without such a field may not raise."""
+        call.route.error_count += 1
+        answer = call.route.response_class.of_error(error.code, error.message)
+        if answer is None:
+            raise RuntimeError(f"{call.route.name} has no top-level error code for {error.code.name}") from error
+        return answer
+
+    def _answer(self, call: Call, correlation_id: int, response: Any) -> None:
+        self._hand_over(call, correlation_id, call.encoded(response))
+
+    def _hand_over(self, call: Call, correlation_id: int, parts: list[Any]) -> None:
+        out = self._outbox.parts
+        if call.is_plain:
+            body = b"".join(parts)
+            out.append(call.envelope(len(body) + call.envelope_bytes, correlation_id) + body)
+        else:
+            out.append(call.envelope(sum(map(len, parts)) + call.envelope_bytes, correlation_id))
+            out += parts
+
+    def _hand_over_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
+        """The body is shared with whoever asked the same."""
+        self._outbox.parts += [call.envelope(len(body) + call.envelope_bytes, correlation_id), body]
+
+    async def _finish(self, waiting: Waiting) -> None:
+        """Await the rest of a request; answers that are ready go out first."""
+        try:
+            await self._finish_begun(waiting)
+        finally:
+            if type(waiting.result) is InTurn:
+                waiting.result.close()
+            self._let_go()
+        if time.monotonic() > self._turn_end:
+            await trio.lowlevel.checkpoint()  # what was awaited may have been ready, a thousand times in a row
+        self._note_time()
+
+    async def _finish_begun(self, waiting: Waiting) -> None:
+        self._inbox.detach()
+        await self._flush()
+        if waiting is END_OF_TURN:
+            await trio.lowlevel.checkpoint()
+        elif waiting is DRAIN:
+            await self._drain(0)
+        elif waiting is ROOM:
+            await self._drain(PENDING_MAX // 2)
+        elif waiting is UNKNOWN_CALL:
+            await self._make_call()
+        elif waiting is MEMORY:
+            await self._until_room()
+        elif waiting is not FLUSH:
+            await self._finish_request(waiting)
+
+    async def _until_room(self) -> None:
+        inbox, began = self._inbox, time.monotonic()
+        self.is_held_up = True
+        try:
+            await inbox.memory.wait(inbox)
+        finally:
+            self.is_held_up = False
+        now = time.monotonic()
+        inbox.large_since += now - began  # its peer could not send meanwhile
+        if inbox.memory.is_beyond(inbox):
+            inbox.large_since = now - STALLED_S + BEYOND_S
+
+    @property
+    def stalled_since(self) -> float:
+        """Since when the peer has kept memory that others may want: by the rest of a large frame that it does not send,
+        unless it is this broker that does not read it, or by answers of which it reads nothing.
+        """
+        if self._unread_bytes:
+            return self.last_active
+        return math.inf if self.is_held_up else self._inbox.large_since
+
+    async def _make_call(self) -> None:
+        """Have the call of the next frame made."""
+        start, _ = self._inbox.next_frame() or (0, 0)
+        api_key, version, _, _ = _header(self._inbox.buffer, start)
+        self._inbox.put_back(start)
+        self._is_parked = True
+        try:
+            await self._calls.until_open(api_key)
+        finally:
+            self._is_parked = False
+        await self._calls.make(api_key, version)
+
+    async def _finish_request(self, waiting: Waiting) -> None:
+        route = waiting.call.route
+        self._is_parked = route.abandonable or route.reads_only
+        try:
+            async with _long_answers if route.few_at_once and not waiting.is_large else nullcontext():
+                await self._answer_awaited(waiting)
+        finally:
+            self._is_parked = False
+
+    async def _answer_awaited(self, waiting: Waiting) -> None:
+        call = waiting.call
+        try:
+            response = await waiting.result
+        except KafkaError as error:
+            response = self._error_answer(call, error)
+        if type(response) is EncodedAnswer:
+            self._hand_over_encoded(call, waiting.correlation_id, response.body)
+        elif isinstance(response, PendingAnswer) or (self._pending and response is not None):
+            self._keep(call, waiting.correlation_id, response)
+        elif response is not None and (waiting.is_large or call.route.answers_at_length):
+            parts = await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
+            self._hand_over(call, waiting.correlation_id, parts)
+            encoded = [response]
+            del response
+            await free_in_turns(encoded)
+        elif response is not None:
+            self._answer(call, waiting.correlation_id, response)
+
+    # ------------------------------------------------------------------ answers that come later
+
+    def _keep(self, call: Call, correlation_id: int, answer: Any) -> None:
+        """Answer when it is ready, and after all that are kept already."""
+        self._pending.append(Pending(call, correlation_id, answer))
+        if isinstance(answer, PendingAnswer):
+            answer.on_ready = self._note_ready
+
+    def _note_ready(self) -> None:
+        """A pending answer has become ready: send it soon if it is its turn."""
+        if self._pending and self._pending[0].is_ready:
+            if self._ready is not None:
+                self._ready.set()
+            elif self._readiness.is_inside_the_wait:
+                self._readiness.poke(self._socket)
+
+    def _answer_pending(self) -> None:
+        """Encode the pending answers whose turn it is."""
+        pending = self._pending
+        while pending and pending[0].is_ready:
+            call, correlation_id, answer = pending.popleft()
+            response = answer.response() if isinstance(answer, PendingAnswer) else answer
+            if response is not None:
+                self._answer(call, correlation_id, response)
+
+    async def _drain(self, count: int, *, is_end: bool = False) -> None:
+        """Wait until no more than `count` answers are pending; at the end not for those that only a living peer needs."""
+        while True:
+            self._answer_pending()
+            await self._flush()
+            pending = self._pending
+            if len(pending) <= count:
+                return
+            if not pending[0].is_ready:
+                if is_end and pending[0].is_abandonable:
+                    return
+                self._ready = trio.Event()
+                try:
+                    await self._ready.wait()
+                finally:
+                    self._ready = None
+
+    def _abandon_pending(self) -> None:
+        for each in self._pending:
+            if isinstance(each.answer, PendingAnswer):
+                each.answer.abandon()
+        self._pending.clear()
+
+    async def _flush(self) -> None:
+        """Send everything that was answered, waiting for a slow peer and for cold pages of the log."""
+        outbox = self._outbox
+        while outbox.parts:
+            progress = outbox.send(self._socket)
+            if progress is Progress.DONE:
+                break
+            self._inbox.detach()
+            if progress is Progress.BLOCKED:
+                self._count_unread(outbox.buffered_bytes)
+                await trio.lowlevel.wait_writable(self._socket)
+                while self._readiness.is_spent():  # many may have become writable at once
+                    await trio.lowlevel.checkpoint()
+            else:
+                try:
+                    await trio.to_thread.run_sync(outbox.warm)
+                except OSError as error:
+                    raise unreadable(outbox.parts[0], error) from error
+            self.last_active = time.monotonic()
+        if self._unread_bytes:
+            self._count_unread(0)

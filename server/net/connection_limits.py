@@ -1,0 +1,143 @@
+"""How many connections there may be, for all listeners together, as in Kafka.
+
+    max.connections             When there are so many, no listener accepts more until one has ended. New ones wait in the
+                                backlog of the socket. If brokers have a listener of their own, it still accepts, and the
+                                connection that has been silent longest on another listener is closed instead.
+    max.connections.per.ip      When an address has so many, new ones from it are accepted and closed at once.
+                                max.connections.per.ip.overrides gives single addresses or host names another number.
+
+The budget of descriptors limits connections as max.connections does. A limit that is reached is logged, in one line a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.reminders import Reminder
+
+if TYPE_CHECKING:
+    from ottla.replication.log.descriptors import Descriptors
+    from ottla.server.settings.broker_config import ServerConfig
+
+logger = logging.getLogger("ottla.listener")
+
+RETRY_SECONDS = 0.2
+IPV4_MAPPED = "::ffff:"
+
+
+class ConnectionLimits:
+    """See the module's docstring. `protected` is the listener that others make room for."""
+
+    def __init__(
+        self, settings: Callable[[], ServerConfig], descriptors: Descriptors, *, protected: str | None = None
+    ) -> None:
+        self._settings = settings
+        self._descriptors = descriptors
+        self._protected = protected
+        self._per_ip: Counter[str] = Counter()
+        self._overrides: Mapping[str, int] = {}
+        self._overrides_text = ""
+        self._freed = trio.Event()
+        self._all_are_taken, self._ip_has_its_share = Reminder(), Reminder()
+
+    @property
+    def count(self) -> int:
+        """How many connections there are."""
+        return self._descriptors.connections
+
+    @property
+    def _connections_max(self) -> int:
+        return min(self._settings().max_connections, self._descriptors.connections_max)
+
+    # --- before a connection is accepted
+
+    async def until_room(self, listener: str) -> None:
+        """Return when this listener may accept."""
+        while not self.has_room(listener):
+            if self._all_are_taken.is_due():
+                self._tell_that_all_are_taken(listener)
+            with trio.move_on_after(RETRY_SECONDS):  # the limit may be raised, too
+                await self._freed.wait()
+
+    def has_room(self, listener: str) -> bool:
+        """Whether this listener may accept now."""
+        if listener == self._protected:
+            return self.count < self._descriptors.connections_max + self._descriptors.reserve // 4
+        return self.count < self._connections_max
+
+    def _tell_that_all_are_taken(self, listener: str) -> None:
+        logger.warning(
+            "%s accepts no connections while there are %d: max.connections is %d, and of the %d descriptors that the system"
+            " allows (`ulimit -n`) connections may have %d",
+            listener,
+            self.count,
+            self._settings().max_connections,
+            self._descriptors.limit,
+            self._descriptors.connections_max,
+        )
+
+    # --- connections come and go
+
+    def admit(self, host: str) -> bool:
+        """Count a connection that was accepted; False if its address has as many as it may have."""
+        allowed = self._overrides.get(host, self._settings().max_connections_per_ip)
+        if self._per_ip[host] >= allowed:
+            if self._ip_has_its_share.is_due():
+                logger.warning(
+                    "closing new connections of %s, which has %d already (max.connections.per.ip)", host, allowed
+                )
+            return False
+        self._per_ip[host] += 1
+        self._descriptors.connection_opened()
+        return True
+
+    def release(self, host: str) -> None:
+        """A connection that was admitted has ended."""
+        self._descriptors.connection_closed()
+        self._per_ip[host] -= 1
+        if not self._per_ip[host]:
+            del self._per_ip[host]
+        self._freed.set()
+        self._freed = trio.Event()
+
+    def excess(self, listener: str) -> int:
+        """How many connections this listener has to close, because the protected one accepted beyond the limit."""
+        return 0 if listener == self._protected else max(0, self.count - self._connections_max)
+
+    # --- overrides
+
+    async def look_up_overrides(self) -> None:
+        """Learn the addresses of max.connections.per.ip.overrides if they have changed; asks the resolver in a thread."""
+        text = self._settings().max_connections_per_ip_overrides
+        if text != self._overrides_text:
+            self._overrides_text = text
+            self._overrides = await trio.to_thread.run_sync(_addresses, _pairs(text))
+
+
+def plain_address(host: str) -> str:
+    """An address as it is counted: IPv4 is IPv4, also through a socket for both."""
+    return host.removeprefix(IPV4_MAPPED)
+
+
+def _pairs(text: str) -> list[tuple[str, int]]:
+    pairs = (pair.rpartition(":") for pair in text.split(",") if pair.strip())
+    return [(host.strip().strip("[]"), int(count)) for host, _, count in pairs]
+
+
+def _addresses(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for host, count in pairs:
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            logger.error("max.connections.per.ip.overrides: the address of %s is not known: %s", host, error)
+            continue
+        for answer in answers:
+            found[plain_address(str(answer[4][0]))] = count
+    return found

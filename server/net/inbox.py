@@ -1,0 +1,222 @@
+"""Where a connection's received bytes wait to be cut into frames.
+
+All connections of the event loop receive into one shared buffer: a read is answered before the next one happens, so an
+idle connection needs no memory of its own. Whoever is about to suspend calls `detach()` first; it moves the bytes that
+belong to no complete frame yet into a buffer of this connection's own. That buffer grows with the bytes that really
+arrived, never to what a length field claims, and comes from a small pool because large frames come in series. A large one
+is pages of its own (`wire/pages.py`): these grow without being copied, and nothing is left of them in the heap.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import socket
+import struct
+import time
+
+from ottla.server.net.memory_budget import MemoryBudget
+from ottla.wire.errors import ProtocolViolation
+from ottla.wire.pages import writable
+
+ReceiveBuffer = bytearray | mmap.mmap
+
+SHARED_BUFFER_BYTES = 256 * 1024
+OWN_BUFFER_BYTES_MIN = 16 * 1024
+FREE_BUFFER_BYTES = 64 * 1024  # a frame grows so far whether there is room or not
+RECEIVED_AT_ONCE_BYTES = 2 * 1024 * 1024  # of one frame, before others have their turn
+GROWN_AT_ONCE_BYTES = 4 * 1024 * 1024
+POOLED_BUFFERS_MAX = 32
+POOLED_BYTES_MAX = 32 * 1024 * 1024
+POOLED_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+
+_frame_size = struct.Struct(">i").unpack_from
+
+
+class ReceiveBuffers:
+    """The shared buffer of one event loop and a few kept buffers for partial frames."""
+
+    def __init__(self, memory: MemoryBudget | None = None) -> None:
+        self.memory = memory or MemoryBudget()
+        self.shared = bytearray(SHARED_BUFFER_BYTES)
+        self._pool: list[ReceiveBuffer] = []
+
+    def take(self, wanted: int, minimum: int) -> ReceiveBuffer:
+        """A buffer of `wanted` bytes if one is at hand and there is room for it, else one of `minimum` bytes."""
+        found = self._from_pool(wanted if self.memory.has_room else minimum) or writable(minimum)
+        self.memory.take(len(found))
+        return found
+
+    def _from_pool(self, wanted: int) -> ReceiveBuffer | None:
+        for index, buffer in enumerate(self._pool):
+            if len(buffer) >= wanted:
+                # A few bytes of a small frame must not keep a large buffer.
+                return self._pool.pop(index) if len(buffer) <= max(2 * wanted, FREE_BUFFER_BYTES) else None
+        return None
+
+    def forget(self) -> None:
+        """Keep no buffers for large frames."""
+        self._pool.clear()
+
+    def grow(self, buffer: ReceiveBuffer, count: int) -> bool:
+        """Make a large buffer longer where it is; False if that cannot be, because somebody looks at it."""
+        if not isinstance(buffer, mmap.mmap):
+            return False
+        try:
+            buffer.resize(len(buffer) + count)
+        except (BufferError, SystemError):  # macOS cannot do it at all
+            return False
+        self.memory.take(count)
+        return True
+
+    def give_back(self, buffer: ReceiveBuffer) -> None:
+        """Keep a buffer for the next large frame; of too many, the largest are worth most."""
+        self.memory.give_back(len(buffer))
+        if len(buffer) <= POOLED_BUFFER_BYTES_MAX:
+            pool = self._pool
+            pool.append(buffer)
+            pool.sort(key=len)
+            while len(pool) > POOLED_BUFFERS_MAX or sum(map(len, pool)) > POOLED_BYTES_MAX:
+                del pool[0]
+
+
+def belongs_to_one_frame(buffer: object) -> bool:
+    """Whether a receive buffer is used for one frame only: it is too large for the pool, and ends where the frame ends.
+
+    So a request may look at its records for as long as it wants. To copy them would hold the event loop.
+    """
+    return isinstance(buffer, mmap.mmap) and len(buffer) > POOLED_BUFFER_BYTES_MAX
+
+
+class NoRoom(Exception):
+    """The memory for large frames is used up; what has arrived is kept."""
+
+
+class Inbox:
+    """Unanswered bytes of one connection: `buffer[start:end]`."""
+
+    __slots__ = ("_buffers", "_frame_bytes_max", "_own", "buffer", "end", "large_since", "memory", "start")
+
+    def __init__(self, buffers: ReceiveBuffers, frame_bytes_max: int) -> None:
+        self._buffers = buffers
+        self._frame_bytes_max = frame_bytes_max
+        self._own: ReceiveBuffer | None = None
+        self.memory = buffers.memory
+        self.large_since = math.inf  # since when it has a large buffer, or wants one, and no frame became complete
+        self.buffer: ReceiveBuffer = buffers.shared
+        self.start = 0
+        self.end = 0
+
+    def receive(self, sock: socket.socket) -> int:
+        """Read what the socket holds, as far as a frame needs it, at least once; 0 at the end of the stream.
+
+        BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now.
+        """
+        if self._own is None:
+            self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
+            self.end = sock.recv_into(self.buffer, 0 if self.memory.has_room else FREE_BUFFER_BYTES)
+            return self.end
+        received = self._receive_own(sock)
+        total = received
+        while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():
+            try:
+                received = self._receive_own(sock)
+            except BlockingIOError:
+                break
+            total += received
+        return total
+
+    def next_frame(self) -> tuple[int, int] | None:
+        """Cut the next complete frame: its bounds in `buffer`, without the length field."""
+        start = self.start
+        if self.end - start < 4:
+            return None
+        size: int = _frame_size(self.buffer, start)[0]
+        if not 0 <= size <= self._frame_bytes_max:
+            raise ProtocolViolation(f"a frame of {size} bytes; socket.request.max.bytes allows {self._frame_bytes_max}")
+        frame_end = start + 4 + size
+        if frame_end > self.end:
+            return None
+        self.start = frame_end
+        return start + 4, frame_end
+
+    def put_back(self, start: int) -> None:
+        """Let `next_frame` cut the frame that began at `start` once more; nothing was cut since."""
+        self.start = start - 4
+
+    def detach(self) -> None:
+        """Let go of the shared buffer, and of the own one when nothing is left in it. Call before every suspension."""
+        rest = self.end - self.start
+        if rest == 0:
+            if self._own is not None:
+                self.close()
+        elif self._own is None:
+            self._move_to(self._buffers.take(self._wanted(rest), max(rest, OWN_BUFFER_BYTES_MIN)))
+        elif self.start and self.large_since < math.inf:
+            self._begin_anew()
+
+    def close(self) -> None:
+        """Return the own buffer to the pool and forget its bytes."""
+        if self._own is not None:
+            self._buffers.give_back(self._own)
+            self.memory.release(self)
+            self.large_since = math.inf
+        self._own = None
+        self.buffer = self._buffers.shared
+        self.start = self.end = 0
+
+    def _receive_own(self, sock: socket.socket) -> int:
+        if self.end == len(self.buffer):
+            self._make_room()
+        with memoryview(self.buffer) as view:
+            received = sock.recv_into(view[self.end :])
+        self.end += received
+        return received
+
+    def _make_room(self) -> None:
+        """Room behind the bytes: by moving them to the front, else in a longer buffer."""
+        rest = self.end - self.start
+        if self.start > 0:
+            assert not belongs_to_one_frame(self.buffer)
+            with memoryview(self.buffer) as view:
+                view[:rest] = view[self.start : self.end]
+            self.start, self.end = 0, rest
+            self._begin_anew()
+            return
+        previous = self._own
+        if rest >= FREE_BUFFER_BYTES:
+            self.large_since = min(self.large_since, time.monotonic())
+            if not self.memory.may_take(self):
+                raise NoRoom
+        wanted = self._wanted(rest)
+        longer = min(wanted, 2 * rest, rest + GROWN_AT_ONCE_BYTES)
+        if previous is not None and self._buffers.grow(previous, longer - rest):
+            return
+        self._move_to(self._buffers.take(wanted, longer))
+        if previous is not None:
+            self._buffers.give_back(previous)
+
+    def _begin_anew(self) -> None:
+        """The frame before this one was cut. The buffer stays, and counts against the next frame if that does not come."""
+        self.memory.release(self)
+        self.large_since = time.monotonic() if len(self.buffer) > FREE_BUFFER_BYTES else math.inf
+
+    def _move_to(self, target: ReceiveBuffer) -> None:
+        if len(target) > FREE_BUFFER_BYTES:
+            self.large_since = min(self.large_since, time.monotonic())
+        rest = self.end - self.start
+        with memoryview(self.buffer) as view:
+            target[:rest] = view[self.start : self.end]
+        self._own = self.buffer = target
+        self.start, self.end = 0, rest
+
+    def _wanted(self, rest: int) -> int:
+        """Bytes that the first frame needs as a whole, as far as its length field is known and honest."""
+        if rest < 4:
+            return OWN_BUFFER_BYTES_MIN
+        size: int = _frame_size(self.buffer, self.start)[0]
+        return max(rest + 1, OWN_BUFFER_BYTES_MIN, min(size, self._frame_bytes_max) + 4)
+
+    def _holds_frame(self) -> bool:
+        rest = self.end - self.start
+        return rest >= 4 and rest >= 4 + int(_frame_size(self.buffer, self.start)[0])

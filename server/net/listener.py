@@ -1,0 +1,218 @@
+"""Listeners: bind, accept, and end connections that idle or have lost their peer.
+
+A connection ends
+    when not a byte has been read or sent for connections.max.idle.ms, whatever waits on it: a long poll, a join, a produce
+        request. Kafka does the same. Bytes that the broker has not read yet do not count. If joins may wait for longer than
+        that, connections.max.idle.ms has to be larger; clients close after 9 minutes by themselves.
+    within a second or two after its peer has closed its side, if nobody needs what it waits for any more: a long poll or a
+        join (`abandonable`), a long request that changes nothing (`reads_only`), or memory for the rest of a large frame.
+        What the peer has sent and the broker has not read is dropped. A produce request is carried out and answered.
+    when it keeps memory that others wait for (`memory_budget.py`), or its place is needed (`connection_limits.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication import system
+from ottla.replication.log.faults import Fault, classify
+from ottla.replication.reminders import Reminder
+from ottla.server.net.calls import Calls
+from ottla.server.net.connection import Connection
+from ottla.server.net.connection_limits import RETRY_SECONDS, ConnectionLimits, plain_address
+from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.memory_budget import STALLED_S
+from ottla.server.net.readiness import Readiness
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+logger = logging.getLogger("ottla.listener")
+
+ACCEPTS_PER_TURN = 64
+HOUSEKEEPING_SECONDS = 1.0
+CONNECTIONS_PER_SLICE = 1000
+KEPT_BYTES_MAX = 16 * 1024 * 1024  # of memory that was used once and is free
+CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so many
+
+# socket.send.buffer.bytes and socket.receive.buffer.bytes: in place of Kafka's defaults these suit this broker. More
+# in flight than this falls out of the processor's caches, less needs too many wake-ups (0.32 s of CPU per GB sent, where
+# the kernel's own choice needs 0.51 and 100 KiB need 0.39); for receiving the kernel's choice is the cheapest.
+UNCHANGED = 102_400
+SYSTEM_DEFAULT = -1
+SEND_BUFFER_BYTES = 256 * 1024
+
+
+def bind(host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT) -> socket.socket:
+    """A bound, non-blocking socket; an empty host means every address, as in Kafka. OSError if it cannot be had.
+
+    The size of the receive buffer goes over to the connections, whose handshake depends on it.
+    """
+    dual = not host and socket.has_dualstack_ipv6()
+    sock = socket.socket(socket.AF_INET6 if dual or ":" in host else socket.AF_INET)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual)
+        if receive_buffer_bytes not in (SYSTEM_DEFAULT, UNCHANGED):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+class Listener:
+    """One bound address and the connections that came in through it."""
+
+    def __init__(
+        self,
+        name: str,
+        sock: socket.socket,
+        broker: Broker,
+        calls: Calls,
+        buffers: ReceiveBuffers,
+        readiness: Readiness,
+        limits: ConnectionLimits,
+    ) -> None:
+        config = broker.config.server
+        self.name = name
+        self.broker = broker
+        self.calls = calls
+        self.buffers = buffers
+        self.readiness = readiness
+        self.limits = limits
+        self.frame_bytes_max = config.socket_request_max_bytes
+        self.connections: set[Connection] = set()
+        self._socket = sock
+        given = config.socket_send_buffer_bytes
+        self._send_buffer_bytes = SEND_BUFFER_BYTES if given == UNCHANGED else given
+        idle_ms = config.connections_max_idle_ms
+        self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
+        self._shortage, self._stalled = Reminder(), Reminder()
+
+    @property
+    def port(self) -> int:
+        """The port that was really bound."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    async def run(self) -> None:
+        """Accept until cancelled; every connection is one task of this nursery."""
+        await self.limits.look_up_overrides()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_house)
+            with self._socket:
+                while True:
+                    await trio.lowlevel.wait_readable(self._socket)
+                    await self.limits.until_room(self.name)
+                    await self._accept_waiting(nursery)
+
+    async def _accept_waiting(self, nursery: trio.Nursery) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if not self.limits.has_room(self.name):
+                return
+            try:
+                sock, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                await self._after_failed_accept(error)
+                return
+            self._welcome(sock, address[0], nursery)
+
+    async def _after_failed_accept(self, error: OSError) -> None:
+        """Wait if the system is out of descriptors or memory. Any other error concerns only the peer that wanted to connect."""
+        if classify(error) is Fault.TRANSIENT:
+            if self._shortage.is_due():
+                logger.error("cannot accept on %s for now: %s", self.name, error)
+            await trio.sleep(RETRY_SECONDS)
+
+    def _welcome(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
+        host = plain_address(host)
+        if not self.limits.admit(host):
+            sock.close()
+            return
+        try:
+            self._prepare(sock)
+        except OSError:  # the peer has gone already
+            self.limits.release(host)
+            sock.close()
+            return
+        connection = Connection(sock, host, self)
+        self.connections.add(connection)
+        nursery.start_soon(self._serve, connection, host)
+
+    def _prepare(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer_bytes != SYSTEM_DEFAULT:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+
+    async def _serve(self, connection: Connection, host: str) -> None:
+        try:
+            await connection.run()
+        finally:
+            self.connections.discard(connection)
+            self.limits.release(host)
+
+    async def _keep_house(self) -> None:
+        while True:
+            await trio.sleep(HOUSEKEEPING_SECONDS)
+            await self.limits.look_up_overrides()
+            await self._end_idle_connections()
+            await self._end_stalled()
+            self._make_room()
+            await self._give_memory_back()
+
+    async def _end_idle_connections(self) -> None:
+        silent_since = time.monotonic() - self._idle_seconds
+        looked_at = 0
+        for connection in list(self.connections):
+            is_idle = connection.last_active < silent_since
+            looked_at += 1
+            if is_idle or (connection.is_parked and connection.peer_has_left()):
+                connection.cancel_scope.cancel()
+                looked_at += CONNECTIONS_PER_END
+            if looked_at >= CONNECTIONS_PER_SLICE:
+                looked_at = 0
+                await trio.lowlevel.checkpoint()
+
+    async def _end_stalled(self) -> None:
+        """Close who keeps the memory that others wait for, and does not send the rest of a frame or read its answers."""
+        if self.buffers.memory.is_short:
+            too_long = time.monotonic() - STALLED_S
+            for connection in [each for each in self.connections if each.stalled_since < too_long]:
+                if self._stalled.is_due():
+                    logger.warning(
+                        "closing connections that keep memory others wait for: they neither finish requests nor read answers"
+                    )
+                connection.cancel_scope.cancel()
+                await trio.lowlevel.checkpoint()
+
+    async def _give_memory_back(self) -> None:
+        """After many large requests at once the C library keeps their memory, in pieces between blocks that are in use."""
+        memory = self.buffers.memory
+        if memory.most_used > KEPT_BYTES_MAX and memory.used < memory.most_used // 4:
+            memory.most_used = memory.used
+            self.buffers.forget()
+            await trio.to_thread.run_sync(system.give_free_memory_back)
+
+    def _make_room(self) -> None:
+        """Close the connections that have been silent longest, one for each that is too many."""
+        if excess := self.limits.excess(self.name):
+            for connection in heapq.nsmallest(excess, self.connections, key=_last_active):
+                connection.cancel_scope.cancel()
+
+
+def _last_active(connection: Connection) -> float:
+    return connection.last_active

@@ -1,0 +1,355 @@
+"""A connection on which this broker asks another one.
+
+Theory
+    Requests go out in the order in which they were asked, and whoever asked for the oldest one without an answer reads:
+    there is no task that only reads, so an answer costs one task switch. Whoever has read its answer lets the next one
+    read.
+
+    One thing ends a connection for all who ask on it: an error, an answer that came too late, bytes that are not what was
+    asked for, a cancelled `ask` (nobody would read its answer). The scopes that they wait in are cancelled then.
+
+    Answers stay in the receive buffer, and their records are views of it. The buffer is used again with the next `ask`;
+    if others read before, they read into a new one.
+
+Limits
+    A frame may not be larger than `frame_bytes_max`, and the buffer grows with what really arrived, not with what a length
+    field claims. A large buffer that has not been needed for long is given up.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import trio
+
+from ottla.server.gate.dispatch import response_class_of
+from ottla.server.net.readiness import WAIT_READABLE, Step, Wait
+from ottla.wire.errors import ProtocolViolation
+from ottla.wire.headers import (
+    RequestHeader,
+    decode_response_header,
+    encode_request_header,
+    request_header_version,
+    response_header_version,
+)
+from ottla.wire.schema import Decoder, Encoder, Message, holds_records
+
+IDLE_S = 1.0  # after which a connection is looked at before it is used again
+BUFFER_BYTES = 64 * 1024
+LARGE_BUFFER_BYTES = 1024 * 1024
+SMALL_ANSWERS_MAX = 1_000  # in a row, before a large buffer is given up
+
+_CORRELATION_ID_MASK = 0x7FFFFFFF
+_size = struct.Struct(">i")
+
+Serve = Callable[[socket.socket, Step], Awaitable[Any]]
+"""`Readiness.serve`, or what does the same."""
+
+
+class Exchange(NamedTuple):
+    """How one version of a request is written and its response read."""
+
+    api_key: int
+    version: int
+    request_header_version: int
+    encode: Encoder
+    response_header_version: int
+    decode: Decoder
+    lends: bool  # the response holds views of the buffer
+
+
+_new_exchanges = trio.CapacityLimiter(1)  # of its own: disks that hang keep the threads that others share
+
+
+@lru_cache(maxsize=256)
+def exchange_of(request_class: type[Message], version: int) -> Exchange:
+    """The exchange that begins with this request."""
+    response_class = response_class_of(request_class)
+    return Exchange(
+        request_class.api_key,
+        version,
+        request_header_version(request_class, version),
+        request_class.encoder(version),
+        response_header_version(response_class, version),
+        response_class.decoder(version),
+        holds_records(response_class),
+    )
+
+
+class Exchanges:
+    """The exchanges of one broker. Each is made in a thread: its codecs may have to come from a disk that is busy."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[type[Message], int], Exchange] = {}
+
+    async def get(self, request_class: type[Message], version: int) -> Exchange:
+        """The exchange that begins with this request."""
+        known = self._made.get((request_class, version))
+        if known is None:
+            known = self._made[request_class, version] = await trio.to_thread.run_sync(
+                exchange_of, request_class, version, abandon_on_cancel=True, limiter=_new_exchanges
+            )
+        return known
+
+
+class PeerConnection:
+    """One connection's life. `scope` is what the caller of `ask` waits in; it is cancelled when the connection ends."""
+
+    def __init__(self, sock: socket.socket, client_id: str, serve: Serve, frame_bytes_max: int) -> None:
+        self.closed_because: str | None = None
+        self.is_at_fault = True  # the broker or the network, not somebody here
+        self._socket = sock
+        self._write_end: socket.socket | None = None  # of the same connection, while the other waits to be readable
+        self._client_id = client_id
+        self._serve = serve
+        self._buffer = FrameBuffer(frame_bytes_max)
+        self._last_correlation_id = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._sending = trio.Lock()
+        self._last_used_s = trio.current_time()
+
+    def is_stale(self) -> bool:
+        """Whether the broker has hung up, or talks unasked, while nothing was on its way."""
+        if self._waiting or trio.current_time() - self._last_used_s < IDLE_S:
+            return False
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    async def ask(self, exchange: Exchange, request: Message, scope: trio.CancelScope) -> Any:
+        """Send a request and wait for its answer. `scope` is cancelled if there will be none."""
+        correlation_id = self._last_correlation_id = (self._last_correlation_id + 1) & _CORRELATION_ID_MASK
+        frame = self._encoded(exchange, request, correlation_id)
+        waiting = _Waiting(scope)
+        self._waiting.append(waiting)
+        self._buffer.take_back()
+        try:
+            await self._send(frame)
+            if self._waiting[0] is not waiting:
+                await waiting.until_first()
+            return self._decoded(exchange, correlation_id, await self._next_frame())
+        except (OSError, ProtocolViolation) as error:
+            self.close(str(error) or type(error).__name__)
+            await trio.sleep_forever()  # until `scope`, cancelled just now, ends
+        except trio.Cancelled:
+            late = trio.current_time() >= scope.deadline
+            name = type(request).__name__
+            self.close(f"no answer to a {name} in time" if late else f"a {name} was abandoned", is_at_fault=late)
+            raise
+        finally:
+            self._leave(waiting)
+
+    def _encoded(self, exchange: Exchange, request: Message, correlation_id: int) -> bytes:
+        header = RequestHeader(exchange.api_key, exchange.version, correlation_id, self._client_id)
+        parts: list[Any] = [b"", encode_request_header(header, exchange.request_header_version)]
+        exchange.encode(request, parts.append)
+        parts[0] = _size.pack(sum(map(len, parts)))
+        return b"".join(parts)
+
+    async def _send(self, frame: bytes) -> None:
+        """Each sends its own, so that who is sure of an answer is free to read it: the broker may send before it reads."""
+        try:
+            self._sending.acquire_nowait()
+        except trio.WouldBlock:
+            await self._sending.acquire()
+        try:
+            sent = self._send_some(frame)
+            if sent < len(frame):
+                data = memoryview(frame)[sent:]
+                while data:
+                    await self._until_writable()
+                    data = data[self._send_some(data) :]
+        finally:
+            self._sending.release()
+
+    def _send_some(self, data: bytes | memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    async def _until_writable(self) -> None:
+        """By a descriptor of its own: the one that is served for reading cannot be waited for elsewhere."""
+        if self._write_end is None:
+            self._write_end = self._socket.dup()
+        await trio.lowlevel.wait_writable(self._write_end)
+
+    async def _next_frame(self) -> tuple[int, int]:
+        frame = self._buffer.next_frame()
+        if frame is None:
+            frame = await self._serve(self._socket, self._receive)
+        assert frame is not None
+        return frame
+
+    def _receive(self) -> tuple[int, int] | Wait:
+        """Read once what the socket holds; a frame, if that completed one."""
+        try:
+            received = self._buffer.receive(self._socket)
+        except BlockingIOError:
+            return WAIT_READABLE
+        if not received:
+            raise ConnectionResetError("the broker hung up")
+        return self._buffer.next_frame() or WAIT_READABLE
+
+    def _decoded(self, exchange: Exchange, correlation_id: int, frame: tuple[int, int]) -> Any:
+        buffer = self._buffer
+        start, end = frame
+        answered_id, body = decode_response_header(buffer.data, start, end, exchange.response_header_version)
+        if answered_id != correlation_id:
+            raise ProtocolViolation(f"an answer to request {answered_id}, where {correlation_id} was asked")
+        answer = exchange.decode(buffer.data, body, end)
+        if exchange.lends:
+            buffer.lend()
+        if len(self._waiting) == 1 and buffer.has_more:
+            raise ProtocolViolation("more was answered than was asked")
+        return answer
+
+    def _leave(self, waiting: _Waiting) -> None:
+        queue = self._waiting
+        if self.closed_because is None:
+            assert queue[0] is waiting
+            queue.popleft()
+            if queue:
+                queue[0].set_first()
+            else:
+                self._last_used_s = trio.current_time()
+            return
+        queue.remove(waiting)
+        if not queue:
+            self._close_sockets()
+
+    def close(self, reason: str, *, is_at_fault: bool = True) -> None:
+        """No more is asked here; whoever waits is woken by its scope."""
+        if self.closed_because is not None:
+            return
+        self.closed_because = reason
+        self.is_at_fault = is_at_fault
+        for waiting in self._waiting:
+            waiting.scope.cancel()
+        if not self._waiting:
+            self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        self._socket.close()
+        if self._write_end is not None:
+            self._write_end.close()
+
+
+class _Waiting:
+    """A request without an answer."""
+
+    __slots__ = ("_is_first", "scope")
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self.scope = scope
+        self._is_first: trio.Event | None = None
+
+    async def until_first(self) -> None:
+        """Until all earlier requests have their answers."""
+        self._is_first = trio.Event()
+        await self._is_first.wait()
+
+    def set_first(self) -> None:
+        """All earlier requests have their answers."""
+        if self._is_first is not None:
+            self._is_first.set()
+
+
+class FrameBuffer:
+    """Received bytes, `data[start:end]` of which belong to no frame that was cut yet."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.data = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self.data)
+        self._start = 0
+        self._end = 0
+        self._frame_bytes_max = frame_bytes_max
+        self._is_lent = False
+        self._is_oversized = False
+        self._small_frames = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes are left behind the frames that were cut."""
+        return self._start < self._end
+
+    def lend(self) -> None:
+        """There are views of frames that were cut: leave those bytes alone until `take_back`."""
+        self._is_lent = True
+
+    def take_back(self) -> None:
+        """Nobody needs earlier frames any more."""
+        self._is_lent = False
+
+    def next_frame(self) -> tuple[int, int] | None:
+        """Cut the next complete frame: its bounds in `data`, without the length field."""
+        start = self._start
+        if self._end - start < _size.size:
+            return None
+        size = self._frame_size()
+        frame_end = start + _size.size + size
+        if frame_end > self._end:
+            return None
+        self._start = frame_end
+        self._note_size(size)
+        return start + _size.size, frame_end
+
+    def receive(self, sock: socket.socket) -> int:
+        """Read once into the room behind the bytes; 0 at the end of the stream."""
+        if self._is_lent or self._is_oversized:
+            self._move_to(self._room_needed())
+            self._is_lent = self._is_oversized = False
+        elif self._start == self._end:
+            self._start = self._end = 0
+        if self._end == len(self.data):
+            self._make_room()
+        received = sock.recv_into(self._view[self._end :])
+        self._end += received
+        return received
+
+    def _frame_size(self) -> int:
+        size: int = _size.unpack_from(self.data, self._start)[0]
+        if not 0 <= size <= self._frame_bytes_max:
+            raise ProtocolViolation(f"a frame of {size} bytes, where at most {self._frame_bytes_max} are allowed")
+        return size
+
+    def _make_room(self) -> None:
+        rest = self._end - self._start
+        if self._start > 0 and rest <= len(self.data) // 2:
+            self._view[:rest] = bytes(self._view[self._start : self._end])
+            self._start, self._end = 0, rest
+        else:
+            self._move_to(max(self._room_needed(), rest + BUFFER_BYTES))
+
+    def _room_needed(self) -> int:
+        """Bytes for the first frame as far as its length is known, but at most twice of what has arrived of it."""
+        rest = self._end - self._start
+        size = self._frame_size() + _size.size if rest >= _size.size else 0
+        return max(BUFFER_BYTES, min(size, 2 * rest))
+
+    def _move_to(self, size: int) -> None:
+        rest = self._end - self._start
+        data = bytearray(size)
+        view = memoryview(data)
+        view[:rest] = self._view[self._start : self._end]
+        self.data, self._view = data, view
+        self._start, self._end = 0, rest
+
+    def _note_size(self, size: int) -> None:
+        """Forget a large buffer when only small frames have come for long."""
+        if len(self.data) <= LARGE_BUFFER_BYTES or size > len(self.data) // 4:
+            self._small_frames = 0
+            return
+        self._small_frames += 1
+        if self._small_frames > SMALL_ANSWERS_MAX:
+            self._small_frames = 0
+            self._is_oversized = True

@@ -1,0 +1,187 @@
+"""Ways to other brokers over TCP; the adapter of `replication/cluster/peers.py`.
+
+A peer has at most one connection (`connection.py`), made with the first request and again after it was lost. The log
+says once that a broker was lost, and once that it answers again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+import trio
+
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import BrokerEndpoint
+from ottla.server.net.readiness import serve_in_task
+from ottla.server.peers.connection import Exchange, Exchanges, PeerConnection, Serve
+from ottla.wire.connection import FRAME_BYTES_MAX
+from ottla.wire.schema import Message
+
+logger = logging.getLogger("ottla.peers")
+
+CONNECT_TIMEOUT_S = 10.0  # Kafka's socket.connection.setup.timeout.ms
+SYSTEM_DEFAULT = -1
+
+
+class TcpPeers:
+    """Makes ways to brokers, and says once in the log that one was lost, and once that it is back."""
+
+    def __init__(
+        self,
+        *,
+        serve: Serve = serve_in_task,
+        receive_buffer_bytes: int = SYSTEM_DEFAULT,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        """`receive_buffer_bytes` is replica.socket.receive.buffer.bytes, taken for the least that a socket should have."""
+        self.serve = serve
+        self.receive_buffer_bytes = receive_buffer_bytes
+        self.frame_bytes_max = frame_bytes_max
+        self.connect_timeout_s = connect_timeout_s
+        self.exchanges = Exchanges()
+        self._lost: set[int] = set()
+
+    def to(self, endpoint: BrokerEndpoint, *, client_id: str) -> TcpPeer:
+        """A way to the broker at this endpoint. Nothing is sent yet."""
+        return TcpPeer(self, endpoint, client_id)
+
+    def note_lost(self, endpoint: BrokerEndpoint, reason: str) -> None:
+        """A request got no answer."""
+        if endpoint.node_id not in self._lost:
+            self._lost.add(endpoint.node_id)
+            logger.warning(
+                "Broker %d at %s:%d is unavailable: %s", endpoint.node_id, endpoint.host, endpoint.port, reason
+            )
+
+    def note_answer(self, endpoint: BrokerEndpoint) -> None:
+        """A request got its answer."""
+        if self._lost and endpoint.node_id in self._lost:
+            self._lost.discard(endpoint.node_id)
+            logger.info("Broker %d at %s:%d answers again", endpoint.node_id, endpoint.host, endpoint.port)
+
+
+class TcpPeer:
+    """A way to one broker; see the module's docstring."""
+
+    def __init__(self, peers: TcpPeers, endpoint: BrokerEndpoint, client_id: str) -> None:
+        self.endpoint = endpoint
+        self._peers = peers
+        self._client_id = client_id
+        self._connection: PeerConnection | None = None
+        self._connecting = trio.Lock()
+        self._connecting_scopes: set[trio.CancelScope] = set()
+
+    def __repr__(self) -> str:
+        return f"TcpPeer({self.endpoint.node_id} at {self.endpoint.host}:{self.endpoint.port})"
+
+    async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
+        """Send a request and return its response; see `Peer.ask`."""
+        connection = None
+        with trio.move_on_after(timeout_s) as scope:
+            exchange = await self._exchange_of(type(request), version, scope)
+            connection = self._usable_connection() or await self._connect(scope)
+            answer = await connection.ask(exchange, request, scope)
+            self._peers.note_answer(self.endpoint)
+            return answer
+        if connection is None:
+            if trio.current_time() < scope.deadline:
+                raise PeerUnavailable(f"{self!r}: closed")
+            raise self._lost(f"no connection within {timeout_s:g} s")
+        assert connection.closed_because is not None
+        if connection.is_at_fault:
+            raise self._lost(connection.closed_because)
+        raise PeerUnavailable(f"{self!r}: {connection.closed_because}")
+
+    async def aclose(self) -> None:
+        """Hang up; whoever waits gets PeerUnavailable."""
+        for scope in self._connecting_scopes:
+            scope.cancel()
+        if self._connection is not None:
+            self._connection.close("closed", is_at_fault=False)
+
+    def _lost(self, reason: str) -> PeerUnavailable:
+        self._peers.note_lost(self.endpoint, reason)
+        return PeerUnavailable(f"{self!r}: {reason}")
+
+    def _usable_connection(self) -> PeerConnection | None:
+        connection = self._connection
+        if connection is None or connection.closed_because is not None:
+            return None
+        if connection.is_stale():
+            connection.close("the broker hung up while nothing was asked", is_at_fault=False)
+            return None
+        return connection
+
+    async def _exchange_of(self, request_class: type[Message], version: int, scope: trio.CancelScope) -> Exchange:
+        self._connecting_scopes.add(scope)
+        try:
+            return await self._peers.exchanges.get(request_class, version)
+        finally:
+            self._connecting_scopes.discard(scope)
+
+    async def _connect(self, scope: trio.CancelScope) -> PeerConnection:
+        self._connecting_scopes.add(scope)
+        try:
+            async with self._connecting:
+                connection = self._usable_connection()
+                if connection is None:
+                    sock = await self._connected_socket()
+                    connection = PeerConnection(sock, self._client_id, self._peers.serve, self._peers.frame_bytes_max)
+                    self._connection = connection
+                return connection
+        finally:
+            self._connecting_scopes.discard(scope)
+
+    async def _connected_socket(self) -> socket.socket:
+        host, port = self.endpoint.host, self.endpoint.port
+        error: OSError = TimeoutError(f"no connection within {self._peers.connect_timeout_s:g} s")
+        with trio.move_on_after(self._peers.connect_timeout_s):
+            try:
+                return await _connect_to_any(host, port, self._peers.receive_buffer_bytes)
+            except OSError as failure:
+                error = failure
+        raise self._lost(f"cannot connect: {error}") from error
+
+
+async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> socket.socket:
+    """Try the addresses of a host one after the other. OSError if none can be connected to."""
+    addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    error: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            _prepare(sock, receive_buffer_bytes)
+            await _connect_to(sock, address)
+        except OSError as failure:
+            sock.close()
+            error = failure
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise error
+
+
+def _prepare(sock: socket.socket, receive_buffer_bytes: int) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # The system makes a buffer as large as the traffic needs, unless a size is set.
+    if receive_buffer_bytes > sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+
+
+async def _connect_to(sock: socket.socket, address: Any) -> None:
+    try:
+        sock.connect(address)
+    except BlockingIOError:
+        await trio.lowlevel.wait_writable(sock)
+        failure = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failure:
+            raise OSError(failure, os.strerror(failure)) from None
+    if sock.getsockname() == sock.getpeername():  # a port that nobody listens on, and that we were given ourselves
+        raise ConnectionRefusedError("connected to itself")

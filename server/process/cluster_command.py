@@ -1,0 +1,353 @@
+"""`ottla cluster`: ZooKeeper and several brokers on this machine, each a process of its own, as long as the command runs.
+
+The data folder holds all of it: zookeeper/, broker-1/ and so on with their logs beside them, and cluster.json with the
+ports, so that a second start brings the same cluster back at the same addresses.
+
+The command restarts nothing. Its children are in sessions of their own, so that Ctrl-C reaches the command alone, which
+stops the brokers before ZooKeeper; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+import trio
+
+from ottla import __version__
+from ottla.replication.system import dying_with_this_process
+from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
+from ottla.server.settings.broker_config import ConfigError, default_data_directory, load_config
+
+BROKERS: Final = 3
+HOST: Final = "127.0.0.1"
+SERVING: Final = b"listening on "
+OWN_SETTINGS: Final = (
+    "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect",
+)  # fmt: skip
+START_S: Final = 60.0
+STOP_S: Final = 30.0
+FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
+
+
+class ClusterFailed(Exception):
+    """The cluster could not start or had to stop; one line for the user."""
+
+
+def cluster_settings(size: int) -> dict[str, str]:
+    """What the brokers of a cluster of this size have by default: three copies where there are three brokers to hold
+    them, and one broker of those may be missing.
+    """
+    copies = min(3, size)
+    in_sync = max(1, copies - 1)
+    return {
+        "default.replication.factor": str(copies),
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.replication.factor": str(copies),
+        "transaction.state.log.replication.factor": str(copies),
+        "transaction.state.log.min.isr": str(in_sync),
+        "zookeeper.session.timeout.ms": "6000",
+    }
+
+
+def run_cluster(
+    size: int | None, data: Path | None, settings: Mapping[str, str], accepted_log_dirs: Sequence[str] = ()
+) -> None:
+    """Run until SIGTERM or Ctrl-C; raises ConfigError or ClusterFailed.
+
+    `size` None: as many brokers as the folder has, or three. `settings` are for all brokers. A broker whose log directory is
+    among `accepted_log_dirs` starts although that is not what it was.
+    """
+    for name in OWN_SETTINGS:
+        if name in settings:
+            raise ConfigError(f"{name} differs from broker to broker: `ottla cluster` chooses it")
+    folder = (data or default_data_directory() / "cluster").absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock:
+            _lock(lock, folder)
+            cluster = LocalCluster(folder, _ports(folder, size), settings, accepted_log_dirs)
+            trio.run(cluster.run)
+    except (OSError, ZooKeeperMissing) as error:
+        raise ClusterFailed(str(error)) from None
+
+
+def _lock(file: IO[str], folder: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ClusterFailed(f"another `ottla cluster` runs in {folder}") from None
+
+
+def _ports(folder: Path, size: int | None) -> list[int]:
+    """ZooKeeper's port, then those of brokers 1, 2 and so on: those of last time, or free ones in their place."""
+    file = folder / "cluster.json"
+    before: list[int] = json.loads(file.read_text())["ports"] if file.exists() else []
+    held = len(before) - 1
+    size = size or (held if before else BROKERS)
+    if size < held:
+        raise ConfigError(f"{folder} holds a cluster of {held} brokers, which --brokers {size} would leave incomplete")
+    ports = _free_ports([*before, *[0] * (size + 1 - len(before))])
+    file.write_text(json.dumps({"ports": ports}) + "\n")
+    return ports
+
+
+def _free_ports(wanted: list[int]) -> list[int]:
+    held: list[socket.socket] = []
+    try:
+        for port in wanted:
+            held.append(_listen(port))
+        return [listener.getsockname()[1] for listener in held]
+    finally:
+        for listener in held:
+            listener.close()
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port))
+    except OSError:
+        return socket.create_server((HOST, 0))
+
+
+class LocalCluster:
+    """The processes of one cluster, for the time of one `run`."""
+
+    def __init__(
+        self, folder: Path, ports: list[int], settings: Mapping[str, str], accepted_log_dirs: Sequence[str]
+    ) -> None:
+        """Raises ConfigError before anything has been started."""
+        zookeeper_port, *self._broker_ports = ports
+        self._folder = folder
+        self._accepted = self._checked(accepted_log_dirs)
+        self._zookeeper = self._prepared_zookeeper(zookeeper_port)
+        self._zookeeper_port = zookeeper_port
+        self._brokers = [
+            self._prepared_broker(number, port, settings) for number, port in enumerate(self._broker_ports, 1)
+        ]
+        self._is_stopping = False
+        self._stop = trio.CancelScope()
+        self._any_ended = trio.Event()
+
+    def _prepared_zookeeper(self, port: int) -> Child:
+        home = self._folder / "zookeeper"
+        home.mkdir(exist_ok=True)
+        configuration = home / "zoo.cfg"
+        write_configuration(configuration, data=home, port=port)
+        return Child("ZooKeeper", zookeeper_command(configuration), self._folder / "zookeeper.log")
+
+    def _prepared_broker(self, number: int, port: int, settings: Mapping[str, str]) -> Child:
+        texts = cluster_settings(len(self._broker_ports)) | dict(settings)
+        texts |= {
+            "node.id": str(number),
+            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "log.dirs": self._log_dir(number),
+            "zookeeper.connect": f"{HOST}:{self._zookeeper_port}",
+        }
+        self._hand_over_s = load_config(texts).member.controlled_shutdown_timeout_ms / 1000
+        overrides = [part for name, text in texts.items() for part in ("--override", f"{name}={text}")]
+        accepted = [f"--accept-empty-log-dir={path}" for path in self._accepted if path == texts["log.dirs"]]
+        command = [sys.executable, "-m", "ottla", "start", *overrides, *accepted]
+        return Child(f"broker {number}", command, self._folder / f"broker-{number}.log")
+
+    def _log_dir(self, number: int) -> str:
+        return str(self._folder / f"broker-{number}")
+
+    def _checked(self, accepted_log_dirs: Sequence[str]) -> Sequence[str]:
+        known = [self._log_dir(number) for number, _ in enumerate(self._broker_ports, 1)]
+        for path in accepted_log_dirs:
+            if path not in known:
+                raise ConfigError(
+                    f"--accept-empty-log-dir {path}: the log directories of this cluster are {', '.join(known)}"
+                )
+        return accepted_log_dirs
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port,host:port,... of all brokers."""
+        return ",".join(f"{HOST}:{port}" for port in self._broker_ports)
+
+    async def run(self) -> None:
+        """Until a signal comes or all brokers have ended; raises ClusterFailed."""
+        failure: ClusterFailed | None = None
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._heed, signals)
+                try:
+                    with self._stop:
+                        await self._start(nursery)
+                        self._announce()
+                        await self._until_all_have_ended()
+                except ClusterFailed as failed:
+                    failure = failed
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await self._end()
+                    nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _heed(self, signals: AsyncIterator[int]) -> None:
+        """The first signal asks for an orderly end, a second one for an end at once with the logs flushed, a third one kills."""
+        number = signal.SIGTERM
+        async for _ in signals:
+            if self._is_stopping:
+                for child in (*self._brokers, self._zookeeper):
+                    child.signal(number)
+                number = signal.SIGKILL
+            self._is_stopping = True
+            self._stop.cancel()
+
+    async def _start(self, nursery: trio.Nursery) -> None:
+        with trio.move_on_after(START_S):
+            self._launch(self._zookeeper, nursery)
+            await self._until_zookeeper_listens()
+            for broker in self._brokers:
+                self._launch(broker, nursery)
+            for broker in self._brokers:
+                await broker.serving_or_ended.wait()
+                if broker.exit_status is not None:
+                    raise ClusterFailed(broker.epitaph())
+            return
+        late = [child for child in (self._zookeeper, *self._brokers) if not child.serving_or_ended.is_set()]
+        raise ClusterFailed(f"{late[0].name} does not serve after {START_S:.0f} s; its log is {late[0].log_path}")
+
+    def _launch(self, child: Child, nursery: trio.Nursery) -> None:
+        child.start()
+        nursery.start_soon(self._mind, child)
+
+    async def _mind(self, child: Child) -> None:
+        has_served = await child.until_ended()
+        if has_served and not self._is_stopping:
+            print(f"ottla: {child.epitaph()}", file=sys.stderr, flush=True)
+        self._any_ended.set()
+        self._any_ended = trio.Event()
+
+    async def _until_zookeeper_listens(self) -> None:
+        while self._zookeeper.exit_status is None:
+            try:
+                await (await trio.open_tcp_stream(HOST, self._zookeeper_port)).aclose()
+            except OSError:
+                await trio.sleep(0.05)
+            else:
+                self._zookeeper.serves()
+                return
+        raise ClusterFailed(self._zookeeper.epitaph())
+
+    def _announce(self) -> None:
+        lines = [
+            f"ottla {__version__}",
+            f"  brokers         {len(self._brokers)}",
+            f"  ZooKeeper       {HOST}:{self._zookeeper_port}",
+            f"  data directory  {self._folder}",
+            f"  try             kcat -b {self.bootstrap} -L",
+            f"listening on {self.bootstrap}",
+        ]
+        print("\n".join(lines), flush=True)
+
+    async def _until_all_have_ended(self) -> None:
+        while any(broker.exit_status is None for broker in self._brokers):
+            await self._any_ended.wait()
+        raise ClusterFailed("all brokers have ended")
+
+    async def _end(self) -> None:
+        """Brokers first, all at the same time: each hands over what it leads, for which it needs ZooKeeper."""
+        self._is_stopping = True
+        for children, patience_s in ((self._brokers, self._hand_over_s + FLUSH_S), ([self._zookeeper], STOP_S)):
+            for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGTERM, FLUSH_S), (signal.SIGKILL, math.inf)):
+                for child in children:
+                    child.signal(number)
+                with trio.move_on_after(wait_s):
+                    await _all_ended(children)
+                    break
+
+
+async def _all_ended(children: list[Child]) -> None:
+    for child in children:
+        await child.ended.wait()
+
+
+class Child:
+    """One process. What it says goes to its log, which earlier runs have begun."""
+
+    def __init__(self, name: str, command: list[str], log_path: Path) -> None:
+        self.name, self.log_path = name, log_path
+        self.exit_status: int | None = None
+        self.serving_or_ended, self.ended = trio.Event(), trio.Event()
+        self.ended.set()  # until it is started
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    def start(self) -> None:
+        """In the main thread: a child dies with the thread that started it."""
+
+        with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=dying_with_this_process(),  # noqa: PLW1509 - there are no threads yet that could hold a lock
+            )
+        self.ended = trio.Event()
+
+    async def until_ended(self) -> bool:
+        """Listens to what it says, then waits for its end; gives whether it has ever served."""
+        assert self._process is not None and self._process.stdout is not None
+        async with trio.lowlevel.FdStream(os.dup(self._process.stdout.fileno())) as said:
+            self._process.stdout.close()
+            last = b""
+            async for chunk in said:
+                self._write_down(chunk)
+                last = (last + chunk)[-4096:]
+                if SERVING in last:
+                    self.serves()
+        has_served = self.serving_or_ended.is_set()
+        await _wait_for(self._process)
+        self.exit_status = self._process.returncode
+        self.serving_or_ended.set()
+        self.ended.set()
+        return has_served
+
+    def _write_down(self, chunk: bytes | bytearray) -> None:
+        with self.log_path.open("ab") as log:
+            log.write(chunk)
+
+    def serves(self) -> None:
+        self.serving_or_ended.set()
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None and not self.ended.is_set():
+            self._process.send_signal(number)
+
+    def epitaph(self) -> str:
+        """How it ended, with its last words, in one line."""
+        assert self.exit_status is not None
+        by = f"signal {-self.exit_status}" if self.exit_status < 0 else f"exit status {self.exit_status}"
+        with self.log_path.open("rb") as log:
+            log.seek(max(self._log_start, self.log_path.stat().st_size - 4096))
+            words = log.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(words) if line.strip()), "")
+        return f"{self.name} has ended ({by}; its log is {self.log_path}){': ' if last else ''}{last}"
+
+
+async def _wait_for(process: subprocess.Popen[bytes]) -> None:
+    """Its end. Nobody else waits for it, so the number stays its own until then."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+    process.wait()

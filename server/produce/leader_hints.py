@@ -1,0 +1,27 @@
+"""Hints in the answers to Produce and Fetch: the leader of a refused partition, and its address (KIP-951)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.state import BrokerEndpoint
+    from ottla.server.broker import Broker
+
+UNKNOWN_LEADER = (-1, -1)
+
+
+def current_leader(broker: Broker, topic: str, index: int) -> tuple[int, int]:
+    """A partition's leader and epoch: from the replica here, which the controller keeps up to date, else from the metadata."""
+    partition = broker.replicas.partition(topic, index)
+    if partition is not None:
+        return partition.leader_id, partition.leader_epoch
+    state = broker.cluster.partition(topic, index)
+    return UNKNOWN_LEADER if state is None else (state.leader, state.leader_epoch)
+
+
+def endpoints(broker: Broker, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
+    """Where these brokers are, those that live."""
+    found = [broker.cluster.endpoint(node_id, listener) for node_id in sorted(set(leaders))]
+    return [each for each in found if each is not None]

@@ -1,0 +1,477 @@
+"""The broker's configuration: which settings there are, how they are read, and what they come to together.
+
+Settings are declared next to their consumers (`replication/config.py`, `groupcoord/config.py`, and here for the server
+itself); `without_effect.py` lists Kafka's others. `load_config` turns texts from a file and the command line into a
+`BrokerConfig`, or raises `ConfigError` with one line that a person can act on.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from ottla.groupcoord.config import GroupConfig, TransactionConfig
+from ottla.replication.config import LogConfig, ReplicationConfig
+from ottla.server.settings.member_config import MemberConfig
+from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings
+from ottla.server.settings.zookeeper_config import ZooKeeperConfig, parse_connect
+from ottla.wire.settings import (
+    CLASS,
+    INT_MAX,
+    LIST,
+    LONG,
+    InvalidSetting,
+    Setting,
+    allowed_text,
+    field_name,
+    parse_value,
+    setting,
+    settings_of,
+    synonym_setting,
+)
+
+ConfigT = TypeVar("ConfigT")
+
+_ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Za-z:%.]*)\]|([^/:\[\]]*)):(-?[0-9]+)")
+_LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
+BROKEN_RULE = "requirement failed"
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def _per_ip_overrides(text: str) -> str | None:
+    for pair in filter(None, text.split(",")):
+        host, separator, limit = pair.rpartition(":")
+        if not separator or not host.strip() or not limit.strip().isdecimal():
+            return f"{pair.strip()!r} is not address:count"
+    return None
+
+
+class ConfigError(Exception):
+    """A configuration that the broker cannot start with; the message is one line for the operator."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """The settings of the server itself: identity, listeners, connections, directories."""
+
+    node_id: int = setting(1, minimum=0, doc="This broker's id in the cluster.")
+    broker_id: int = setting(-1, doc="Older name of node.id.")
+    broker_rack: str | None = setting(None, doc="Where this broker stands, for rack-aware clients.")
+    listeners: tuple[str, ...] = setting(
+        ("PLAINTEXT://127.0.0.1:9092",),
+        empty_allowed=False,
+        dynamic="per-broker",
+        doc="Addresses to listen on, as NAME://host:port; an empty host means all interfaces, port 0 any free port.",
+    )
+    advertised_listeners: tuple[str, ...] | None = setting(
+        None, kind=LIST, empty_allowed=False, doc="Addresses that clients are told to use; by default the listeners."
+    )
+    listener_security_protocol_map: str = setting(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        dynamic="per-broker",
+        doc="Security protocol of each listener name; only PLAINTEXT is served.",
+    )
+    inter_broker_listener_name: str | None = setting(None, doc="Listener that brokers use among themselves.")
+    security_inter_broker_protocol: str = setting(
+        "PLAINTEXT", choices=_PROTOCOLS, doc="Security protocol among brokers; only PLAINTEXT is served."
+    )
+    controller_listener_names: tuple[str, ...] = setting(
+        (), doc="Listeners of a Kafka controller; listeners named here are not opened."
+    )
+    process_roles: tuple[str, ...] = setting(
+        (), choices=("broker", "controller"), doc="Kafka's roles of a process; must include 'broker' if given."
+    )
+    log_dir: tuple[str, ...] = setting((), kind=LIST, doc="Data directory, if log.dirs is not given.")
+    log_dirs: tuple[str, ...] | None = setting(None, kind=LIST, empty_allowed=False, doc="Data directories.")
+    socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
+    queued_max_request_bytes: int = setting(
+        -1, kind=LONG, doc="Memory for unfinished large requests, beyond which they are not read on; -1: 96 MiB."
+    )
+    socket_send_buffer_bytes: int = setting(102_400, doc="Socket send buffer; -1: the system's default.")
+    socket_receive_buffer_bytes: int = setting(102_400, doc="Socket receive buffer; -1: the system's default.")
+    socket_listen_backlog_size: int = setting(50, minimum=1, doc="Connections waiting to be accepted.")
+    connections_max_idle_ms: int = setting(600_000, kind=LONG, doc="Time after which an idle connection is closed.")
+    max_connections: int = setting(INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections open at a time.")
+    max_connections_per_ip: int = setting(
+        INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections open at a time from one address."
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "",
+        check=_per_ip_overrides,
+        dynamic="cluster-wide",
+        doc="Limits for single addresses, as address:count, separated by commas.",
+    )
+    max_connection_creation_rate: int = setting(
+        INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections accepted per second.", effective=False
+    )
+    controller_socket_timeout_ms: int = setting(
+        30_000, doc="Longest wait of the controller for a broker before it sends a request again."
+    )
+    request_timeout_ms: int = setting(30_000, doc="Longest wait for another broker.")
+    authorizer_class_name: str = setting("", doc="There is no authorizer; only an empty value is accepted.")
+    create_topic_policy_class_name: str | None = setting(
+        None, kind=CLASS, doc="There are no policies; no value is accepted."
+    )
+    alter_config_policy_class_name: str | None = setting(
+        None, kind=CLASS, doc="There are no policies; no value is accepted."
+    )
+    config_providers: tuple[str, ...] = setting(
+        (), dynamic="cluster-wide", doc="There are no providers; only an empty value is accepted."
+    )
+    remote_log_storage_system_enable: bool = setting(False, doc="There is no tiered storage; only false is accepted.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoint:
+    """A listener's name with the address to bind or to advertise."""
+
+    listener: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokerConfig:
+    """Everything a broker is started with."""
+
+    server: ServerConfig
+    log: LogConfig
+    replication: ReplicationConfig
+    groups: GroupConfig
+    transactions: TransactionConfig
+    node_id: int
+    listeners: tuple[Endpoint, ...]
+    advertised: Mapping[str, Endpoint]
+    inter_broker_listener_name: str
+    log_dirs: tuple[Path, ...]
+    member: MemberConfig
+    zookeeper: ZooKeeperConfig | None
+    static: Mapping[str, str]
+    accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
+
+    def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:
+        """The address that clients of a listener get; a port 0 stands for the one that was bound."""
+        told = self.advertised.get(listener) or self.advertised[self.inter_broker_listener_name]
+        return told if told.port else Endpoint(listener=told.listener, host=told.host, port=bound_port)
+
+    @property
+    def ignored_settings(self) -> tuple[str, ...]:
+        """Given settings that have no effect although they ask for something other than the default."""
+        return tuple(sorted(name for name, text in self.static.items() if _is_ignored(name, text)))
+
+
+@cache
+def broker_settings() -> Mapping[str, Setting]:
+    """Kafka's name -> setting, for every broker setting that is known, with or without effect."""
+    known = dict(inert_settings())
+    for topic_setting in settings_of(LogConfig).values():
+        for synonym in topic_setting.synonyms:
+            known[synonym.name] = synonym_setting(topic_setting, synonym)
+    for config_class in (ServerConfig, ReplicationConfig, GroupConfig, TransactionConfig, MemberConfig):
+        known.update(settings_of(config_class))
+    return known
+
+
+def settings_without_effect() -> list[str]:
+    """The broker settings that are accepted and described but change nothing."""
+    return sorted(name for name, declared in broker_settings().items() if not declared.effective)
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """Every name that a start-up file may hold."""
+    return frozenset(broker_settings()) | frozenset(settings_of(ZooKeeperConfig)) | FORMER_SETTINGS
+
+
+def load_config(texts: Mapping[str, str]) -> BrokerConfig:
+    """The configuration that settings given as text come to; raises ConfigError."""
+    static = _checked(texts)
+    server = _read(ServerConfig, static)
+    replication = _read(ReplicationConfig, static)
+    _refuse_unserved(server, static)
+    zookeeper = _zookeeper(static)
+    try:
+        log = log_config_from(static)
+        log.check_consistency()
+        check_together(server, replication)
+    except InvalidSetting as error:
+        raise ConfigError(str(error)) from None
+    listeners, inter_broker = _listeners(server)
+    node_id = _node_id(server, static)
+    static["node.id"] = static["broker.id"] = str(node_id)
+    if not (server.log_dirs or server.log_dir):
+        static["log.dirs"] = str(default_data_directory())
+    return BrokerConfig(
+        server=_read(ServerConfig, static),  # with what was settled meanwhile
+        log=log,
+        replication=replication,
+        groups=_read(GroupConfig, static),
+        transactions=_read(TransactionConfig, static),
+        node_id=node_id,
+        listeners=listeners,
+        advertised=_advertised(server, listeners, inter_broker),
+        inter_broker_listener_name=inter_broker,
+        log_dirs=_log_dirs(server),
+        member=_read(MemberConfig, static),
+        zookeeper=zookeeper,
+        static=static,
+    )
+
+
+def log_config_from(texts: Mapping[str, str]) -> LogConfig:
+    """The defaults of topics that broker-wide settings come to, each by the first of its synonyms that is given."""
+    values = {}
+    for name, topic_setting in settings_of(LogConfig).items():
+        for synonym in topic_setting.synonyms:
+            if (text := texts.get(synonym.name)) is None:
+                continue
+            value = parse_value(synonym_setting(topic_setting, synonym), text)
+            values[field_name(name)] = value * synonym.factor if synonym.factor != 1 else value
+            break
+    if values.get("retention_ms", 1) < 0:
+        values["retention_ms"] = -1
+    log = LogConfig(**values)
+    _check_durations(log)
+    return log
+
+
+def check_together(server: ServerConfig, replication: ReplicationConfig) -> None:
+    """Kafka's rules for settings that depend on each other; raises InvalidSetting."""
+    size, threads = replication.log_cleaner_dedupe_buffer_size, replication.log_cleaner_threads
+    if threads and size // threads <= 1 << 20:
+        name = "log.cleaner.dedupe.buffer.size"
+        raise InvalidSetting(name, size, BROKEN_RULE, message=f"{name} must be at least 1MB per cleaner thread.")
+    if server.max_connections_per_ip == 0 and not server.max_connections_per_ip_overrides:
+        name = "max.connections.per.ip"
+        message = f"{name} can be set to zero only if {name}.overrides property is set."
+        raise InvalidSetting(name, 0, BROKEN_RULE, message=message)
+    _check_follower_wait(replication)
+
+
+def _check_follower_wait(replication: ReplicationConfig) -> None:
+    name, wait_ms = "replica.fetch.wait.max.ms", replication.replica_fetch_wait_max_ms
+    if wait_ms > replication.replica_socket_timeout_ms:
+        message = f"replica.socket.timeout.ms should always be at least {name} to prevent unnecessary socket timeouts"
+        raise InvalidSetting(name, wait_ms, BROKEN_RULE, message=message)
+    if wait_ms > replication.replica_lag_time_max_ms:
+        message = (
+            f"{name} should always be less than or equal to replica.lag.time.max.ms to prevent frequent changes in ISR"
+        )
+        raise InvalidSetting(name, wait_ms, BROKEN_RULE, message=message)
+
+
+def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:
+    """A configuration class filled from texts, the rest at its defaults; raises InvalidSetting."""
+    known = settings_of(config_class)
+    return config_class(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
+
+
+def default_data_directory() -> Path:
+    """Where data goes if nothing says otherwise: $XDG_DATA_HOME/ottla, or ~/.local/share/ottla."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "ottla"
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    import difflib  # only for a message that ends the process
+
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def _checked(texts: Mapping[str, str]) -> dict[str, str]:
+    static = {}
+    for name, text in texts.items():
+        if name not in known_names() and not _LISTENER_PREFIX.fullmatch(name):
+            raise ConfigError(_unknown(name, text))
+        static[name] = text.strip()
+        if (declared := broker_settings().get(name) or settings_of(ZooKeeperConfig).get(name)) is not None:
+            _check_value(declared, text)
+    return static
+
+
+def _unknown(name: str, text: str) -> str:
+    nearest = nearest_name(name, known_names())
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    return f"Unknown setting {name}={text}: allowed are Apache Kafka's broker settings{hint}"
+
+
+def _check_value(declared: Setting, text: str) -> None:
+    try:
+        parse_value(declared, text)
+    except InvalidSetting as error:
+        shown = "[hidden]" if declared.is_sensitive else text
+        raise ConfigError(
+            f"Invalid value {shown} for setting {declared.name}: {error.reason}; allowed: {allowed_text(declared)}"
+        ) from None
+
+
+def _read(config_class: type[ConfigT], static: Mapping[str, str]) -> ConfigT:
+    try:
+        return read_settings(config_class, static)
+    except InvalidSetting as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_durations(log: LogConfig) -> None:
+    for name, value, is_met, rule in (
+        ("log.roll.ms", log.segment_ms, log.segment_ms >= 1, "greater than or equal to 1"),
+        ("log.roll.jitter.ms", log.segment_jitter_ms, log.segment_jitter_ms >= 0, "greater than or equal to 0"),
+        ("log.retention.ms", 0, log.retention_ms != 0, "unlimited (-1) or, greater than or equal to 1"),
+    ):
+        if not is_met:
+            raise InvalidSetting(name, value, BROKEN_RULE, message=f"{name} must be {rule}")
+
+
+def _refuse_unserved(server: ServerConfig, static: Mapping[str, str]) -> None:
+    """Settings whose promise would silently be broken are refused, not ignored."""
+    for name, is_asked, reason in (
+        ("authorizer.class.name", server.authorizer_class_name, "there is no authorizer yet"),
+        ("create.topic.policy.class.name", server.create_topic_policy_class_name, "policies are not served"),
+        ("alter.config.policy.class.name", server.alter_config_policy_class_name, "policies are not served"),
+        ("config.providers", server.config_providers, "configuration providers are not served"),
+        ("remote.log.storage.system.enable", server.remote_log_storage_system_enable, "there is no tiered storage"),
+    ):
+        if is_asked:
+            raise ConfigError(f"{name}={static[name]}: {reason}; remove the setting")
+    if server.process_roles and "broker" not in server.process_roles:
+        raise ConfigError(f"process.roles={static['process.roles']}: only the role 'broker' is served")
+
+
+def _node_id(server: ServerConfig, static: Mapping[str, str]) -> int:
+    if "broker.id" not in static or server.broker_id < 0:
+        return server.node_id
+    if "node.id" in static and server.node_id != server.broker_id:
+        raise ConfigError(f"node.id={server.node_id} and broker.id={server.broker_id} must be the same")
+    return server.broker_id
+
+
+def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
+    """How to reach ZooKeeper; None for a broker that is alone."""
+    if not static.get("zookeeper.connect"):
+        return None
+    if "node.id" not in static and "broker.id" not in static:
+        raise ConfigError(f"zookeeper.connect={static['zookeeper.connect']}: a member of a cluster needs a broker.id")
+    config = _read(ZooKeeperConfig, static)
+    try:
+        parse_connect(config.zookeeper_connect)
+    except InvalidSetting as error:
+        raise ConfigError(str(error)) from None
+    return config
+
+
+def _log_dirs(server: ServerConfig) -> tuple[Path, ...]:
+    named = server.log_dirs or server.log_dir
+    return tuple(Path(each) for each in named) if named else (default_data_directory(),)
+
+
+def _listeners(server: ServerConfig) -> tuple[tuple[Endpoint, ...], str]:
+    """The listeners to open, and the name of the one among brokers."""
+    protocols = _protocol_map(server)
+    endpoints = [_endpoint("listeners", text) for text in server.listeners]
+    kept = tuple(each for each in endpoints if each.listener not in _upper(server.controller_listener_names))
+    if not kept:
+        raise ConfigError(f"listeners={','.join(server.listeners)}: all are controller.listener.names; none is left")
+    names = [each.listener for each in kept]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"listeners={','.join(server.listeners)}: each listener must have a different name")
+    for each in kept:
+        _check_protocol(each, protocols)
+    ports = [each.port for each in kept if each.port]
+    if len(set(ports)) != len(ports) and len({(each.host, each.port) for each in kept}) != len(kept):
+        raise ConfigError(f"listeners={','.join(server.listeners)}: each listener must have a different port")
+    return kept, _inter_broker_listener(server, names, protocols)
+
+
+def _check_protocol(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
+    protocol = protocols.get(endpoint.listener)
+    if protocol is None:
+        raise ConfigError(
+            f"listeners={endpoint}: No security protocol defined for listener {endpoint.listener};"
+            " add it to listener.security.protocol.map"
+        )
+    if protocol != "PLAINTEXT":
+        raise ConfigError(f"listeners={endpoint}: security protocol {protocol} is not served yet; allowed: PLAINTEXT")
+
+
+def _inter_broker_listener(server: ServerConfig, names: list[str], protocols: Mapping[str, str]) -> str:
+    wanted = server.inter_broker_listener_name
+    if wanted is not None:
+        if wanted.upper() not in names:
+            raise ConfigError(f"inter.broker.listener.name={wanted}: must be one of the listeners {','.join(names)}")
+        return wanted.upper()
+    if server.security_inter_broker_protocol != "PLAINTEXT":
+        raise ConfigError(
+            f"security.inter.broker.protocol={server.security_inter_broker_protocol}:"
+            " only PLAINTEXT is served yet; allowed: PLAINTEXT"
+        )
+    return next(name for name in names if protocols[name] == "PLAINTEXT")
+
+
+def _protocol_map(server: ServerConfig) -> dict[str, str]:
+    protocols = {name.upper(): "PLAINTEXT" for name in server.controller_listener_names}
+    for pair in server.listener_security_protocol_map.split(","):
+        name, separator, protocol = (part.strip() for part in pair.rpartition(":"))
+        if not separator or protocol.upper() not in _PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map={server.listener_security_protocol_map}: {pair!r} is not NAME:PROTOCOL"
+                f" with a protocol of {', '.join(_PROTOCOLS)}"
+            )
+        protocols[name.upper()] = protocol.upper()
+    return protocols
+
+
+def _advertised(server: ServerConfig, listeners: tuple[Endpoint, ...], inter_broker: str) -> dict[str, Endpoint]:
+    if server.advertised_listeners is None:
+        told = {each.listener: _routable(each) for each in listeners}
+    else:
+        parsed = [_endpoint("advertised.listeners", text) for text in server.advertised_listeners]
+        controllers = _upper(server.controller_listener_names)
+        told = {each.listener: _routable(each) for each in parsed if each.listener not in controllers}
+    names = {each.listener for each in listeners}
+    if unknown := sorted(set(told) - names):
+        raise ConfigError(
+            f"advertised.listeners names {','.join(unknown)}: must be among the listeners {','.join(sorted(names))}"
+        )
+    if inter_broker not in told:
+        raise ConfigError(f"advertised.listeners must hold the listener among brokers, {inter_broker}")
+    for each in told.values():
+        if each.host == "0.0.0.0":
+            raise ConfigError(
+                "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0; give the address that clients use"
+            )
+    return told
+
+
+def _routable(endpoint: Endpoint) -> Endpoint:
+    return (
+        endpoint
+        if endpoint.host
+        else Endpoint(listener=endpoint.listener, host=socket.gethostname(), port=endpoint.port)
+    )
+
+
+def _endpoint(name: str, text: str) -> Endpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None or not 0 <= int(match[4]) <= 65535:
+        raise ConfigError(f"{name}={text}: Unable to parse {text} to a broker endpoint; allowed: NAME://host:port")
+    return Endpoint(listener=match[1].upper(), host=match[2] or match[3] or "", port=int(match[4]))
+
+
+def _upper(names: Iterable[str]) -> set[str]:
+    return {name.upper() for name in names}
+
+
+def _is_ignored(name: str, text: str) -> bool:
+    declared = broker_settings().get(name)
+    if declared is None or declared.effective:
+        return False
+    return bool(parse_value(declared, text) != declared.default)

@@ -1,0 +1,281 @@
+"""Changing settings at run time: what a request comes to and whether it may be, in Kafka's words.
+
+Two ways in: IncrementalAlterConfigs changes single settings, AlterConfigs replaces all of a resource's. Topics accept
+only settings of `LogConfig`. Brokers accept what Kafka calls dynamic, per broker or for all; an unknown name is kept, as
+Kafka does for plugins that might read it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.server.settings.broker_config import BROKEN_RULE, broker_settings
+from ottla.server.settings.repository import ConfigRepository, Texts, default_text, topic_settings, without_listener
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value
+
+VALUE_LENGTH_MAX = 32_767
+
+_POOLS = (
+    "background.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+_OF_ALL_BROKERS = frozenset(["max.connections", "max.connection.creation.rate", "num.network.threads"])
+_STORES = frozenset(
+    ["ssl.key.password"]
+    + [f"ssl.keystore.{part}" for part in ("certificate.chain", "key", "location", "password", "type")]
+    + [f"ssl.truststore.{part}" for part in ("certificates", "location", "password", "type")]
+)
+_FIXED = ("listeners", "listener.security.protocol.map")
+
+
+class ConfigOperation(IntEnum):
+    """What to do with a setting; numbered as in the request."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """One line of an IncrementalAlterConfigs request."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def check_changes(changes: Iterable[ConfigChange]) -> None:
+    """Raise INVALID_REQUEST if a name comes twice or a value is missing."""
+    named = [change.name for change in changes]
+    empty = [each.name for each in changes if each.value is None and each.operation != ConfigOperation.DELETE]
+    check_names(len(named), len(set(named)), empty)
+
+
+def check_names(count: int, different: int, empty: Sequence[str]) -> None:
+    """The same, given the number of names, the number of different ones, and the names without a value."""
+    if different != count:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if empty:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(empty)}")
+
+
+# ---------------------------------------------------------------------- topics
+
+
+def changed_topic(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
+    """A topic's settings after incremental changes."""
+    known = topic_settings()
+    result = dict(texts)
+    for change in changes:
+        if change.operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+            declared = known.get(change.name)
+            if declared is None or declared.kind is not LIST:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Can't {ConfigOperation(change.operation).name} to key {change.name} because its type is not LIST.",
+                )
+            result[change.name] = _joined(result.get(change.name), declared, change)
+        else:
+            _set_or_delete(result, change)
+    return result
+
+
+def check_topic(repository: ConfigRepository, texts: Texts) -> None:
+    """Refuse settings that a topic cannot have."""
+    for text in texts.values():
+        if len(text) > VALUE_LENGTH_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{VALUE_LENGTH_MAX} bytes.",
+            )
+    try:
+        repository.current.log.with_overrides(texts)
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """The settings of a topic to create."""
+    listed = list(configs)
+    empty = [name for name, text in listed if text is None]
+    if empty:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
+    return {name: text for name, text in listed if text is not None}
+
+
+# ---------------------------------------------------------------------- brokers
+
+
+def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
+    """A broker's run-time settings after incremental changes."""
+    known = broker_settings()
+    result = dict(texts)
+    for change in changes:
+        if change.operation not in ConfigOperation._value2member_map_:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
+        if change.operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+            declared = known.get(change.name)
+            if declared is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.name}")
+            if declared.kind is not LIST:
+                verb = ConfigOperation(change.operation).name.lower()
+                message = f"Config value {verb} is not allowed for config key: {change.name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+            result[change.name] = _joined(result.get(change.name), declared, change)
+        else:
+            _set_or_delete(result, change)
+    return result
+
+
+def check_broker(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
+    """Refuse run-time settings that Kafka would not take for a broker (or for all of them)."""
+    known = broker_settings()
+    _refuse_names(
+        "Cannot update these configs dynamically",
+        (each for each in texts if each in known and known[each].is_read_only),
+    )
+    _refuse_names(
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        (each for each in texts if each in _STORES),
+    )
+    _check_values(known, texts)
+    if for_all:
+        _refuse_names(
+            "Cannot update these configs at default cluster level, broker id must be specified",
+            (each for each in texts if _is_of_one_broker(known, each)),
+        )
+    _check_effect(repository, texts, for_all=for_all)
+
+
+def _is_of_one_broker(known: Mapping[str, Setting], name: str) -> bool:
+    base = without_listener(name)
+    if base is not None:
+        return base not in _OF_ALL_BROKERS
+    return name in known and known[name].dynamic == "per-broker"
+
+
+def _refuse_names(message: str, names: Iterable[str]) -> None:
+    refused = list(names)
+    if refused:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(refused)}]")
+
+
+def _check_values(known: Mapping[str, Setting], texts: Texts) -> None:
+    for name, text in texts.items():
+        declared = known.get(without_listener(name) or name)
+        if declared is not None:
+            try:
+                parse_value(declared, text)
+            except InvalidSetting as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
+    """The rules that look at the configuration as a whole, and at what it is now."""
+    for name in _FIXED:
+        if name in texts and texts[name] != repository.value(name):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
+    try:
+        if for_all:
+            changed = repository.configuration(texts, repository.for_this_broker.texts)
+        else:
+            changed = repository.configuration(repository.for_all_brokers.texts, texts)
+    except InvalidSetting as error:
+        message = f"{error.reason}: {error}" if error.reason == BROKEN_RULE else str(error)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+    _check_pools(repository, texts)
+    _check_connections(texts)
+    _check_local_retention("ms", changed.log.local_retention_ms, changed.log.retention_ms)
+    _check_local_retention("bytes", changed.log.local_retention_bytes, changed.log.retention_bytes)
+
+
+def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
+    """Kafka changes the size of its thread pools by no more than the factor two at a time."""
+    for name in _POOLS:
+        if name not in texts:
+            continue
+        new, old = int(texts[name]), int(repository.value(name) or 0)
+        failed = f"Dynamic thread count update validation failed for {name}={new}, value should"
+        if new < old // 2:
+            raise _not_applicable(f"{failed} be at least half the current value {old}")
+        if new > old * 2:
+            raise _not_applicable(f"{failed} not be greater than double the current value {old}")
+    if "log.cleaner.threads" in texts:
+        new, old = int(texts["log.cleaner.threads"]), int(repository.value("log.cleaner.threads") or 0)
+        if new < 1:
+            raise _not_applicable("Log cleaner threads should be at least 1")
+        if new < old // 2:
+            raise _not_applicable(f"Log cleaner threads cannot be reduced to less than half the current value {old}")
+        if new > old * 2:
+            raise _not_applicable(
+                f"Log cleaner threads cannot be increased to more than double the current value {old}"
+            )
+
+
+def _check_connections(texts: Texts) -> None:
+    """Nobody could change the limit back if it were 0."""
+    for name in ("max.connections", "max.connection.creation.rate"):
+        if name in texts and int(texts[name]) == 0:
+            raise _not_applicable(f"Invalid {name} 0")
+
+
+def _check_local_retention(unit: str, local: int, whole: int) -> None:
+    """The local share of a tiered log is no more than the whole; -2 means all of it, and -1 without limit."""
+    if whole < 0 or local == -2:
+        return
+    invalid = f"Invalid value {local} for configuration log.local.retention.{unit}: Value must not be"
+    if local == -1:
+        raise _not_applicable(f"{invalid} -1 as log.retention.{unit} value is set as {whole}.")
+    if local > whole:
+        raise _not_applicable(f"{invalid} more than log.retention.{unit} property value: {whole}")
+
+
+def _not_applicable(reason: str) -> KafkaError:
+    """Kafka's exception inside an exception, as clients get to read it."""
+    nested = f"org.apache.kafka.common.config.ConfigException: {reason}"
+    message = f"Invalid value {nested} for configuration Invalid dynamic configuration"
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+# ---------------------------------------------------------------------- single changes
+
+
+def _set_or_delete(texts: dict[str, str], change: ConfigChange) -> None:
+    if change.operation == ConfigOperation.SET:
+        texts[change.name] = change.value or ""
+    elif change.operation == ConfigOperation.DELETE:
+        texts.pop(change.name, None)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
+
+
+def _joined(present: str | None, declared: Setting, change: ConfigChange) -> str:
+    """A list after members were added or taken away; one that is not set starts from the default."""
+    members = [each for each in (present if present is not None else default_text(declared) or "").split(",") if each]
+    given = (change.value or "").split(",")
+    if change.operation == ConfigOperation.SUBTRACT:
+        return ",".join(_without(members, Counter(given)))
+    known = set(members)
+    return ",".join(members + [each for each in dict.fromkeys(given) if each not in known])
+
+
+def _without(members: Iterable[str], taken: Counter[str]) -> list[str]:
+    """Each name is taken away as often as it is given, from the front."""
+    left = []
+    for each in members:
+        if taken[each]:
+            taken[each] -= 1
+        else:
+            left.append(each)
+    return left

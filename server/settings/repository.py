@@ -1,0 +1,288 @@
+"""Settings in force: what the broker was started with, what was changed since, and what topics override.
+
+Four layers, the first that has a value wins: changed for this broker, changed for all brokers, given at start, default.
+A changed setting displaces its synonyms of the layers below (log.retention.hours changed at run time wins over
+log.retention.ms given at start), as in Kafka's DynamicBrokerConfig. Topics put their own settings over the defaults
+that come out of it.
+
+Sans-IO: the administration writes changes to the coordination tree and then puts them here.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from ottla.replication.config import LogConfig, ReplicationConfig
+from ottla.server.settings.broker_config import (
+    BrokerConfig,
+    ServerConfig,
+    broker_settings,
+    check_together,
+    log_config_from,
+    read_settings,
+)
+from ottla.wire.settings import InvalidSetting, Setting, format_value, parse_value, settings_of
+
+logger = logging.getLogger("ottla.configs")
+
+Texts = Mapping[str, str]
+
+DYNAMIC_TOPIC_CONFIG = 1
+DYNAMIC_BROKER_CONFIG = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+STATIC_BROKER_CONFIG = 4
+DEFAULT_CONFIG = 5
+
+_SYNONYM_GROUPS = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_SYNONYMS: dict[str, tuple[str, ...]] = {
+    **{name: group for group in _SYNONYM_GROUPS for name in group},
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+
+
+_OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+# Settings that are given for one mechanism of one listener: listener.name.external.plain.sasl.jaas.config
+_OF_ONE_MECHANISM = (
+    "connections.max.reauth.ms",
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+)
+
+
+class Overrides(NamedTuple):
+    """Settings kept in one node of the coordination tree, and the node's version (None: there is no node)."""
+
+    texts: Texts
+    version: int | None
+
+
+NO_OVERRIDES = Overrides({}, None)
+
+
+class ConfigRepository:
+    """All settings in force; `current` is the broker's configuration with run-time changes applied."""
+
+    def __init__(self, started_with: BrokerConfig) -> None:
+        self.started_with = started_with
+        self.current = started_with
+        self._texts: Texts = started_with.static
+        self.for_all_brokers = NO_OVERRIDES
+        self.for_this_broker = NO_OVERRIDES
+        self.topics: dict[str, Overrides] = {}
+        self._log_configs: dict[str, LogConfig] = {}
+        self._listeners: list[Callable[[BrokerConfig], None]] = []
+
+    # ------------------------------------------------------------------ topics
+
+    def log_config(self, topic: str) -> LogConfig:
+        """The settings of a topic with all defaults filled in."""
+        overrides = self.topics.get(topic)
+        if overrides is None or not overrides.texts:
+            return self.current.log
+        config = self._log_configs.get(topic)
+        if config is None:
+            config = self._log_configs[topic] = self._with_overrides(topic, overrides.texts)
+        return config
+
+    def log_config_with(self, topic: str, texts: Texts) -> LogConfig:
+        """The settings that a topic would have with these of its own."""
+        return self._with_overrides(topic, texts) if texts else self.current.log
+
+    def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
+        """A topic's settings without those that Ottla does not know or take, which other brokers may have written."""
+        config = self.current.log
+        try:
+            return config.with_overrides(texts)
+        except InvalidSetting:
+            for name, text in texts.items():
+                try:
+                    config = config.with_overrides({name: text})
+                except InvalidSetting as error:
+                    logger.warning("Left aside a setting of topic %s: %s", topic, error)
+        return config
+
+    def topic_overrides(self, topic: str) -> Overrides:
+        return self.topics.get(topic, NO_OVERRIDES)
+
+    def put_topic(self, topic: str, overrides: Overrides) -> None:
+        self.topics[topic] = overrides
+        self._log_configs.pop(topic, None)
+
+    def remove_topic(self, topic: str) -> None:
+        self.topics.pop(topic, None)
+        self._log_configs.pop(topic, None)
+
+    # ------------------------------------------------------------------ this broker
+
+    def broker_overrides(self, *, for_all: bool) -> Overrides:
+        return self.for_all_brokers if for_all else self.for_this_broker
+
+    def put_broker(self, overrides: Overrides, *, for_all: bool) -> None:
+        """Apply changed broker settings. If one that is in force changes, the listeners are called."""
+        if for_all:
+            self.for_all_brokers = overrides
+        else:
+            self.for_this_broker = overrides
+        self._texts = self._merged(self.for_all_brokers.texts, self.for_this_broker.texts)
+        changed = self.configuration(self.for_all_brokers.texts, self.for_this_broker.texts)
+        if changed == self.current:
+            return
+        self.current = changed
+        self._log_configs.clear()
+        for on_change in self._listeners:
+            on_change(changed)
+
+    def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
+        self._listeners.append(listener)
+
+    def takeable(self, texts: Texts, *, for_all: bool) -> Texts:
+        """Broker settings without those that cannot be taken together with the others, which another broker may have written."""
+        taken: Texts = {}
+        for name, text in texts.items():
+            tried = {**taken, name: text}
+            try:
+                if for_all:
+                    self.configuration(tried, self.for_this_broker.texts)
+                else:
+                    self.configuration(self.for_all_brokers.texts, tried)
+                taken = tried
+            except InvalidSetting as error:
+                logger.error("Left aside a setting of %s: %s", "all brokers" if for_all else "this broker", error)
+        return taken
+
+    def configuration(self, for_all_brokers: Texts, for_this_broker: Texts) -> BrokerConfig:
+        """What the broker's configuration comes to with these changes; raises InvalidSetting."""
+        texts = self._merged(for_all_brokers, for_this_broker)
+        replication = read_settings(ReplicationConfig, texts)
+        server = read_settings(ServerConfig, texts)
+        check_together(server, replication)
+        return replace(
+            self.started_with,
+            server=server,
+            replication=replication,
+            log=log_config_from(texts),
+        )
+
+    def _merged(self, for_all_brokers: Texts, for_this_broker: Texts) -> Texts:
+        texts = dict(self.started_with.static)
+        for layer in (for_all_brokers, for_this_broker):
+            for name, text in layer.items():
+                for synonym in broker_synonyms(name):
+                    texts.pop(synonym, None)
+                texts[name] = text
+        return texts
+
+    def value(self, name: str) -> str | None:
+        """The text in force of one broker setting, None if it is neither set nor has a default."""
+        declared = broker_settings().get(name)
+        text = self._texts.get(name)
+        if declared is None:
+            return text
+        return format_value(declared.kind, declared.default if text is None else parse_value(declared, text))
+
+    def names(self) -> list[str]:
+        """All broker settings that are described: Kafka's public ones, and whatever else was given."""
+        known = broker_settings()
+        public = {name for name, declared in known.items() if not declared.internal}
+        return sorted(public.union(*(texts for texts, _ in self.layers())))
+
+    def layers(self) -> tuple[tuple[Texts, int], ...]:
+        """Run-time and start-up settings, highest first, each with its ConfigSource."""
+        return (
+            (self.for_this_broker.texts, DYNAMIC_BROKER_CONFIG),
+            (self.for_all_brokers.texts, DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.started_with.static, STATIC_BROKER_CONFIG),
+        )
+
+
+class SynonymValue(NamedTuple):
+    """A value that a setting has somewhere, with Kafka's ConfigSource of that place."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+def broker_synonyms(name: str) -> tuple[str, ...]:
+    """The names under which a broker setting can be given, in order of precedence."""
+    return _SYNONYMS.get(name, (name,))
+
+
+def without_listener(name: str) -> str | None:
+    """The setting that a name such as listener.name.external.max.connections is about, for one listener."""
+    found = _OF_ONE_LISTENER.fullmatch(name)
+    return None if found is None else found[1]
+
+
+def _base(name: str) -> str | None:
+    """The same, if need be also without the mechanism."""
+    found = without_listener(name)
+    return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
+
+
+def described_setting(name: str) -> Setting | None:
+    """What is known of a broker setting, be it one listener's."""
+    declared = broker_settings().get(name)
+    if declared is None and (base := _base(name)) is not None:
+        return broker_settings().get(base)
+    return declared
+
+
+def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue]:
+    """Where a broker setting gets its value from, the one in force first.
+
+    As in Kafka the list begins with an entry of the very name asked for; what only a synonym with a higher precedence
+    says is left out.
+    """
+    base = _base(name)
+    names = broker_synonyms(name) if base is None else (name, base)
+    declared_here, known = described_setting(name), broker_settings()
+    found = [
+        SynonymValue(each, _shown(declared_here, texts[each]), source)
+        for texts, source in repository.layers()
+        for each in names
+        if each in texts
+    ]
+    for each in names:
+        if (declared := known.get(each)) is not None and (text := default_text(declared)) is not None:
+            found.append(SynonymValue(each, _shown(declared, text), DEFAULT_CONFIG))
+    while found and found[0].name != name:
+        del found[0]
+    return found
+
+
+def effective_topic_value(repository: ConfigRepository, declared: Setting, overrides: Texts) -> SynonymValue:
+    """The value of a topic setting and where it comes from, as CreateTopics tells it: converted to the topic's unit."""
+    if declared.name in overrides:
+        return SynonymValue(declared.name, overrides[declared.name], DYNAMIC_TOPIC_CONFIG)
+    for texts, source in repository.layers():
+        for synonym in declared.synonyms:
+            if (text := texts.get(synonym.name)) is not None:
+                converted = text if synonym.factor == 1 else str(int(text) * synonym.factor)
+                return SynonymValue(declared.name, converted, source)
+    return SynonymValue(declared.name, default_text(declared), DEFAULT_CONFIG)
+
+
+def topic_synonym(declared: Setting) -> str | None:
+    """The broker-wide setting with the highest precedence that gives a topic setting its default."""
+    return declared.synonyms[0].name if declared.synonyms else None
+
+
+def default_text(declared: Setting) -> str | None:
+    return format_value(declared.kind, declared.default)
+
+
+def _shown(declared: Setting | None, text: str) -> str | None:
+    return None if declared is None or declared.is_sensitive else text
+
+
+def topic_settings() -> Mapping[str, Setting]:
+    return settings_of(LogConfig)

@@ -1,0 +1,81 @@
+"""Moving a broker that was alone into a cluster: its coordination tree goes to ZooKeeper, its logs stay where they are.
+
+The first start with `zookeeper.connect` finds the journal of the tree in the data directory. If the tree in ZooKeeper is
+new, it is filled with what the journal holds: topics with their ids, assignments and epochs, settings, the block of
+producer ids. Then the cluster gets the id that the log directories have, and the journal is set aside. A crash in between
+means that the next start does the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.cluster.coordination import Create, Operation, SetData
+from ottla.server.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.coordination import Coordination, Node
+
+logger = logging.getLogger("ottla.cluster")
+
+MOVED_SUFFIX = ".moved-to-zookeeper"
+BYTES_PER_MULTI = 256 * 1024
+CLUSTER = "/cluster"
+
+
+async def fill_from_journal(coordination: Coordination, directory: Path) -> None:
+    """Copy the tree of a broker that was alone, if this is one's data directory, but for the cluster's id."""
+    if not (directory / JOURNAL_NAME).exists():
+        return
+    alone = EmbeddedCoordination(directory)
+    await trio.to_thread.run_sync(alone.open)
+    try:
+        nodes = [(path, node) async for path, node in _walk(alone, "")]
+    finally:
+        await trio.to_thread.run_sync(alone.close)
+    kept = [(path, node) for path, node in nodes if path != CLUSTER and not path.startswith(CLUSTER + "/")]
+    present = await coordination.get_all([path for path, _ in kept])
+    operations: list[Operation] = []
+    for (path, node), known in zip(kept, present, strict=True):
+        if known is None:
+            operations.append(Create(path, node.data))
+        elif known.data != node.data:
+            operations.append(SetData(path, node.data, known.version))
+    for part in _parts(operations):
+        await coordination.multi(part)
+    logger.info("Moved %d nodes of a broker that was alone to ZooKeeper", len(operations))
+
+
+async def set_journal_aside(directory: Path) -> None:
+    """The tree is in ZooKeeper: nobody may take the journal for the present any more."""
+    journal = directory / JOURNAL_NAME
+    if journal.exists():
+        await trio.to_thread.run_sync(journal.rename, directory / (JOURNAL_NAME + MOVED_SUFFIX))
+        logger.info("%s is set aside; this broker's cluster is in ZooKeeper now", journal)
+
+
+async def _walk(tree: Coordination, path: str) -> AsyncIterator[tuple[str, Node]]:
+    """All nodes below a path, parents first."""
+    for name, node in sorted((await tree.children_data(path or "/")).items()):
+        below = f"{path}/{name}"
+        yield below, node
+        async for each in _walk(tree, below):
+            yield each
+
+
+def _parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
+    part: list[Operation] = []
+    size = 0
+    for operation in operations:
+        part.append(operation)
+        size += 100 + len(operation.path) + len(getattr(operation, "data", b""))
+        if size >= BYTES_PER_MULTI:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
