@@ -198,7 +198,7 @@ def check(talk: Conversation) -> None:
     assert members.leader_id in members or (members.leader_id is None and not members)
     assert members.pending_sync <= set(members.by_id)
     assert not members.pending_join & set(members.by_id)
-    assert members.static_count == sum(member.is_static for member in members)
+    assert len(members._static) == sum(member.is_static for member in members)
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -112,6 +112,7 @@ class ClusterState:
     version: int = 0
     _sorted_names: list[str] | None = None
     _topic_listeners: dict[object, Callable[[str], None]] = field(default_factory=dict, compare=False, repr=False)
+    _broker_listeners: dict[object, Callable[[], None]] = field(default_factory=dict, compare=False, repr=False)
 
     def on_topic_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Have `listener` called with the name of each topic that is added, replaced or removed, after that has happened.
@@ -123,6 +124,16 @@ class ClusterState:
 
         def cancel() -> None:
             self._topic_listeners.pop(key, None)
+
+        return cancel
+
+    def on_broker_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have `listener` called after live brokers have come or gone. Returns the function that ends this."""
+        key = object()
+        self._broker_listeners[key] = listener
+
+        def cancel() -> None:
+            self._broker_listeners.pop(key, None)
 
         return cancel
 
@@ -158,13 +169,18 @@ class ClusterState:
 
     def put_broker(self, broker: BrokerRegistration) -> None:
         self.brokers[broker.node_id] = broker
-        self.version += 1
+        self._tell_of_brokers()
 
     def put_brokers(self, brokers: Iterable[BrokerRegistration], *, controller_id: int) -> None:
         """These are the live brokers, and no others."""
         self.brokers = {broker.node_id: broker for broker in brokers}
         self.controller_id = controller_id
+        self._tell_of_brokers()
+
+    def _tell_of_brokers(self) -> None:
         self.version += 1
+        for listener in list(self._broker_listeners.values()):
+            listener()
 
     def topic_names(self) -> list[str]:
         """All topic names in order."""

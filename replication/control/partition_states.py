@@ -21,7 +21,7 @@ Theory
 | brokers_up                 | tells them all; elections of new and offline partitions; deletions go on            |
 | brokers_down, log dir lost | elections of what they led; they leave every ISR where somebody else is alive       |
 | controlled_shutdown        | moves what the broker leads, if somebody else is in sync; takes it out of other ISRs|
-| topic_added, topic_changed | first states of partitions that have none                                           |
+| topic_changed              | first states of partitions that have none                                           |
 | elect_offline              | elections of offline partitions, where unclean elections are allowed now            |
 | pending                    | what earlier decisions lead to: complete reassignments, topics' nodes, deletions    |
 
@@ -208,11 +208,6 @@ class PartitionStates(PartitionTable):
         return self.elect_offline({topic for topic, _ in found}) if found else self.decision([])
 
     # ------------------------------------------------------------------ topics
-
-    def topic_added(self, name: str, assignment: TopicAssignment, version: int) -> Decision:
-        """A topic whose node was made, and no state yet."""
-        self.load_topic(name, assignment, version, {})
-        return self.elect_offline([name])
 
     def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Decision:
         """A topic's node has another version: elect leaders of partitions that are new in it.

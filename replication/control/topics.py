@@ -35,8 +35,6 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
 PARTITIONS_PER_MULTI = 500
 
-Assignments = Mapping[int, Sequence[int]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:

@@ -11,9 +11,9 @@ In Kafka's order, with Kafka's codes (each was asked of a real broker):
 5. What the topic wants changed: the maximum timestamp and its type are corrected in place, another codec means a new
    batch, which must fit max.message.bytes as well.
 
-All of this is `check_produced`, which may take long, needs no lock and knows no offsets: it can run in a thread where
-`is_expensive` says so. `ordinary.py` has a shorter way for nearly all batches. `CheckedRecords.assign` then gives offsets and leader epoch, in a microsecond, to the buffer the
-client sent or the one made from it. `validate_produced` is both.
+All of this is `check_produced`. It may take long, needs no lock and knows no offsets: it can run in a thread where
+`is_expensive` says so. `ordinary.py` has a shorter way for nearly all batches. `CheckedRecords.assign` then gives
+offsets and a leader epoch, in a microsecond, to the buffer that the client sent or to the one made from it.
 
 Where Kafka has accidents, clients see the same codes: a codec that fails or does not exist, and compressed records with
 offset deltas other than 0..n-1 are UNKNOWN_SERVER_ERROR; uncompressed ones with such deltas are accepted as they are.
@@ -224,21 +224,6 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
     if rules is not None and rules.compression and rules.compression != codec:
         return bound > _INLINE_RECOMPRESSED_BYTES_MAX
     return int(_COUNT.unpack_from(records, 57)[0]) > INLINE_RECORDS_MAX
-
-
-def validate_produced(
-    records: memoryview,
-    rules: ValidationRules,
-    *,
-    next_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-    topic_partition: str = "",
-) -> ValidatedBatches:
-    """Check, change as the topic wants it, assign offsets. KafkaError: nothing may be appended."""
-    return check_produced(records, rules, now_ms=now_ms, topic_partition=topic_partition).assign(
-        next_offset, leader_epoch
-    )
 
 
 def check_produced(

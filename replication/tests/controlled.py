@@ -159,7 +159,8 @@ class Controlled:
         assignment = TopicAssignment(topic.encode().rjust(16), {index: list(ids) for index, ids in enumerate(replicas)})
         self.tree.nodes[znodes.topic_path(topic)] = (znodes.encode_topic(assignment), 0)
         self.tree.nodes[znodes.topic_config_path(topic)] = (b"", 0)
-        self.do(self.states.topic_added(topic, assignment, 0))
+        self.states.load_topic(topic, assignment, 0, {})
+        self.do(self.states.elect_offline([topic]))
 
     def delete(self, topic: str = TOPIC) -> None:
         self.tree.nodes[znodes.deleted_topic_path(topic)] = (b"", 0)

@@ -359,7 +359,8 @@ def test_the_fence_is_checked_by_every_write() -> None:
     cluster = Controlled(1)
     cluster.tree.nodes[znodes.CONTROLLER_EPOCH] = (b"2", 2)
     cluster.tree.nodes[znodes.topic_path(TOPIC)] = (b"", 0)
-    decision = cluster.states.topic_added(TOPIC, TopicAssignment(bytes(16), {0: [1]}), 0)
+    cluster.states.load_topic(TOPIC, TopicAssignment(bytes(16), {0: [1]}), 0, {})
+    decision = cluster.states.elect_offline([TOPIC])
     with pytest.raises(BadVersion):
         cluster.tree.multi(decision.operations(1))
     assert cluster.tree.state(FIRST) is None

@@ -20,6 +20,7 @@ moment later; `replication/partition/refused_sequences.py` keeps the order of wh
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ from ottla.server.cluster.controller.shell import ControllerElection
 from ottla.server.cluster.local_peer import LocalPeer
 from ottla.server.cluster.log_dir_failures import LogDirFailures
 from ottla.server.cluster.session import ClusterSession, Session
+from ottla.server.cluster.waiting import until_shown
 from ottla.server.cluster.way_to_controller import WayToController
 from ottla.server.start.log_dir_identities import settle_identities
 from ottla.server.start.moving import fill_from_journal, set_journal_aside
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.cluster")
 
 RETRY_S = 1.0
+ASK_AGAIN_S = 0.1
 SETTINGS_RETRY_S = 5.0
 NAMES_IN_LOG_MAX = 10
 CONTROLLED_SHUTDOWN_VERSION = 3
@@ -377,20 +380,23 @@ class ClusterMember:
         A controller that was just elected tells of brokers first, and of partitions when it has looked at them. Clients that
         hear in between that their topics are unknown may give up what they have to send.
         """
-        cluster = self._broker.cluster
-        while self._broker.node_id not in cluster.brokers:
-            await trio.sleep(0.005)
+        cluster, node_id = self._broker.cluster, self._broker.node_id
+        await until_shown(cluster, lambda: node_id in cluster.brokers, timeout_s=math.inf)
         with trio.move_on_after(TOPICS_WORD_S):  # there is nothing to tell of a topic that is half created
-            wanted = await self._topics_in_tree()
-            while not wanted <= cluster.topics.keys():
-                await trio.sleep(0.02)
+            missing = await self._topics_in_tree()
+
+            def are_shown() -> bool:
+                missing.difference_update(cluster.topics)
+                return not missing
+
+            await until_shown(cluster, are_shown, timeout_s=math.inf)
 
     async def _topics_in_tree(self) -> set[str]:
         while True:
             with suppress(CoordinationError):
                 deleted = await self.session.children(znodes.DELETED_TOPICS)
                 return {*await self.session.children(znodes.TOPICS)}.difference(deleted)
-            await trio.sleep(0.1)
+            await trio.sleep(ASK_AGAIN_S)
 
     async def leave(self) -> None:
         """Hand over what this broker leads (controlled shutdown), as far as that is possible in the time it may take."""

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 async def until_shown(cluster: ClusterState, is_shown: Callable[[], bool], *, timeout_s: float) -> bool:
-    """Wait until `is_shown`, looked at after every change of a topic; False if that takes longer than `timeout_s`."""
+    """Wait until `is_shown`, looked at after every change of brokers and topics; False if that takes longer than `timeout_s`."""
     changed = trio.Event()
 
-    def on_change(_: str) -> None:
+    def on_change(_: str = "") -> None:
         changed.set()
 
-    cancel = cluster.on_topic_change(on_change)
+    cancel_both = cluster.on_topic_change(on_change), cluster.on_broker_change(on_change)
     try:
         with trio.move_on_after(max(timeout_s, 0)):
             while not is_shown():
@@ -28,4 +28,5 @@ async def until_shown(cluster: ClusterState, is_shown: Callable[[], bool], *, ti
             return True
         return is_shown()
     finally:
-        cancel()
+        for cancel in cancel_both:
+            cancel()

@@ -180,11 +180,6 @@ def broker_settings() -> Mapping[str, Setting]:
     return known
 
 
-def settings_without_effect() -> list[str]:
-    """The broker settings that are accepted and described but change nothing."""
-    return sorted(name for name, declared in broker_settings().items() if not declared.effective)
-
-
 @cache
 def known_names() -> frozenset[str]:
     """Every name that a start-up file may hold."""

@@ -235,10 +235,6 @@ class Members:
     def static_member_id(self, group_instance_id: str) -> str | None:
         return self._static.get(group_instance_id)
 
-    @property
-    def static_count(self) -> int:
-        return len(self._static)
-
     def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """NONE for a member speaking for itself; FENCED_INSTANCE_ID when its instance id is someone else's now."""
         if group_instance_id is not None:

@@ -20,7 +20,6 @@ from ottla.replication.log.validator import (
     check_produce_request_records,
     check_produced,
     is_expensive,
-    validate_produced,
 )
 from ottla.wire.compression import Compression, compress
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -100,14 +99,8 @@ def validate(records: bytes, rules: ValidationRules = ValidationRules(), **optio
     next_offset, leader_epoch = options.get("next_offset", 100), options.get("leader_epoch", 7)
     in_one_go = checked_in_one_go(records, rules)
     try:
-        validated = validate_produced(
-            memoryview(bytearray(records)),
-            rules,
-            next_offset=next_offset,
-            leader_epoch=leader_epoch,
-            now_ms=NOW,
-            topic_partition="orders-3",
-        )
+        checked = check_produced(memoryview(bytearray(records)), rules, now_ms=NOW, topic_partition="orders-3")
+        validated = checked.assign(next_offset, leader_epoch)
     except KafkaError:
         assert in_one_go is None
         raise
@@ -234,7 +227,7 @@ def test_batch_is_accepted_unchanged(options):
 def test_offsets_and_epoch_are_assigned_in_place(codec):
     buffer = bytearray(encode_batch([Record(0, NOW - index, b"k", b"v") for index in range(3)], compression=codec))
     view = memoryview(buffer)
-    result = validate_produced(view, ValidationRules(), next_offset=2**40, leader_epoch=9, now_ms=NOW)
+    result = check_produced(view, ValidationRules(), now_ms=NOW).assign(2**40, 9)
     (header,) = result.batches
     assert result.buffer is view
     assert header == read_header(buffer)
@@ -281,7 +274,7 @@ def test_what_is_cut_off_behind_the_batch_is_not_appended():
 
 def test_a_read_only_buffer_is_copied():
     sent = batch()
-    result = validate_produced(memoryview(sent), ValidationRules(), next_offset=5, leader_epoch=1, now_ms=NOW)
+    result = check_produced(memoryview(sent), ValidationRules(), now_ms=NOW).assign(5, 1)
     assert read_header(result.buffer).base_offset == 5
     assert read_header(sent).base_offset == 0
 
