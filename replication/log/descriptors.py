@@ -89,6 +89,12 @@ class Descriptors:
         self.connections -= 1
 
 
+def present_limit() -> int:
+    """How many descriptors this process may have as things are."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
 def raise_limit() -> int:
     """Allow this process as many descriptors as it may have; returns how many that are."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -98,6 +104,5 @@ def raise_limit() -> int:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             except (OSError, ValueError):
                 continue  # some systems name a hard limit that they do not grant
-            soft = wanted
             break
-    return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+    return present_limit()

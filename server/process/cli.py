@@ -204,15 +204,16 @@ def _run(config: BrokerConfig) -> int:
 
     import trio
 
-    from ottla.server.broker import StartupError, serve
     from ottla.server.process.log_lines import LogFormatter
+    from ottla.server.process.running import run_broker
+    from ottla.server.serving import StartupError
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
     async def run() -> None:
-        await serve(config, on_ready=announce)
+        await run_broker(config, on_ready=announce)
 
     try:
         trio.run(run)

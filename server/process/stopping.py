@@ -11,21 +11,20 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
-import trio
+from ottla.server.stop import Stop
 
 logger = logging.getLogger("ottla.broker")
 
 EXIT_KILLED = 1
 
 
-class StopSignals:
+class StopSignals(Stop):
     """See the module's docstring."""
 
     def __init__(self, end_process: Callable[[int], object] = os._exit) -> None:
-        self.asked = trio.Event()
-        self.at_once = trio.Event()
+        super().__init__()
         self._end_process = end_process
 
     async def heed(self, signals: AsyncIterator[int]) -> None:
@@ -41,18 +40,3 @@ class StopSignals:
             else:
                 logger.critical("ending without flushing the logs on a third signal, %s", name)
                 self._end_process(EXIT_KILLED)
-
-    async def unless(self, event: trio.Event, work: Callable[[], Awaitable[object]]) -> bool:
-        """Do some work, cancelled when `event` happens; answers whether it was done."""
-        is_done = False
-        async with trio.open_nursery() as nursery:
-
-            async def watch() -> None:
-                await event.wait()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(watch)
-            await work()
-            is_done = True
-            nursery.cancel_scope.cancel()
-        return is_done

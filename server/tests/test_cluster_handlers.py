@@ -12,11 +12,11 @@ from ottla.replication.cluster.coordination import Create
 from ottla.replication.cluster.state import PartitionState, TopicState
 from ottla.replication.control.elect_leaders import ElectionType
 from ottla.replication.control.topics import NewTopic
-from ottla.server.broker import calls_of
 from ottla.server.cluster.session import ClusterSession
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import load_handlers, served_routes
 from ottla.server.handlers.api_versions import served_api_versions
+from ottla.server.serving import calls_of
 from ottla.server.tests.clustered import LISTENER, Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX

@@ -7,7 +7,7 @@ YOUNG_OBJECTS_MAX = 20_000
 
 PROGRAM = """
 import gc
-from ottla.server.broker import settle_interpreter
+from ottla.server.process.running import settle_interpreter
 
 seen = [0]
 

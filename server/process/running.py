@@ -1,0 +1,65 @@
+"""A process that is a broker: its signals, its limit of descriptors, and how its interpreter is set up."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication import system
+from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, raise_limit
+from ottla.server.process.stopping import StopSignals
+from ottla.server.serving import StartupError, serve
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.settings.broker_config import BrokerConfig
+
+SWITCH_SECONDS = 0.0005
+
+
+async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT. Raises StartupError if it cannot start, or stops for want of a disk."""
+    problem: StartupError | KeyboardInterrupt | None = None
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        descriptors, stop = Descriptors(_limit_of_descriptors()), StopSignals()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop.heed, signals)
+            try:
+                await serve(
+                    config, stop=stop, on_ready=on_ready, before_serving=settle_interpreter, descriptors=descriptors
+                )
+            except (StartupError, KeyboardInterrupt) as error:
+                problem = error
+            nursery.cancel_scope.cancel()
+    if problem is not None:
+        raise problem
+
+
+def settle_interpreter() -> None:
+    """Keep the interpreter from holding up the event loop.
+
+    What was made at start stays, and a full collection becomes rare: young garbage is collected as ever, and what grows
+    old here is what a broker keeps, topics, partitions and groups. A collection of young objects looks at few of them, since
+    a thousand take up to a millisecond. Large requests in work may hold millions, and created topics leave many. A thread
+    that computes gives way sooner. Memory that was needed once goes back to the system.
+    """
+    system.keep_little_memory()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(2_000, 3, 100_000)
+
+
+def _limit_of_descriptors() -> int:
+    limit = raise_limit()
+    if limit < LIMIT_MIN:
+        raise StartupError(
+            f"the system allows this process {limit} open files and connections; it needs {LIMIT_MIN} at least,"
+            f" and some thousand to serve many clients (`ulimit -n`)"
+        )
+    return limit

@@ -1,0 +1,210 @@
+"""A broker's life on its listeners, in any trio program: signals, limits and the interpreter are left as they are.
+
+Start: bind the listeners (a taken port is told before anything is touched) -> lock the log directories -> cluster id,
+settings, and load the logs, recovering what a crash left: as `Alone` or as a `ClusterMember` -> coordinators -> accept
+connections -> join the cluster. Nobody is answered before everything is there.
+
+Stop (`stop.py`): hand over what others can lead, stop accepting, end the connections, stop the coordinators, flush and
+close the logs, leave the clean-shutdown mark, let go of the directories, and of the session. Each wait on the way has a
+limit, and `at_once` ends the hand-over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.cluster.coordination import CoordinationUnavailable
+from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.log.descriptors import Descriptors, present_limit
+from ottla.server.alone import JoinProblem
+from ottla.server.broker import Broker
+from ottla.server.gate.dispatch import client_routes, served_routes
+from ottla.server.net.calls import Calls
+from ottla.server.net.connection_limits import ConnectionLimits
+from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.listener import Listener, bind
+from ottla.server.net.memory_budget import MemoryBudget
+from ottla.server.net.readiness import Readiness
+from ottla.server.stop import Stop
+from ottla.server.surroundings import Surroundings
+from ottla.wire.settings import InvalidSetting
+
+if TYPE_CHECKING:
+    import socket
+
+    from ottla.server.cluster.member import ClusterMember
+    from ottla.server.settings.broker_config import BrokerConfig, Endpoint
+
+    Bound = Sequence[tuple[Endpoint, socket.socket]]
+
+logger = logging.getLogger("ottla.broker")
+
+
+class StartupError(Exception):
+    """Why the broker cannot start although its configuration is in order, or had to stop; one line for the operator."""
+
+
+async def serve(
+    config: BrokerConfig,
+    *,
+    stop: Stop,
+    on_ready: Callable[[Broker], None],
+    before_serving: Callable[[], None] = lambda: None,
+    descriptors: Descriptors | None = None,
+) -> None:
+    """Run a broker until `stop` asks it to end. Raises StartupError if it cannot start, or stops for want of a disk.
+
+    `on_ready` is called when clients are served; `broker.listeners` has the ports. `before_serving` is called when
+    everything is loaded. `descriptors` None: as many as this process may have.
+    """
+    bound = bind_all(config)
+    try:
+        await _serve_bound(config, descriptors or Descriptors(present_limit()), bound, stop, on_ready, before_serving)
+    except BaseExceptionGroup as group:
+        raise _startup_problem(group) from None
+    finally:
+        for _, sock in bound:
+            sock.close()
+
+
+async def _serve_bound(
+    config: BrokerConfig,
+    descriptors: Descriptors,
+    bound: Bound,
+    stop: Stop,
+    on_ready: Callable[[Broker], None],
+    before_serving: Callable[[], None],
+) -> None:
+    broker = Broker(config, Surroundings(descriptors=descriptors), Readiness())
+    broker.register(bound)
+    async with trio.open_nursery() as session:
+
+        async def start() -> None:
+            await session.start(broker.place.hold)
+            await broker.open()
+
+        if await stop.unless(stop.asked, start):
+            listen_all(bound, config.server.socket_listen_backlog_size)
+            await _serve_until_asked(broker, bound, stop, on_ready, before_serving)
+        session.cancel_scope.cancel()
+
+
+def _startup_problem(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What an operator can do something about, as a StartupError; or everything, which is a bug."""
+    problem: BaseException = group
+    while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
+        problem = problem.exceptions[0]
+    if isinstance(problem, (LogDirectoryProblem, InvalidSetting, JoinProblem)):
+        return StartupError(str(problem))
+    if isinstance(problem, CoordinationUnavailable):
+        return StartupError(f"{problem.path or 'the coordination tree'} cannot be written; is there room on its disk?")
+    if isinstance(problem, OSError):
+        return StartupError(f"cannot use the data directory: {problem}")
+    return problem if isinstance(problem, (StartupError, KeyboardInterrupt)) else group
+
+
+async def _serve_until_asked(
+    broker: Broker, bound: Bound, stop: Stop, on_ready: Callable[[Broker], None], before_serving: Callable[[], None]
+) -> None:
+    failure = ""
+    try:
+        async with broker.running() as nursery:
+            for_brokers, for_clients = calls_of(broker)
+            _listen(broker, bound, for_brokers, for_clients, nursery)
+            before_serving()
+            if broker.member is not None:
+                nursery.start_soon(_open_when_told, broker.member, [for_brokers, for_clients])
+            if await stop.unless(stop.asked, broker.place.join):
+                on_ready(broker)
+                failure = await _stopped(broker, stop)
+            await stop.unless(stop.at_once, broker.place.leave)
+    finally:
+        await broker.close()
+    if failure:
+        raise StartupError(failure)
+
+
+def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls, nursery: trio.Nursery) -> None:
+    """Accept connections on every listener, as long as the nursery lives."""
+    assert broker.readiness is not None
+    between_brokers = broker.config.inter_broker_listener_name
+    buffers = ReceiveBuffers(MemoryBudget.of(broker.config.server.queued_max_request_bytes))
+    limits = ConnectionLimits(
+        lambda: broker.config.server,
+        broker.surroundings.descriptors,
+        protected=between_brokers if len(bound) > 1 else None,
+    )
+    for endpoint, sock in bound:
+        calls = for_brokers if endpoint.listener == between_brokers else for_clients
+        listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits)
+        broker.listeners.append(listener)
+        nursery.start_soon(listener.run)
+
+
+def calls_of(broker: Broker) -> tuple[Calls, Calls]:
+    """The requests that are served on the inter-broker listener, and those on the others."""
+    is_in_cluster = broker.is_in_cluster
+    return (
+        Calls(served_routes(is_in_cluster=is_in_cluster), is_open=not is_in_cluster),
+        Calls(client_routes(is_in_cluster=is_in_cluster), is_open=not is_in_cluster),
+    )
+
+
+async def _open_when_told(member: ClusterMember, calls: Sequence[Calls]) -> None:
+    await member.until_told()
+    for each in calls:
+        each.opened.set()
+
+
+async def _stopped(broker: Broker, stop: Stop) -> str:
+    """Return when it is time to stop: somebody asked (""), or no disk is left to write to, which the answer says."""
+    failures: list[str] = []
+
+    def fail(failure: str) -> None:
+        logger.critical("stopping: %s", failure)
+        failures.append(failure)
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+
+        async def watch_stop() -> None:
+            await stop.asked.wait()
+            nursery.cancel_scope.cancel()
+
+        async def watch_disks() -> None:
+            await broker.replicas.all_directories_failed.wait()
+            fail("every log directory is offline")
+
+        async def watch_coordination() -> None:
+            fail(await broker.place.until_broken())
+
+        nursery.start_soon(watch_stop)
+        nursery.start_soon(watch_disks)
+        nursery.start_soon(watch_coordination)
+    return failures[0] if failures else ""
+
+
+def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
+    """A bound socket for each listener, not listening yet; StartupError names the address that cannot be had."""
+    bound: list[tuple[Endpoint, socket.socket]] = []
+    for endpoint in config.listeners:
+        try:
+            bound.append((endpoint, bind(endpoint.host, endpoint.port, config.server.socket_receive_buffer_bytes)))
+        except OSError as error:
+            for _, sock in bound:
+                sock.close()
+            raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
+    return bound
+
+
+def listen_all(bound: Bound, backlog: int) -> None:
+    """Let clients connect; they are served once the broker runs."""
+    for endpoint, sock in bound:
+        try:
+            sock.listen(backlog)
+        except OSError as error:  # another broker bound the address at the same moment and was faster
+            raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
