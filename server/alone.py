@@ -6,7 +6,7 @@ import base64
 import logging
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -14,12 +14,12 @@ from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.server.administration import TopicAdministration, random_topic_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.hosting import PartitionHosting
+from ottla.server.ports import HasCluster, HasController, HasGroups, HasReplicas, HasSettings, HasSurroundings
 from ottla.server.start.log_dir_identities import check_journal, settle_identities
 from ottla.server.start.takeover import settle_cluster_id, take_over
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import BrokerRegistration
-    from ottla.server.broker import Broker
 
 logger = logging.getLogger("ottla.broker")
 
@@ -28,10 +28,14 @@ class JoinProblem(Exception):
     """Why a broker cannot become a member of its cluster; one line for the operator."""
 
 
+class Port(HasCluster, HasController, HasGroups, HasReplicas, HasSettings, HasSurroundings, Protocol):
+    """What is needed of the broker here."""
+
+
 class Alone:
     """How such a broker starts and stops; `ClusterMember` is its counterpart."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Port) -> None:
         self._broker = broker
         surroundings = broker.surroundings
         self.coordination = EmbeddedCoordination(

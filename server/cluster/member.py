@@ -23,7 +23,7 @@ import logging
 import math
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -53,6 +53,16 @@ from ottla.server.cluster.log_dir_failures import LogDirFailures
 from ottla.server.cluster.session import ClusterSession, Session
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.cluster.way_to_controller import WayToController
+from ottla.server.ports import (
+    HasCluster,
+    HasController,
+    HasGroups,
+    HasReadiness,
+    HasReplicas,
+    HasSettings,
+    HasSurroundings,
+    HasThrottles,
+)
 from ottla.server.start.log_dir_identities import settle_identities
 from ottla.server.start.moving import fill_from_journal, set_journal_aside
 from ottla.server.start.takeover import read_settings, settle_cluster_id
@@ -64,7 +74,6 @@ if TYPE_CHECKING:
 
     from ottla.replication.cluster.state import BrokerEndpoint
     from ottla.replication.partition.partition import Partition
-    from ottla.server.broker import Broker
     from ottla.server.cluster.controller.active_controller import ActiveController
     from ottla.wire.schema import Message
 
@@ -80,10 +89,14 @@ TOPICS_WORD_S = 5.0  # how long clients then wait until the controller names the
 PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last life's node to go
 
 
+class Port(HasCluster, HasController, HasGroups, HasReadiness, HasReplicas, HasSettings, HasSurroundings, HasThrottles, Protocol):
+    """What is needed of the broker here."""
+
+
 class ClusterMember:
     """See the module's docstring."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Port) -> None:
         config = broker.config
         assert config.zookeeper is not None
         self._broker = broker

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ottla.replication.control.control_batch import TopicPartition
     from ottla.replication.control.elect_leaders import ElectionType
     from ottla.replication.control.partition_states import PartitionStates
-    from ottla.server.cluster.member import ClusterMember
-    from ottla.server.gate.context import RequestContext
+    from ottla.replication.hosting.isr_changes import IsrChanges
+    from ottla.replication.hosting.replica_control import ReplicaControl
     from ottla.wire.errors import KafkaError
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
     from ottla.wire.schema import Message
@@ -62,12 +62,16 @@ class Member(Protocol):
     @property
     def session(self) -> Coordination: ...
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether this broker may have been replaced."""
+
+    @property
+    def control(self) -> ReplicaControl:
+        """What obeys the controller."""
+
+    @property
+    def isr_changes(self) -> IsrChanges: ...
+
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Ask whoever is the controller, once. Raises PeerUnavailable."""
-
-
-def member_of(context: RequestContext) -> ClusterMember:
-    """For handlers that are `in_cluster_only`."""
-    member = context.broker.member
-    assert member is not None
-    return member

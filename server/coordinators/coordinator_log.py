@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.groups.records import load_codecs
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition.partition import Partition
+from ottla.server.ports import HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.log.partition_log import PartitionLog
     from ottla.replication.log.storage import FileRegion
-    from ottla.server.broker import Broker
 
 READ_BYTES = 1024 * 1024
 ALL_REPLICAS = -1
 
 
+class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings, Protocol):
+    """What is needed of the broker here."""
+
+
 class OffsetsTopic:
     """Reads and appends the partitions of `__consumer_offsets` that this broker leads."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Port) -> None:
         self._broker = broker
         self._can_read = False
 

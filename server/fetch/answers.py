@@ -7,6 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.net.turns import answer_partitions
+from ottla.server.ports import HasCluster
+from ottla.server.produce.leader_hints import Port as HintsPort
 from ottla.server.produce.leader_hints import current_leader, endpoints
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
     from ottla.replication.partition.fetch_session import FetchTarget
     from ottla.replication.partition.partition import Partition
-    from ottla.server.broker import Broker
 
 NO_REPLICA = -1
 STORAGE_ERROR_SINCE = 6
@@ -84,7 +85,7 @@ def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
     )
 
 
-def failed_read(broker: Broker, version: int, target: FetchTarget, code: ErrorCode) -> PartitionData:
+def failed_read(broker: HintsPort, version: int, target: FetchTarget, code: ErrorCode) -> PartitionData:
     """The same, as a client of this version understands it, with the leader that it should ask instead."""
     if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_SINCE:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -101,7 +102,7 @@ def aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransac
     return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in transactions]
 
 
-def leaders_of(broker: Broker, listener_name: str, answers: Sequence[PartitionData]) -> list[NodeEndpoint]:
+def leaders_of(broker: HasCluster, listener_name: str, answers: Sequence[PartitionData]) -> list[NodeEndpoint]:
     """Where the leaders are that an answer names (KIP-951)."""
     leaders = {each.current_leader.leader_id for each in answers if each.error_code}
     return [

@@ -16,7 +16,7 @@ from ottla.wire.messages.fetch import FetchResponse
 
 if TYPE_CHECKING:
     from ottla.replication.partition.fetch_session import FetchContext
-    from ottla.server.broker import Broker
+    from ottla.server.produce.leader_hints import Port as HintsPort
 
 MAGIC_1_SINCE = 2
 
@@ -27,7 +27,7 @@ _conversions_in_threads = trio.CapacityLimiter(1)
 class ConvertsDown:
     """A base class of `Reading`, as `KeepsFewFilesOpen` is."""
 
-    _broker: Broker
+    _broker: HintsPort
     _version: int
     _bytes_max: int
     _opened: FetchContext

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ottla.server.broker import Broker
+from typing import Generic, TypeVar
 
 ANONYMOUS = "User:ANONYMOUS"
 
+PortT_co = TypeVar("PortT_co", covariant=True)
 
-class RequestContext:
-    """One request's surroundings: the client, the version, the broker and the time.
+
+class RequestContext(Generic[PortT_co]):
+    """One request's surroundings: the client, the version, the time, and the broker as far as the handler needs it.
 
     A connection keeps one object and refreshes it for each request; as it serves one request at a time, the object is
     stable while a handler runs, only `now_ms` grows old across an await.
@@ -21,7 +20,7 @@ class RequestContext:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: PortT_co,
         *,
         api_version: int = 0,
         client_id: str = "",

@@ -25,7 +25,7 @@ from ottla.wire.schema import Message, VersionRange
 if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
 
-Handler = Callable[[Any, "RequestContext"], Any]
+Handler = Callable[[Any, "RequestContext[Any]"], Any]
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 
@@ -179,7 +179,7 @@ def client_routes(*, is_in_cluster: bool) -> dict[int, Route]:
 
 
 def _refusing(route: Route) -> Route:
-    def refuse(request: Message, context: RequestContext) -> None:
+    def refuse(request: Message, context: RequestContext[Any]) -> None:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     return Route(route.request_class, route.versions, refuse)

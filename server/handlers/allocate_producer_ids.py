@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError
-from ottla.server.cluster.ports import member_of
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasMember, member_of
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @handles(AllocateProducerIdsRequest, between_brokers=True)
 async def allocate_producer_ids(
-    request: AllocateProducerIdsRequest, context: RequestContext
+    request: AllocateProducerIdsRequest, context: RequestContext[HasMember]
 ) -> AllocateProducerIdsResponse:
     try:
         block = await _allocate(request, member_of(context))

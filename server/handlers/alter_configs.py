@@ -8,14 +8,13 @@ Behaviour
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.handlers.incremental_alter_configs import SETTINGS_PER_TURN, alter_resource
+from ottla.server.handlers.incremental_alter_configs import SETTINGS_PER_TURN, Port, alter_resource
 from ottla.server.settings.changes import check_names
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.alter_configs import (
@@ -25,12 +24,9 @@ from ottla.wire.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from ottla.server.broker import Broker
-
 
 @handles(AlterConfigsRequest)
-async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+async def alter_configs(request: AlterConfigsRequest, context: RequestContext[Port]) -> AlterConfigsResponse:
     broker = context.broker
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
@@ -48,7 +44,7 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
     return AlterConfigsResponse(responses=responses)
 
 
-async def _replace(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _replace(broker: Port, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     texts: dict[str, str] = {}
     empty: list[str] = []
     for start in range(0, len(resource.configs), SETTINGS_PER_TURN):

@@ -14,9 +14,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ottla.server.cluster.ports import member_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasMember, member_of
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @handles(AlterPartitionReassignmentsRequest, in_cluster_only=True)
 async def alter_partition_reassignments(
-    request: AlterPartitionReassignmentsRequest, context: RequestContext
+    request: AlterPartitionReassignmentsRequest, context: RequestContext[HasMember]
 ) -> AlterPartitionReassignmentsResponse:
     if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_TO_CHANGE_MAX:
         problem = f"A request reassigns at most {PARTITIONS_TO_CHANGE_MAX} partitions."

@@ -10,9 +10,12 @@ Behaviour
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasCluster, HasReplicas
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -22,9 +25,13 @@ from ottla.wire.messages.alter_replica_log_dirs import (
 )
 
 
+class Port(HasCluster, HasReplicas, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(AlterReplicaLogDirsRequest)
 async def alter_replica_log_dirs(
-    request: AlterReplicaLogDirsRequest, context: RequestContext
+    request: AlterReplicaLogDirsRequest, context: RequestContext[Port]
 ) -> AlterReplicaLogDirsResponse:
     paths: dict[str, dict[int, str]] = {}
     for asked in request.dirs:
@@ -43,7 +50,7 @@ async def alter_replica_log_dirs(
     return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
 
 
-async def _move(topic: str, index: int, path: str, context: RequestContext) -> ErrorCode:
+async def _move(topic: str, index: int, path: str, context: RequestContext[Port]) -> ErrorCode:
     broker = context.broker
     replicas, moves = broker.replicas, broker.replicas.moves
     try:

@@ -11,17 +11,23 @@ Behaviour
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles, served_routes
+from ottla.server.ports import HasMember, HasSettings
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
+class Port(HasMember, HasSettings, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(ApiVersionsRequest)
-def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+def api_versions(request: ApiVersionsRequest, context: RequestContext[Port]) -> ApiVersionsResponse:
     versions = ApiVersionsRequest.versions
     if context.api_version not in versions:
         own = ApiVersion(api_key=ApiVersionsRequest.api_key, min_version=versions.first, max_version=versions.last)

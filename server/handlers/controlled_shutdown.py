@@ -10,9 +10,9 @@ Behaviour
 from __future__ import annotations
 
 from ottla.replication.cluster.state import NO_BROKER_EPOCH
-from ottla.server.cluster.ports import member_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasMember, member_of
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -23,7 +23,7 @@ from ottla.wire.messages.controlled_shutdown import (
 
 @handles(ControlledShutdownRequest, between_brokers=True)
 async def controlled_shutdown(
-    request: ControlledShutdownRequest, context: RequestContext
+    request: ControlledShutdownRequest, context: RequestContext[HasMember]
 ) -> ControlledShutdownResponse:
     controller = member_of(context).controller
     if controller is None:

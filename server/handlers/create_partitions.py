@@ -21,6 +21,7 @@ from ottla.server.administration import Administration
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
+from ottla.server.ports import HasAdministration
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -33,7 +34,7 @@ TOPICS_PER_SLICE = 100
 
 
 @handles(CreatePartitionsRequest)
-async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+async def create_partitions(request: CreatePartitionsRequest, context: RequestContext[HasAdministration]) -> CreatePartitionsResponse:
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)
     if not administration.is_controller:

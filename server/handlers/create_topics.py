@@ -23,6 +23,7 @@ from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
+from ottla.server.ports import HasAdministration
 from ottla.server.settings.changes import creation_texts
 from ottla.server.settings.repository import ConfigRepository, effective_topic_value, topic_settings
 from ottla.wire.errors import ErrorCode, KafkaError, bare
@@ -43,7 +44,7 @@ TOPICS_PER_SLICE = 50
 
 
 @handles(CreateTopicsRequest, answers_at_length=True)
-async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+async def create_topics(request: CreateTopicsRequest, context: RequestContext[HasAdministration]) -> CreateTopicsResponse:
     administration = context.broker.administration
     if not administration.is_controller:
         elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -8,9 +8,10 @@ from typing import Any
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 
 
 @handles(DeleteGroupsRequest)
-def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> Any:
+def delete_groups(request: DeleteGroupsRequest, context: RequestContext[HasGroups]) -> Any:
     return context.broker.groups.delete_groups(request)

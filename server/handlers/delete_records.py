@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.replication.cluster.state import is_internal_topic
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.pending import PendingAnswer
 from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
+from ottla.server.ports import HasCluster, HasDeadlines, HasPartitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -34,15 +35,18 @@ from ottla.wire.messages.delete_records import (
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
-    from ottla.server.broker import Broker
     from ottla.server.net.deadlines import Deadline
 
 UNKNOWN_LOW_WATERMARK = -1
 Answered = DeleteRecordsResponse | PendingAnswer
 
 
+class Port(HasCluster, HasDeadlines, HasPartitions, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(DeleteRecordsRequest)
-def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> Answered | Coroutine[Any, Any, Answered]:
+def delete_records(request: DeleteRecordsRequest, context: RequestContext[Port]) -> Answered | Coroutine[Any, Any, Answered]:
     different = _Different()
     if len(request.topics) > PARTITIONS_PER_TURN:
         return _delete_in_turns(request, different, context)
@@ -51,7 +55,7 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> An
     return _delete(different.topics(), request.timeout_ms, context)
 
 
-async def _delete_in_turns(request: DeleteRecordsRequest, different: _Different, context: RequestContext) -> Answered:
+async def _delete_in_turns(request: DeleteRecordsRequest, different: _Different, context: RequestContext[Port]) -> Answered:
     await each_in_turns(request.topics, different.add)
     topics = await each_in_turns(different.asked.items(), different.topic)
     answer = _delete(topics, request.timeout_ms, context)
@@ -59,7 +63,7 @@ async def _delete_in_turns(request: DeleteRecordsRequest, different: _Different,
 
 
 def _delete(
-    topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext
+    topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext[Port]
 ) -> Answered | Coroutine[Any, Any, Answered]:
     deletion = Deletion(context.broker)
 
@@ -80,7 +84,7 @@ def _delete(
 class Deletion(PendingAnswer):
     """What one request deletes, and the wait for the followers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Port) -> None:
         super().__init__()
         self._broker = broker
         self._response = DeleteRecordsResponse(topics=[])

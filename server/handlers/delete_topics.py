@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.replication.cluster.state import ClusterState
 from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
+from ottla.server.ports import HasAdministration, HasCluster, HasSettings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -34,6 +35,10 @@ from ottla.wire.schema import ZERO_UUID
 DISABLED_CODE_SINCE = 3
 
 
+class Port(HasAdministration, HasCluster, HasSettings, Protocol):
+    """What is needed of the broker here."""
+
+
 class _Asked(NamedTuple):
     """A topic to delete, as the request names it, and the topic that was found."""
 
@@ -42,7 +47,7 @@ class _Asked(NamedTuple):
 
 
 @handles(DeleteTopicsRequest)
-async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Port]) -> DeleteTopicsResponse:
     broker, version = context.broker, context.api_version
     named = await each_in_turns(request.topic_names, lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID))
     named += request.topics

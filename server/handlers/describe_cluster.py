@@ -12,6 +12,7 @@ from ottla.replication.cluster.state import NO_CONTROLLER
 from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasCluster
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -24,7 +25,7 @@ CONTROLLERS = 2
 
 
 @handles(DescribeClusterRequest)
-def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def describe_cluster(request: DescribeClusterRequest, context: RequestContext[HasCluster]) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return _refused(request.endpoint_type)
     cluster = context.broker.cluster

@@ -18,12 +18,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each, each_in_turns
+from ottla.server.ports import HasAdministration, HasCluster, HasMember, HasSettings
 from ottla.server.settings.broker_config import broker_settings
 from ottla.server.settings.repository import (
     DEFAULT_CONFIG,
@@ -48,7 +49,6 @@ from ottla.wire.messages.describe_configs import (
 from ottla.wire.settings import field_name, format_value, parse_integer
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Broker
     from ottla.wire.settings import Setting
 
 logger = logging.getLogger("ottla.configs")
@@ -56,6 +56,10 @@ logger = logging.getLogger("ottla.configs")
 UNKNOWN_TYPE = 0
 RESOURCES_PER_TURN = 2  # a broker has hundreds of settings
 RESOURCES_REPEATED_MAX = 20  # a request that names more has each of them described once
+
+
+class Port(HasAdministration, HasCluster, HasMember, HasSettings, Protocol):
+    """What is needed of the broker here."""
 
 
 class ResourceType(IntEnum):
@@ -70,7 +74,7 @@ class ResourceType(IntEnum):
 
 @handles(DescribeConfigsRequest, answers_at_length=True, reads_only=True)
 def describe_configs(
-    request: DescribeConfigsRequest, context: RequestContext
+    request: DescribeConfigsRequest, context: RequestContext[Port]
 ) -> DescribeConfigsResponse | Coroutine[Any, Any, DescribeConfigsResponse]:
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
@@ -92,7 +96,7 @@ def _response(results: list[DescribeConfigsResult]) -> DescribeConfigsResponse:
 
 
 async def _read_and_describe(
-    describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Broker
+    describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Port
 ) -> DescribeConfigsResponse:
     """Describe the settings that ZooKeeper holds, which another broker may have changed just now.
 
@@ -115,7 +119,7 @@ async def _describe_in_turns(
 class _Describer:
     """Describes resources as one request wants them."""
 
-    def __init__(self, broker: Broker, request: DescribeConfigsRequest) -> None:
+    def __init__(self, broker: Port, request: DescribeConfigsRequest) -> None:
         self._broker = broker
         self._configs: ConfigRepository = broker.configs
         self._unchanged: dict[frozenset[str], list[DescribeConfigsResourceResult]] = {}

@@ -15,6 +15,7 @@ import trio
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 GROUP_OPERATIONS = sum(
@@ -35,14 +36,14 @@ GROUPS_PER_TURN = 4
 
 @handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_groups(
-    request: DescribeGroupsRequest, context: RequestContext
+    request: DescribeGroupsRequest, context: RequestContext[HasGroups]
 ) -> DescribeGroupsResponse | Coroutine[Any, Any, DescribeGroupsResponse]:
     if len(request.groups) > GROUPS_PER_TURN:
         return _describe_in_turns(request, context)
     return _describe(request, context)
 
 
-async def _describe_in_turns(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+async def _describe_in_turns(request: DescribeGroupsRequest, context: RequestContext[HasGroups]) -> DescribeGroupsResponse:
     response = DescribeGroupsResponse(groups=[])
     names = list(dict.fromkeys(request.groups))
     for start in range(0, len(names), GROUPS_PER_TURN):
@@ -52,7 +53,7 @@ async def _describe_in_turns(request: DescribeGroupsRequest, context: RequestCon
     return response
 
 
-def _describe(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+def _describe(request: DescribeGroupsRequest, context: RequestContext[HasGroups]) -> DescribeGroupsResponse:
     response = context.broker.groups.describe_groups(request, api_version=context.api_version)
     if request.include_authorized_operations:
         for group in response.groups:

@@ -18,6 +18,7 @@ import trio
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasReplicas
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -40,7 +41,7 @@ Wanted = dict[str, set[int]] | None
 
 @handles(DescribeLogDirsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_log_dirs(
-    request: DescribeLogDirsRequest, context: RequestContext
+    request: DescribeLogDirsRequest, context: RequestContext[HasReplicas]
 ) -> Coroutine[Any, Any, DescribeLogDirsResponse]:
     wanted: Wanted = None
     if request.topics is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.log.producers import ProducerEntry
@@ -12,6 +12,7 @@ from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
+from ottla.server.ports import HasCluster, HasPartitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -27,9 +28,13 @@ PRODUCERS_AT_ONCE = 1000
 PRODUCERS_PER_TURN = 200
 
 
+class Port(HasCluster, HasPartitions, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(DescribeProducersRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_producers(
-    request: DescribeProducersRequest, context: RequestContext
+    request: DescribeProducersRequest, context: RequestContext[Port]
 ) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
     """A partition that a long request names again is described once."""
     if _partition_count(request) > PARTITIONS_AT_ONCE:
@@ -49,7 +54,7 @@ def _respond(request: DescribeProducersRequest, answers: list[list[PartitionResp
     return DescribeProducersResponse(topics=[TopicResponse(name=topic.name, partitions=each) for topic, each in topics])
 
 
-def _producer_count(request: DescribeProducersRequest, context: RequestContext) -> int:
+def _producer_count(request: DescribeProducersRequest, context: RequestContext[Port]) -> int:
     count = 0
     for topic in request.topics:
         for index in topic.partition_indexes:
@@ -58,7 +63,7 @@ def _producer_count(request: DescribeProducersRequest, context: RequestContext) 
     return count
 
 
-async def _describe_at_length(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+async def _describe_at_length(request: DescribeProducersRequest, context: RequestContext[Port]) -> DescribeProducersResponse:
     """Many partitions or producers are described with others served in between."""
     slices = Slices()
     answers: list[list[PartitionResponse]] = []
@@ -74,7 +79,7 @@ async def _describe_at_length(request: DescribeProducersRequest, context: Reques
     return _respond(request, answers)
 
 
-async def _describe_each_once(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+async def _describe_each_once(request: DescribeProducersRequest, context: RequestContext[Port]) -> DescribeProducersResponse:
     named: dict[str, dict[int, None]] = {}
     slices = Slices()
     for topic in request.topics:
@@ -86,13 +91,13 @@ async def _describe_each_once(request: DescribeProducersRequest, context: Reques
     return await _describe_at_length(request, context)
 
 
-def _describe(topic: str, index: int, context: RequestContext) -> PartitionResponse:
+def _describe(topic: str, index: int, context: RequestContext[Port]) -> PartitionResponse:
     answer, entries = _begin(topic, index, context)
     answer.active_producers += map(_state, entries)
     return answer
 
 
-def _begin(topic: str, index: int, context: RequestContext) -> tuple[PartitionResponse, list[ProducerEntry]]:
+def _begin(topic: str, index: int, context: RequestContext[Port]) -> tuple[PartitionResponse, list[ProducerEntry]]:
     """An answer, and the producers that are missing in it."""
     answer = PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=[])
     try:

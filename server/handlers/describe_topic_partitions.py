@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.replication.cluster.state import (
     NO_LEADER,
@@ -29,6 +29,7 @@ from ottla.replication.slices import Slices
 from ottla.server.gate.authorized_operations import TOPIC_OPERATIONS
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns, sorted_in_turns
+from ottla.server.ports import HasCluster, HasSettings
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -46,9 +47,13 @@ if TYPE_CHECKING:
 NAMES_AT_ONCE = 1_000
 
 
+class Port(HasCluster, HasSettings, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(DescribeTopicPartitionsRequest, alone_only=True, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_topic_partitions(
-    request: DescribeTopicPartitionsRequest, context: RequestContext
+    request: DescribeTopicPartitionsRequest, context: RequestContext[Port]
 ) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, DescribeTopicPartitionsResponse]:
     if len(request.topics) > NAMES_AT_ONCE:
         return _describe_in_turns(request, context)
@@ -64,7 +69,7 @@ def describe_topic_partitions(
 
 
 async def _describe_in_turns(
-    request: DescribeTopicPartitionsRequest, context: RequestContext
+    request: DescribeTopicPartitionsRequest, context: RequestContext[Port]
 ) -> DescribeTopicPartitionsResponse:
     found = _names_to_tell(request, await sorted_in_turns(topic.name for topic in request.topics))
     if isinstance(found, ErrorCode):
@@ -101,7 +106,7 @@ def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[
 class _Page:
     """One answer, filled up to a number of partitions."""
 
-    def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext) -> None:
+    def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext[Port]) -> None:
         self._request = request
         self._cluster = context.broker.cluster
         limit = context.broker.config.replication.max_request_partition_size_limit

@@ -14,16 +14,16 @@ Behaviour
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from ottla.replication.cluster.state import NO_LEADER
 from ottla.replication.control.elect_leaders import ElectionType
-from ottla.server.cluster.ports import member_of
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasCluster, HasMember, member_of
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.elect_leaders import (
@@ -42,8 +42,12 @@ if TYPE_CHECKING:
 Results = dict["TopicPartition", KafkaError | None]
 
 
+class Port(HasCluster, HasMember, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(ElectLeadersRequest, in_cluster_only=True)
-async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Port]) -> ElectLeadersResponse:
     cluster = context.broker.cluster
     if sum(len(topic.partitions) for topic in request.topic_partitions or ()) > PARTITIONS_TO_CHANGE_MAX:
         return _response({}, ErrorCode.POLICY_VIOLATION)
@@ -65,7 +69,7 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
     return _response(results)
 
 
-async def _elect(asked: Collection[TopicPartition], request: ElectLeadersRequest, context: RequestContext) -> Results:
+async def _elect(asked: Collection[TopicPartition], request: ElectLeadersRequest, context: RequestContext[Port]) -> Results:
     cluster, controller = context.broker.cluster, member_of(context).controller
     if controller is None:
         return dict.fromkeys(asked, KafkaError(ErrorCode.NOT_CONTROLLER))

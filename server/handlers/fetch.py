@@ -30,7 +30,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -59,6 +59,17 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.pending import PendingAnswer
 from ottla.server.net.turns import PARTITIONS_PER_TURN, each_in_turns
+from ottla.server.ports import (
+    HasCluster,
+    HasDeadlines,
+    HasFetchSessions,
+    HasMember,
+    HasPartitions,
+    HasReplicas,
+    HasSettings,
+    HasSurroundings,
+    HasThrottles,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import (
     EpochEndOffset,
@@ -73,7 +84,6 @@ from ottla.wire.schema import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.replication.partition.idle_targets import IdleTarget
     from ottla.replication.partition.partition import Partition, ReadInfo
-    from ottla.server.broker import Broker
     from ottla.server.net.deadlines import Deadline
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -85,15 +95,30 @@ REPLICA_STATE_SINCE = 15
 Answered = FetchResponse | PendingAnswer
 
 
+class Port(
+    HasCluster,
+    HasDeadlines,
+    HasFetchSessions,
+    HasMember,
+    HasPartitions,
+    HasReplicas,
+    HasSettings,
+    HasSurroundings,
+    HasThrottles,
+    Protocol,
+):
+    """What is needed of the broker here."""
+
+
 @handles(FetchRequest, abandonable=True, answers_at_length=True)
-def fetch(request: FetchRequest, context: RequestContext) -> Answered | Coroutine[Any, Any, Answered]:
+def fetch(request: FetchRequest, context: RequestContext[Port]) -> Answered | Coroutine[Any, Any, Answered]:
     count = sum([len(topic.partitions) for topic in request.topics])
     if request.forgotten_topics_data:
         count += sum([len(topic.partitions) for topic in request.forgotten_topics_data])
     return _fetch(request, context) if count <= PARTITIONS_PER_TURN else _fetch_in_turns(request, context)
 
 
-async def _fetch_in_turns(request: FetchRequest, context: RequestContext) -> Answered:
+async def _fetch_in_turns(request: FetchRequest, context: RequestContext[Port]) -> Answered:
     named = NamedPartitions(request, context.api_version, context.broker.cluster)
     await each_in_turns(named.steps(), lambda step: step)
     answer = _fetch(request, context, named)
@@ -101,7 +126,7 @@ async def _fetch_in_turns(request: FetchRequest, context: RequestContext) -> Ans
 
 
 def _fetch(
-    request: FetchRequest, context: RequestContext, named: NamedPartitions | None = None
+    request: FetchRequest, context: RequestContext[Port], named: NamedPartitions | None = None
 ) -> Answered | Coroutine[Any, Any, Answered]:
     broker = context.broker
     opened = broker.fetch_sessions.open(request, context.api_version, broker.cluster, context.now_ms, named)
@@ -129,7 +154,9 @@ class Reading(PendingAnswer, KeepsFewFilesOpen, ConvertsDown):
 
     is_abandonable = True
 
-    def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext, opened: FetchContext) -> None:
+    _broker: Port
+
+    def __init__(self, broker: Port, request: FetchRequest, context: RequestContext[Port], opened: FetchContext) -> None:
         super().__init__()
         self._broker = broker
         self._request = request

@@ -9,10 +9,12 @@ Behaviour
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each
+from ottla.server.ports import HasAdministration, HasCluster, HasGroups
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -26,9 +28,13 @@ KEYS_AT_ONCE = 4  # they may be very long
 Answered = FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]
 
 
+class Port(HasAdministration, HasCluster, HasGroups, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(FindCoordinatorRequest)
 def find_coordinator(
-    request: FindCoordinatorRequest, context: RequestContext
+    request: FindCoordinatorRequest, context: RequestContext[Port]
 ) -> Answered:
     refusal = _refusal(request.key_type, context.api_version)
     if refusal is not None:
@@ -52,7 +58,7 @@ def _refusal(key_type: int, api_version: int) -> KafkaError | None:
     return KafkaError(ErrorCode.INVALID_REQUEST, None if key_type == SHARE else ErrorCode.INVALID_REQUEST.message)
 
 
-async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestContext[Port]) -> FindCoordinatorResponse:
     try:
         await context.broker.ensure_internal_topic(OFFSETS_TOPIC)
     except KafkaError as error:
@@ -63,7 +69,7 @@ async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestCo
     return answer if isinstance(answer, FindCoordinatorResponse) else await answer
 
 
-def _find(request: FindCoordinatorRequest, context: RequestContext) -> Answered:
+def _find(request: FindCoordinatorRequest, context: RequestContext[Port]) -> Answered:
     """A key that is named again is not looked up again."""
     found: dict[str, Coordinator] = {}
 
@@ -74,7 +80,7 @@ def _find(request: FindCoordinatorRequest, context: RequestContext) -> Answered:
 
 
 def _answer(
-    request: FindCoordinatorRequest, context: RequestContext, answer: Callable[[str], Coordinator]
+    request: FindCoordinatorRequest, context: RequestContext[Port], answer: Callable[[str], Coordinator]
 ) -> Answered:
     def respond(found: list[Coordinator]) -> FindCoordinatorResponse:
         return _response(request, context, found)
@@ -82,11 +88,11 @@ def _answer(
     return answer_each(_keys(request, context), answer, respond, at_once=KEYS_AT_ONCE)
 
 
-def _keys(request: FindCoordinatorRequest, context: RequestContext) -> list[str]:
+def _keys(request: FindCoordinatorRequest, context: RequestContext[Port]) -> list[str]:
     return request.coordinator_keys if context.api_version >= BATCH_VERSION else [request.key]
 
 
-def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
+def _coordinator(group_id: str, context: RequestContext[Port]) -> Coordinator:
     broker = context.broker
     partition = broker.cluster.partition(OFFSETS_TOPIC, broker.groups.partition_for(group_id))
     endpoint = None if partition is None else broker.cluster.endpoint(partition.leader, context.listener_name)
@@ -102,7 +108,7 @@ def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
     )
 
 
-def _refused(key: str, error: KafkaError, context: RequestContext) -> Coordinator:
+def _refused(key: str, error: KafkaError, context: RequestContext[Port]) -> Coordinator:
     """Before version 4 every error explains itself."""
     text = "" if context.api_version >= BATCH_VERSION else error.code.message
     return Coordinator(
@@ -116,7 +122,7 @@ def _refused(key: str, error: KafkaError, context: RequestContext) -> Coordinato
 
 
 def _response(
-    request: FindCoordinatorRequest, context: RequestContext, coordinators: list[Coordinator]
+    request: FindCoordinatorRequest, context: RequestContext[Port], coordinators: list[Coordinator]
 ) -> FindCoordinatorResponse:
     """Before version 4 there is one key, and its coordinator is the whole answer; success has the text "NONE" then."""
     if context.api_version >= BATCH_VERSION:

@@ -6,9 +6,10 @@ Behaviour
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @handles(HeartbeatRequest)
-def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+def heartbeat(request: HeartbeatRequest, context: RequestContext[HasGroups]) -> HeartbeatResponse:
     return context.broker.groups.heartbeat(request)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
@@ -24,6 +24,7 @@ from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
+from ottla.server.ports import HasAdministration, HasSettings
 from ottla.server.settings.changes import ConfigChange, changed_broker, changed_topic, check_changes
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.incremental_alter_configs import (
@@ -34,17 +35,18 @@ from ottla.wire.messages.incremental_alter_configs import (
 )
 from ottla.wire.settings import parse_integer
 
-if TYPE_CHECKING:
-    from ottla.server.broker import Broker
-
 SETTINGS_PER_TURN = 5_000
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
+class Port(HasAdministration, HasSettings, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(IncrementalAlterConfigsRequest)
 async def incremental_alter_configs(
-    request: IncrementalAlterConfigsRequest, context: RequestContext
+    request: IncrementalAlterConfigsRequest, context: RequestContext[Port]
 ) -> IncrementalAlterConfigsResponse:
     broker = context.broker
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
@@ -63,7 +65,7 @@ async def incremental_alter_configs(
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-async def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _alter(broker: Port, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     changes: list[ConfigChange] = []
     for start in range(0, len(resource.configs), SETTINGS_PER_TURN):
         piece = resource.configs[start : start + SETTINGS_PER_TURN]
@@ -82,7 +84,7 @@ async def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_onl
 
 
 async def alter_resource(
-    broker: Broker, resource_type: int, name: str, *, change_topic: Change, change_broker: Change, validate_only: bool
+    broker: Port, resource_type: int, name: str, *, change_topic: Change, change_broker: Change, validate_only: bool
 ) -> None:
     """Change a topic's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
     if resource_type == ResourceType.TOPIC:

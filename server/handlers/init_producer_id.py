@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasProducerIds
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -19,7 +20,7 @@ FIRST_EPOCH = 0
 
 @handles(InitProducerIdRequest)
 def init_producer_id(
-    request: InitProducerIdRequest, context: RequestContext
+    request: InitProducerIdRequest, context: RequestContext[HasProducerIds]
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     half_known = (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH)
     if half_known or request.transactional_id == "":
@@ -30,7 +31,7 @@ def init_producer_id(
     return _fresh(producer_id) if producer_id is not None else _next(context)
 
 
-async def _next(context: RequestContext) -> InitProducerIdResponse:
+async def _next(context: RequestContext[HasProducerIds]) -> InitProducerIdResponse:
     try:
         return _fresh(await context.broker.producer_ids.next())
     except KafkaError as error:

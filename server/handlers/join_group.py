@@ -9,11 +9,12 @@ from typing import Any
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.join_group import JoinGroupRequest
 
 
 @handles(JoinGroupRequest, abandonable=True)
-def join_group(request: JoinGroupRequest, context: RequestContext) -> Any:
+def join_group(request: JoinGroupRequest, context: RequestContext[HasGroups]) -> Any:
     return context.broker.groups.join_group(
         request,
         api_version=context.api_version,

@@ -8,9 +8,10 @@ from typing import Any
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.leave_group import LeaveGroupRequest
 
 
 @handles(LeaveGroupRequest)
-def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Any:
+def leave_group(request: LeaveGroupRequest, context: RequestContext[HasGroups]) -> Any:
     return context.broker.groups.leave_group(request, api_version=context.api_version)

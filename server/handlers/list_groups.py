@@ -9,11 +9,12 @@ from typing import Any
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 @handles(ListGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def list_groups(
-    request: ListGroupsRequest, context: RequestContext
+    request: ListGroupsRequest, context: RequestContext[HasGroups]
 ) -> ListGroupsResponse | Coroutine[Any, Any, ListGroupsResponse]:
     return context.broker.groups.list_groups(request)

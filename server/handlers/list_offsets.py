@@ -36,6 +36,7 @@ from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
+from ottla.server.ports import HasPartitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -83,7 +84,7 @@ _searches_in_threads = trio.CapacityLimiter(2)
 
 @handles(ListOffsetsRequest, reads_only=True)
 def list_offsets(
-    request: ListOffsetsRequest, context: RequestContext
+    request: ListOffsetsRequest, context: RequestContext[HasPartitions]
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _not_understood(request)
@@ -92,7 +93,7 @@ def list_offsets(
     return _list(request, context, _Wishes(_each(request.topics)))
 
 
-async def _list_in_turns(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+async def _list_in_turns(request: ListOffsetsRequest, context: RequestContext[HasPartitions]) -> ListOffsetsResponse:
     wishes = _Wishes()
     await each_in_turns(_each(request.topics), wishes.add)
     response = _list(request, context, wishes)
@@ -100,7 +101,7 @@ async def _list_in_turns(request: ListOffsetsRequest, context: RequestContext) -
 
 
 def _list(
-    request: ListOffsetsRequest, context: RequestContext, wishes: _Wishes
+    request: ListOffsetsRequest, context: RequestContext[HasPartitions], wishes: _Wishes
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     topics, asking = wishes.by_topic(), Asking(request, context)
     response = answer_partitions(topics, attrgetter("partitions"), asking.answer, partial(_response, topics))
@@ -119,7 +120,7 @@ class _Unanswered(NamedTuple):
 class Asking:
     """The look-ups of one request."""
 
-    def __init__(self, request: ListOffsetsRequest, context: RequestContext) -> None:
+    def __init__(self, request: ListOffsetsRequest, context: RequestContext[HasPartitions]) -> None:
         self._request = request
         self._broker = context.broker
         self._version = context.api_version

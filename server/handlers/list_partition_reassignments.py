@@ -11,9 +11,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ottla.server.cluster.ports import member_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasMember, member_of
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @handles(ListPartitionReassignmentsRequest, answers_at_length=True, in_cluster_only=True, reads_only=True)
 async def list_partition_reassignments(
-    request: ListPartitionReassignmentsRequest, context: RequestContext
+    request: ListPartitionReassignmentsRequest, context: RequestContext[HasMember]
 ) -> ListPartitionReassignmentsResponse:
     controller = member_of(context).controller
     if controller is None:

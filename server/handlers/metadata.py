@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import trio
 
@@ -33,6 +33,7 @@ from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, OPERATIO
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.long_answers import EncodedAnswer
+from ottla.server.ports import HasAdministration, HasCluster, HasLongAnswers, HasSettings
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (
     MetadataRequest,
@@ -44,9 +45,6 @@ from ottla.wire.messages.metadata import (
 )
 from ottla.wire.schema import ZERO_UUID
 
-if TYPE_CHECKING:
-    from ottla.server.broker import Broker
-
 PARTITIONS_PER_SLICE = 2_000
 NAMES_PER_SLICE = 500
 _encoders = trio.CapacityLimiter(1)
@@ -56,8 +54,12 @@ LISTENER_NOT_FOUND_SINCE = 6
 Answer = MetadataResponse | EncodedAnswer | Coroutine[Any, Any, MetadataResponse | EncodedAnswer]
 
 
+class Port(HasAdministration, HasCluster, HasLongAnswers, HasSettings, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(MetadataRequest, answers_at_length=True, few_at_once=True, reads_only=True)
-def metadata(request: MetadataRequest, context: RequestContext) -> Answer:
+def metadata(request: MetadataRequest, context: RequestContext[Port]) -> Answer:
     view = TopicView(context.broker.cluster, context.listener_name, context.api_version)
     view.with_operations = request.include_topic_authorized_operations
     if request.topics is None or (context.api_version == 0 and not request.topics):
@@ -100,7 +102,7 @@ class Asked:
         return ErrorCode.UNKNOWN_SERVER_ERROR if self._has_nameless and not self.ids else None  # Kafka fails over it
 
 
-def _about_all_topics(view: TopicView, request: MetadataRequest, context: RequestContext) -> Answer:
+def _about_all_topics(view: TopicView, request: MetadataRequest, context: RequestContext[Port]) -> Answer:
     key = (
         context.listener_name,
         context.api_version,
@@ -117,7 +119,7 @@ def _about_all_topics(view: TopicView, request: MetadataRequest, context: Reques
     return broker.long_answers.make(key, put_together, lambda: broker.cluster.version)
 
 
-async def _encoded(broker: Broker, listener_name: str, version: int, request: MetadataRequest) -> bytes:
+async def _encoded(broker: Port, listener_name: str, version: int, request: MetadataRequest) -> bytes:
     view = TopicView(broker.cluster, listener_name, version)
     view.with_operations = request.include_topic_authorized_operations
     answer = _answer(view, request, list(view.cluster.topics.values()))
@@ -126,7 +128,7 @@ async def _encoded(broker: Broker, listener_name: str, version: int, request: Me
 
 
 async def _look_up_in_slices(
-    view: TopicView, request: MetadataRequest, asked: Asked, context: RequestContext
+    view: TopicView, request: MetadataRequest, asked: Asked, context: RequestContext[Port]
 ) -> MetadataResponse:
     """The same for very many ids or names."""
     assert request.topics is not None
@@ -238,7 +240,7 @@ def _by_id(view: TopicView, ids: Iterable[bytes]) -> tuple[list[TopicState], lis
 
 
 def _by_name(
-    view: TopicView, names: Iterable[str], broker: Broker, may_create: bool
+    view: TopicView, names: Iterable[str], broker: Port, may_create: bool
 ) -> tuple[list[TopicState], list[MetadataResponseTopic]]:
     found, missing, unknown = [], [], []
     for name in names:

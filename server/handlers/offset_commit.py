@@ -10,9 +10,10 @@ from typing import Any
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.offset_commit import OffsetCommitRequest
 
 
 @handles(OffsetCommitRequest)
-def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Any:
+def offset_commit(request: OffsetCommitRequest, context: RequestContext[HasGroups]) -> Any:
     return context.broker.groups.offset_commit(request, api_version=context.api_version)

@@ -9,9 +9,10 @@ from typing import Any
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest
 
 
 @handles(OffsetDeleteRequest)
-def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Any:
+def offset_delete(request: OffsetDeleteRequest, context: RequestContext[HasGroups]) -> Any:
     return context.broker.groups.offset_delete(request)

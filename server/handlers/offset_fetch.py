@@ -14,6 +14,7 @@ from ottla.groupcoord.service import InParts
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.long_answers import EncodedAnswer
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
 _encoder = trio.CapacityLimiter(1)
@@ -21,7 +22,7 @@ _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousa
 
 
 @handles(OffsetFetchRequest, reads_only=True)
-def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Any:
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext[HasGroups]) -> Any:
     answer = context.broker.groups.offset_fetch(request, api_version=context.api_version)
     return _encoded(answer, context.api_version) if isinstance(answer, InParts) else answer
 

@@ -15,6 +15,7 @@ from typing import Any
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_partitions
+from ottla.server.ports import HasPartitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -27,7 +28,7 @@ from ottla.wire.messages.offset_for_leader_epoch import (
 
 @handles(OffsetForLeaderEpochRequest, reads_only=True)
 def offset_for_leader_epoch(
-    request: OffsetForLeaderEpochRequest, context: RequestContext
+    request: OffsetForLeaderEpochRequest, context: RequestContext[HasPartitions]
 ) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
     def respond(answers: list[list[EpochEndOffset]]) -> OffsetForLeaderEpochResponse:
         topics = zip(request.topics, answers, strict=True)
@@ -43,7 +44,7 @@ def offset_for_leader_epoch(
     )
 
 
-def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext[HasPartitions]) -> EpochEndOffset:
     try:
         epoch, end_offset = context.broker.partition(topic, asked.partition).end_offset_for_epoch(
             asked.leader_epoch, current_leader_epoch=asked.current_leader_epoch

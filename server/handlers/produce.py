@@ -32,7 +32,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
@@ -49,6 +49,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection, handles
 from ottla.server.net.inbox import belongs_to_one_frame
 from ottla.server.net.pending import PendingAnswer
+from ottla.server.ports import HasCluster, HasDeadlines, HasPartitions, HasReplicas
 from ottla.server.produce.leader_hints import current_leader, endpoints
 from ottla.wire.compression import TooLargeDecompressed
 from ottla.wire.errors import ErrorCode, KafkaError, bare
@@ -106,9 +107,13 @@ SMALL_CHECK_BYTES_MAX = 16 * 1024 * 1024
 may take a hundred megabytes: a few kilobytes are enough to ask for that."""
 
 
+class Port(HasCluster, HasDeadlines, HasPartitions, HasReplicas, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(ProduceRequest, pipelined=True)
 def produce(
-    request: ProduceRequest, context: RequestContext
+    request: ProduceRequest, context: RequestContext[Port]
 ) -> Answered | Coroutine[Any, Any, Answered]:
     appending = Appending(request, context)
     count = sum([len(topic.partition_data) for topic in request.topic_data])
@@ -161,7 +166,7 @@ class Appending(PendingAnswer):
         "_waits",
     )
 
-    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+    def __init__(self, request: ProduceRequest, context: RequestContext[Port]) -> None:
         super().__init__()
         self._request = request
         self._context = context

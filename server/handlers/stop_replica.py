@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ottla.server.cluster.ports import member_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasMember, member_of
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 
 @handles(StopReplicaRequest, versions="3-4", between_brokers=True)
-def stop_replica(request: StopReplicaRequest, context: RequestContext) -> Awaitable[StopReplicaResponse]:
+def stop_replica(request: StopReplicaRequest, context: RequestContext[HasMember]) -> Awaitable[StopReplicaResponse]:
     return member_of(context).control.stop(request)

@@ -8,9 +8,10 @@ from typing import Any
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasGroups
 from ottla.wire.messages.sync_group import SyncGroupRequest
 
 
 @handles(SyncGroupRequest, abandonable=True)
-def sync_group(request: SyncGroupRequest, context: RequestContext) -> Any:
+def sync_group(request: SyncGroupRequest, context: RequestContext[HasGroups]) -> Any:
     return context.broker.groups.sync_group(request, api_version=context.api_version)

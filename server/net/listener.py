@@ -31,7 +31,7 @@ from ottla.server.net.memory_budget import STALLED_S
 from ottla.server.net.readiness import Readiness
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Broker
+    from ottla.server.ports import HasSettings
 
 logger = logging.getLogger("ottla.listener")
 
@@ -77,7 +77,7 @@ class Listener:
         self,
         name: str,
         sock: socket.socket,
-        broker: Broker,
+        broker: HasSettings,
         calls: Calls,
         buffers: ReceiveBuffers,
         readiness: Readiness,

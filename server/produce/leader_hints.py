@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.server.ports import HasCluster, HasReplicas
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import BrokerEndpoint
-    from ottla.server.broker import Broker
 
 UNKNOWN_LEADER = (-1, -1)
 
 
-def current_leader(broker: Broker, topic: str, index: int) -> tuple[int, int]:
+class Port(HasCluster, HasReplicas, Protocol):
+    """What is needed of the broker here."""
+
+
+def current_leader(broker: Port, topic: str, index: int) -> tuple[int, int]:
     """A partition's leader and epoch: from the replica here, which the controller keeps up to date, else from the metadata."""
     partition = broker.replicas.partition(topic, index)
     if partition is not None:
@@ -21,7 +26,7 @@ def current_leader(broker: Broker, topic: str, index: int) -> tuple[int, int]:
     return UNKNOWN_LEADER if state is None else (state.leader, state.leader_epoch)
 
 
-def endpoints(broker: Broker, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
+def endpoints(broker: HasCluster, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
     """Where these brokers are, those that live."""
     found = [broker.cluster.endpoint(node_id, listener) for node_id in sorted(set(leaders))]
     return [each for each in found if each is not None]

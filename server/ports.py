@@ -1,0 +1,129 @@
+"""The parts of a broker, as ports: whoever is given a broker names the parts that it uses. `Broker` has them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ottla.groupcoord.service import GroupCoordinator
+    from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
+    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.control.topics import Controller
+    from ottla.replication.following.throttle import ReplicationThrottles
+    from ottla.replication.hosting.manager import ReplicaManager
+    from ottla.replication.partition.fetch_session import FetchSessionCache
+    from ottla.replication.partition.partition import Partition
+    from ottla.server.administration import Administration
+    from ottla.server.cluster.ports import Member
+    from ottla.server.gate.context import RequestContext
+    from ottla.server.net.deadlines import Deadlines
+    from ottla.server.net.long_answers import LongAnswers
+    from ottla.server.net.readiness import Readiness
+    from ottla.server.settings.broker_config import BrokerConfig
+    from ottla.server.settings.repository import ConfigRepository
+    from ottla.server.surroundings import Surroundings
+
+
+class HasCluster(Protocol):
+    @property
+    def cluster(self) -> ClusterState:
+        """The picture of the cluster: brokers, topics, who leads what."""
+
+
+class HasPartitions(Protocol):
+    def partition(self, topic: str, index: int) -> Partition:
+        """A partition that this broker holds; raises as Kafka answers for one that it does not."""
+
+
+class HasReplicas(Protocol):
+    @property
+    def replicas(self) -> ReplicaManager:
+        """The logs of this broker and the work behind them."""
+
+
+class HasGroups(Protocol):
+    @property
+    def groups(self) -> GroupCoordinator: ...
+
+
+class HasProducerIds(Protocol):
+    @property
+    def producer_ids(self) -> ProducerIdManager: ...
+
+
+class HasSettings(Protocol):
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force, run-time changes included."""
+
+    @property
+    def configs(self) -> ConfigRepository: ...
+
+
+class HasController(Protocol):
+    @property
+    def controller(self) -> Controller:
+        """What decides on topics."""
+
+
+class HasReadiness(Protocol):
+    @property
+    def readiness(self) -> Readiness | None:
+        """What serves sockets; None in a simulation."""
+
+
+class HasAdministration(Protocol):
+    @property
+    def administration(self) -> Administration: ...
+
+    async def ensure_internal_topic(self, name: str) -> None:
+        """Return once an internal topic exists; raises KafkaError if it cannot be made."""
+
+
+class HasMember(Protocol):
+    @property
+    def member(self) -> Member | None:
+        """None for a broker that is alone."""
+
+    @property
+    def is_in_cluster(self) -> bool: ...
+
+
+class HasFetchSessions(Protocol):
+    @property
+    def fetch_sessions(self) -> FetchSessionCache: ...
+
+
+class HasThrottles(Protocol):
+    @property
+    def throttles(self) -> ReplicationThrottles: ...
+
+
+class HasDeadlines(Protocol):
+    @property
+    def deadlines(self) -> Deadlines:
+        """What is to be called when the time of a waiting request is over."""
+
+
+class HasLongAnswers(Protocol):
+    @property
+    def long_answers(self) -> LongAnswers:
+        """Answers about the whole cluster, kept until it changes."""
+
+
+class HasSurroundings(Protocol):
+    @property
+    def surroundings(self) -> Surroundings:
+        """Disks, clocks, threads."""
+
+    def now_ms(self) -> int: ...
+
+
+def member_of(context: RequestContext[HasMember]) -> Member:
+    """For handlers that are `in_cluster_only`."""
+    member = context.broker.member
+    assert member is not None
+    return member
