@@ -15,7 +15,7 @@ does as well: the client then begins another one, and gets none.
 An incremental answer holds a partition only if there is something to tell: records, an error, a moved high watermark or
 log start offset, a preferred replica, a diverging epoch. A partition that returned records moves to the end of the
 order, so that all get their turn. Partitions of large sessions that have nothing to tell are left idle
-(`idle_targets.py`). A session comes into being with the answer to its first fetch, and whoever asks with
+(`fetch_targets.py`). A session comes into being with the answer to its first fetch, and whoever asks with
 the next epoch while an answer is still waited for makes that answer INVALID_FETCH_SESSION_EPOCH. Kafka: FetchManager,
 FetchContext, FetchSessionCacheShard.
 """
@@ -27,11 +27,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from ottla.replication.partition.fetch_targets import IDLE_FROM, FetchTarget, IdleTarget, Key
 from ottla.replication.partition.followers import LastFetch
-from ottla.replication.partition.idle_targets import IDLE_FROM, IdleTarget
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
-from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import ClusterState
@@ -50,36 +49,6 @@ PARTITIONS_MAX = 100_000
 """In all sessions together. Each takes some 800 bytes, whether it exists or not."""
 
 _EPOCH_MAX = (1 << 31) - 1
-
-Key = tuple[str | bytes, int]  # topic name, or topic id from v13 on, and partition
-
-
-class FetchTarget:
-    """One partition of a fetch: the last question about it, and the offsets of the last answer (-1: none yet)."""
-
-    __slots__ = ("asked", "idle", "key", "place", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
-
-    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
-        self.topic = topic  # None while the topic id is unknown here
-        self.topic_id = topic_id
-        self.asked = asked
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
-        name: str | bytes = topic if topic is not None and topic_id == ZERO_UUID else topic_id
-        self.key: Key = (name, asked.partition)
-        self.place = 0  # in its session's order
-        self.idle: IdleTarget | None = None
-
-    def has_news(self, data: PartitionData) -> bool:
-        """Whether an incremental answer must mention `data`; remembers what it tells."""
-        news = bool(data.records) or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0
-        news = news or data.error_code != 0
-        if self.told_high_watermark != data.high_watermark or self.told_log_start_offset != data.log_start_offset:
-            news = True
-        self.told_high_watermark = -1 if data.error_code else data.high_watermark
-        self.told_log_start_offset = data.log_start_offset
-        return news
-
 
 _by_place = attrgetter("place")
 

@@ -45,7 +45,7 @@ class Holder(NamedTuple):
 
 
 class LastFetch:
-    """When a fetch session was last used, for the followers that rest on it; see `idle_targets.py`."""
+    """When a fetch session was last used, for the followers that rest on it; see `fetch_targets.py`."""
 
     __slots__ = ("at_ms",)
 

@@ -25,7 +25,7 @@ from ottla.wire.messages.fetch import (
 
 if TYPE_CHECKING:
     from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
-    from ottla.replication.partition.fetch_session import FetchTarget
+    from ottla.replication.partition.fetch_targets import FetchTarget
     from ottla.replication.partition.partition import Partition
 
 NO_REPLICA = -1

@@ -19,7 +19,7 @@ Behaviour
 * A replica (ReplicaId >= 0) reads up to the log end, and is refused unless it follows the partition. Its fetch offset is
   the end of its log, unless the answer carries a diverging epoch. It gets nothing while the leader's replication throttle
   is exceeded, unless it is in sync. A broker that is alone has no followers.
-* In a large session only the partitions that may have news are read; the others are idle (`replication/partition/idle_targets.py`).
+* In a large session only the partitions that may have news are read; the others are idle (`replication/partition/fetch_targets.py`).
 
 Version notes
 * v0-2 have no limit for the whole answer, and one batch more than a partition's limit allows is not given. v4 isolation
@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
-from ottla.replication.partition.fetch_session import FetchContext, FetchTarget, NamedPartitions
+from ottla.replication.partition.fetch_session import FetchContext, NamedPartitions
+from ottla.replication.partition.fetch_targets import FetchTarget
 from ottla.replication.partition.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.partition.partition import NO_LEADER_EPOCH
 from ottla.replication.partition.replica_selector import in_same_rack
@@ -82,7 +83,7 @@ from ottla.wire.messages.fetch import (
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla.replication.partition.idle_targets import IdleTarget
+    from ottla.replication.partition.fetch_targets import IdleTarget
     from ottla.replication.partition.partition import Partition, ReadInfo
     from ottla.server.net.deadlines import Deadline
 

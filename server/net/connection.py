@@ -31,7 +31,7 @@ from collections import deque
 from contextlib import nullcontext
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
@@ -51,7 +51,9 @@ from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
 
 if TYPE_CHECKING:
-    from ottla.server.net.listener import Listener
+    from ottla.server.net.calls import Calls
+    from ottla.server.net.inbox import ReceiveBuffers
+    from ottla.server.net.readiness import Readiness
 
 logger = logging.getLogger("ottla.connection")
 
@@ -90,6 +92,17 @@ END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
 """In place of a request: the peer will send no more."""
 
 
+class Door(Protocol):
+    """What a connection takes from the listener that it came in through. `broker` goes to the handlers unseen."""
+
+    name: str
+    broker: Any
+    calls: Calls
+    readiness: Readiness
+    buffers: ReceiveBuffers
+    frame_bytes_max: int
+
+
 class Connection:
     """Serves one accepted socket until it ends; see the module's docstring."""
 
@@ -113,7 +126,7 @@ class Connection:
         "last_active",
     )
 
-    def __init__(self, sock: socket.socket, host: str, listener: Listener) -> None:
+    def __init__(self, sock: socket.socket, host: str, listener: Door) -> None:
         self._socket = sock
         self._peer = host
         self._calls = listener.calls

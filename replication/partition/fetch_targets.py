@@ -1,4 +1,4 @@
-"""Idle partitions of a fetch session. The leader does not read them again until something happens to them.
+"""The partitions of a fetch session. The leader does not read an idle one again until something happens to it.
 
 Theory
     A broker follows thousands of partitions in one session, and most of them get no records. To read all of them for
@@ -23,12 +23,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.wire.schema import ZERO_UUID
+
 if TYPE_CHECKING:
-    from ottla.replication.partition.fetch_session import FetchTarget
     from ottla.replication.partition.followers import Follower, LastFetch
     from ottla.replication.partition.partition import Partition
+    from ottla.wire.messages.fetch import FetchPartition, PartitionData
+
+Key = tuple[str | bytes, int]  # topic name, or topic id from v13 on, and partition
 
 IDLE_FROM = 4  # partitions in a session: reading two or three again costs no more than watching them
+
+
+class FetchTarget:
+    """One partition of a fetch: the last question about it, and the offsets of the last answer (-1: none yet)."""
+
+    __slots__ = ("asked", "idle", "key", "place", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
+
+    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
+        self.topic = topic  # None while the topic id is unknown here
+        self.topic_id = topic_id
+        self.asked = asked
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+        name: str | bytes = topic if topic is not None and topic_id == ZERO_UUID else topic_id
+        self.key: Key = (name, asked.partition)
+        self.place = 0  # in its session's order
+        self.idle: IdleTarget | None = None
+
+    def has_news(self, data: PartitionData) -> bool:
+        """Whether an incremental answer must mention `data`; remembers what it tells."""
+        news = bool(data.records) or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0
+        news = news or data.error_code != 0
+        if self.told_high_watermark != data.high_watermark or self.told_log_start_offset != data.log_start_offset:
+            news = True
+        self.told_high_watermark = -1 if data.error_code else data.high_watermark
+        self.told_log_start_offset = data.log_start_offset
+        return news
 
 
 class IdleTarget:
