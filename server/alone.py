@@ -62,7 +62,7 @@ class Alone:
         """Become the controller of what is on the disks."""
         broker = self._broker
         run_in_thread, accepted = broker.surroundings.run_in_thread, broker.configs.started_with.accepted_log_dirs
-        await run_in_thread(check_journal, broker.replicas.held_directories, accepted)
+        await run_in_thread(check_journal, broker.replicas.directories.all, accepted)
         await run_in_thread(self.coordination.open)
         known_id = broker.replicas.cluster_id
         broker.cluster.cluster_id = await settle_cluster_id(
@@ -77,7 +77,7 @@ class Alone:
     async def _adopt_what_is_there(self) -> None:
         """Take over what Apache Kafka left in the log directories, if it did."""
         replicas = self._broker.replicas
-        found = await trio.to_thread.run_sync(replicas.found_partitions)
+        found = await trio.to_thread.run_sync(replicas.directories.found_partitions)
         if found:
             for directory in replicas.log_directories:
                 if not directory.is_online:  # its topics would not be taken over, now or ever

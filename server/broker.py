@@ -57,7 +57,6 @@ class Broker:
             [str(path) for path in config.log_dirs],
             node_id=config.node_id,
             config=config.replication,
-            default_log_config=config.log,
             storage=self.surroundings.storage,
             descriptors=self.surroundings.descriptors,
             clock_ms=self.surroundings.clock_ms,

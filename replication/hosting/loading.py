@@ -1,15 +1,17 @@
 """Bringing the logs of one directory in line with what this broker is to host: which to load, which to put aside.
 
-Called in threads, while nobody else uses the directory.
+All but `load_logs` is called in threads, while nobody else uses the directory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
 
 from ottla.replication.cluster.state import UNKNOWN_STATE, PartitionState
 from ottla.replication.hosting.directories import FoundPartition, HeldDirectory, LogDirectoryProblem, OffsetCheckpoints
@@ -24,7 +26,9 @@ from ottla.replication.log.names import (
     partition_path,
     path_in,
 )
+from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
+from ottla.wire.errors import bare
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
@@ -102,6 +106,32 @@ def plan_loads(
         (futures if is_future else loads).append(Load(found.name, hosted.config, options))
     _report_strays(held)
     return LoadPlan(loads, futures, checkpoints)
+
+
+async def load_logs(
+    held: HeldDirectory, plan: LoadPlan, run_in_thread: Callable[..., Awaitable[Any]], threads_max: int
+) -> tuple[list[PartitionLog], list[PartitionLog]]:
+    """Load the logs of a plan in threads; answers them, and those of moving replicas. Raises the first OSError."""
+    logs: list[PartitionLog] = []
+    futures: list[PartitionLog] = []
+    loads = [*((each, logs) for each in plan.loads), *((each, futures) for each in plan.futures)]
+    threads = min(threads_max, len(loads))
+    errors: list[OSError] = []
+
+    def load(start: int) -> None:
+        try:
+            for each, loaded in loads[start::threads]:
+                directory = held.log_directory if loaded is logs else held.log_directory.apart()
+                loaded.append(PartitionLog.load(directory, *each))
+        except OSError as error:
+            errors.append(bare(error))
+
+    async with trio.open_nursery() as nursery:
+        for start in range(threads):
+            nursery.start_soon(run_in_thread, load, start)
+    if errors:
+        raise errors[0]
+    return logs, futures
 
 
 def _report_strays(held: HeldDirectory) -> None:

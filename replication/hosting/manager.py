@@ -4,7 +4,7 @@ Who owns what
     The event loop owns every partition and log; handlers call them directly and never await in between. Threads get work
     that is cut off from them: syncing files that are open already (`FlushJob`), loading logs nobody knows yet, making the
     files of new partitions, removing files that have been given up, writing checkpoints whose contents were taken on the
-    loop. So there are no locks. The loops below give way after a few milliseconds, so that ten thousand partitions
+    loop. So there are no locks. The background loops (`housekeeping.py`) give way after a few milliseconds, so that ten thousand partitions
     can be looked after without a request noticing.
 
 Forced flushes
@@ -24,7 +24,6 @@ Failing disks
 from __future__ import annotations
 
 import logging
-import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,25 +36,19 @@ from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster.state import NO_TOPIC_ID
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.following.throttle import ReplicationThrottle
+from ottla.replication.hosting.catalogue import Catalogue
 from ottla.replication.hosting.checkpointing import CheckpointWriter, NotedLog
-from ottla.replication.hosting.directories import FoundPartition, HeldDirectory, OffsetCheckpoints, hold_directories
-from ottla.replication.hosting.directory_identities import SeenDirectory
+from ottla.replication.hosting.directories import HeldDirectory, OffsetCheckpoints
 from ottla.replication.hosting.flushing import Flusher
-from ottla.replication.hosting.loading import HostedPartition, LoadPlan, plan_loads
+from ottla.replication.hosting.held_directories import HeldDirectories
+from ottla.replication.hosting.housekeeping import Housekeeping
+from ottla.replication.hosting.loading import HostedPartition, LoadPlan, load_logs, plan_loads
 from ottla.replication.hosting.log_dir_moves import LogDirMoves
 from ottla.replication.hosting.new_logs import MadeLog, NewLogs
 from ottla.replication.hosting.removals import Removals
 from ottla.replication.hosting.repairing import Repairer
-from ottla.replication.hosting.retaining import apply_retention
-from ottla.replication.log.cleaner import Cleanable, LogCleaner
 from ottla.replication.log.descriptors import Descriptors
-from ottla.replication.log.names import (
-    CLEANER_OFFSET_CHECKPOINT,
-    FUTURE_MARK,
-    HIGH_WATERMARK_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    partition_directory_name,
-)
+from ottla.replication.log.names import partition_directory_name
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
 from ottla.replication.partition.commit_waits import CommitWaits
@@ -63,7 +56,7 @@ from ottla.replication.partition.followers import IsEligible
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
 from ottla.replication.slices import Slices
-from ottla.wire.errors import ErrorCode, KafkaError, bare
+from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import PartitionState
@@ -73,8 +66,6 @@ __all__ = ["HostedPartition", "ReplicaManager"]
 logger = logging.getLogger("ottla.replication")
 
 RunInThread = Callable[..., Awaitable[Any]]
-
-INITIAL_DELAY_S = 30
 
 
 class ReplicaManager:
@@ -86,7 +77,6 @@ class ReplicaManager:
         *,
         node_id: int,
         config: ReplicationConfig,
-        default_log_config: LogConfig | None = None,
         storage: Storage | None = None,
         clock_ms: Callable[[], int] = system_clock_ms,
         run_in_thread: RunInThread = trio.to_thread.run_sync,
@@ -101,105 +91,74 @@ class ReplicaManager:
         self.commit_waits = CommitWaits()
         self.refused_sequences = RefusedSequences()
         self.is_eligible: IsEligible = lambda broker, broker_epoch: True
-        self._paths = [os.path.abspath(path) for path in log_dirs]
-        self._default_log_config = default_log_config or LogConfig()
-        self._storage: Storage = OsStorage() if storage is None else storage
-        self._clock_ms = clock_ms
-        self._run_in_thread = run_in_thread
-        self.new_uuid = new_uuid
-        self._descriptors = descriptors or Descriptors()
-        self._held: list[HeldDirectory] = []
-        self._topics: dict[str, dict[int, Partition]] = {}
+        storage = OsStorage() if storage is None else storage
+        descriptors = descriptors or Descriptors()
+        self._clock_ms, self._run_in_thread, self.new_uuid = clock_ms, run_in_thread, new_uuid
+        self._catalogue = Catalogue()
+        self.partition = self._catalogue.partition  # bound here, because handlers ask for every batch
+        self.partitions, self.partitions_of = self._catalogue.partitions, self._catalogue.partitions_of
+        self.partitions_in = self._catalogue.partitions_in
+        self.directories = HeldDirectories(
+            log_dirs, node_id=node_id, storage=storage, descriptors=descriptors, run_in_thread=run_in_thread
+        )
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
-        self._flusher = Flusher(run_in_thread, self._descriptors.flushed_files_max)
+        self._flusher = Flusher(run_in_thread, descriptors.flushed_files_max)
         self._repairer = Repairer(run_in_thread)
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
-        self._cleaner = LogCleaner(run_in_thread, clock_ms)
         self.on_directory_failure: Callable[[LogDirectory], None] | None = None
         self.moves = LogDirMoves(
-            directories=lambda: self.log_directories,
-            note_offsets=self._note_offsets,
+            directories=self.directories.log_directories,
+            note_offsets=lambda directories: self.housekeeping.note_offsets(directories),
             clock_ms=clock_ms,
             run_in_thread=run_in_thread,
             new_uuid=new_uuid,
             throttle=log_dirs_throttle,
         )
         self._removals = Removals(
-            storage=self._storage,
-            directories=lambda: self.log_directories,
+            storage=storage,
+            directories=self.directories.log_directories,
             clock_ms=clock_ms,
             run_in_thread=run_in_thread,
             new_uuid=new_uuid,
         )
         self._new_logs = NewLogs(
-            directories=lambda: self.log_directories,
+            directories=self.directories.log_directories,
             count_logs=self._count_logs,
             take_preferred=self.moves.take_preferred,
-            forget_former=lambda names: self._checkpoint_writer.forget(names, self._held),
+            forget_former=lambda names: self._checkpoint_writer.forget(names, self.directories.all),
             clock_ms=clock_ms,
             run_in_thread=run_in_thread,
             new_uuid=new_uuid,
+        )
+        self.housekeeping = Housekeeping(
+            self._catalogue,
+            self.directories,
+            config=lambda: self.config,
+            checkpoints=self._checkpoint_writer,
+            repairer=self._repairer,
+            moves=self.moves,
+            clock_ms=clock_ms,
+            run_in_thread=run_in_thread,
         )
 
     # --- start --------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Take the log directories. LogDirectoryProblem says what stands in the way."""
-        self._held = await self._run_in_thread(self._hold)
-        for held in self._held:
+        await self.directories.take()
+        for held in self.directories.all:
             held.log_directory.on_failure = self._on_directory_failure
             held.log_directory.on_cut = partial(self._checkpoint_writer.note_cut, held)
             if held.meta is not None and held.meta.cluster_id is not None:
                 self.cluster_id = held.meta.cluster_id
 
-    def _hold(self) -> list[HeldDirectory]:
-        return hold_directories(self._paths, self._storage, node_id=self.node_id, descriptors=self._descriptors)
-
-    def seen_directories(self) -> list[SeenDirectory]:
-        """The log directories as they were found."""
-        return [SeenDirectory(held.path, held.log_directory.is_online, held.meta) for held in self._held]
-
-    async def mark_directories(self, ids: Mapping[str, bytes], cluster_id: str) -> set[str]:
-        """Write their ids into the log directories; answers the paths of those that have them now."""
-        for held in self._online():
-            try:
-                await self._run_in_thread(self._mark_directory, held, ids[held.path], cluster_id)
-            except OSError as error:
-                held.log_directory.judge(error, held.path)
-        return {held.path for held in self._online() if held.meta is not None and held.meta.directory_id is not None}
-
-    def _mark_directory(self, held: HeldDirectory, directory_id: bytes, cluster_id: str) -> None:
-        held.settle(node_id=self.node_id, cluster_id=cluster_id, directory_id=directory_id)
-
-    def found_partitions(self) -> list[FoundPartition]:
-        """The partitions on disk, whether anybody knows of them or not; only before `load`.
-
-        A directory that cannot be read is offline from then on. A broker that took it for empty would put its logs aside
-        and begin them anew.
-        """
-        found: list[FoundPartition] = []
-        for held in self._online():
-            try:
-                found += held.found_partitions()
-            except OSError as error:  # a thread tells nobody; `load` sees it
-                logger.error("Log directory %s is offline: %s", held.path, error)
-                held.log_directory.failure = error
-        current = {(each.parsed.topic, each.parsed.partition): each for each in found if not each.parsed.mark}
-        for each in found:
-            if each.parsed.mark == FUTURE_MARK:  # alone, it is what the next `load` makes the current one
-                current.setdefault((each.parsed.topic, each.parsed.partition), each)
-        return list(current.values())
-
-    def _online(self) -> list[HeldDirectory]:
-        return [held for held in self._held if held.log_directory.is_online]
-
     async def load(self, hosted: Iterable[HostedPartition], *, cluster_id: str) -> None:
         """Bring back every log and lead or follow as `hosted` says. Partitions nobody hosts are put aside."""
         wanted = {(each.topic, each.index): each for each in hosted}
         futures: list[PartitionLog] = []
-        if not self._online():
+        if not self.directories.online():
             self.all_directories_failed.set()
-        for held in self._online():
+        for held in self.directories.online():
             started = time.perf_counter()
             try:
                 logs, future_logs = await self._load_directory(held, wanted, cluster_id)
@@ -228,26 +187,7 @@ class ReplicaManager:
     ) -> tuple[list[PartitionLog], list[PartitionLog]]:
         plan = await self._run_in_thread(self._plan_loads, held, wanted, cluster_id)
         self._checkpoints[held.path] = plan.checkpoints
-        logs: list[PartitionLog] = []
-        futures: list[PartitionLog] = []
-        loads = [*((each, logs) for each in plan.loads), *((each, futures) for each in plan.futures)]
-        threads = min(self.config.num_recovery_threads_per_data_dir, len(loads))
-        errors: list[OSError] = []
-
-        def load(start: int) -> None:
-            try:
-                for each, loaded in loads[start::threads]:
-                    directory = held.log_directory if loaded is logs else held.log_directory.apart()
-                    loaded.append(PartitionLog.load(directory, *each))
-            except OSError as error:
-                errors.append(bare(error))
-
-        async with trio.open_nursery() as nursery:
-            for start in range(threads):
-                nursery.start_soon(self._run_in_thread, load, start)
-        if errors:
-            raise errors[0]
-        return logs, futures
+        return await load_logs(held, plan, self._run_in_thread, self.config.num_recovery_threads_per_data_dir)
 
     def _plan_loads(
         self, held: HeldDirectory, wanted: Mapping[tuple[str, int], HostedPartition], cluster_id: str
@@ -285,7 +225,7 @@ class ReplicaManager:
         if checkpoints is not None:
             log.first_dirty_offset = checkpoints.first_dirty_offsets.get(key, -1)
         self._apply_state(partition, hosted.state)
-        self._topics.setdefault(log.topic, {})[log.partition] = partition
+        self._catalogue.add(partition)
 
     async def _take_up_future(self, log: PartitionLog, hosted: HostedPartition) -> None:
         """A log that was on its way into its directory: it goes on, or is the current one if the old one has gone."""
@@ -316,30 +256,12 @@ class ReplicaManager:
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
-    def partition(self, topic: str, index: int) -> Partition | None:
-        """A partition this broker has a log of."""
-        partitions = self._topics.get(topic)
-        return None if partitions is None else partitions.get(index)
-
     def is_offline(self, topic: str, index: int) -> bool:
         """Whether a partition is, or may be, on a log directory that has failed."""
         partition = self.partition(topic, index)
         if partition is not None:
             return not partition.log.log_directory.is_online
         return not all(directory.is_online for directory in self.log_directories)
-
-    def partitions_of(self, topic: str) -> list[Partition]:
-        """The partitions of one topic that are here."""
-        return list(self._topics.get(topic, {}).values())
-
-    def partitions(self) -> Iterator[Partition]:
-        """All partitions, also those that come or go meanwhile."""
-        for topic in list(self._topics):
-            yield from self.partitions_of(topic)
-
-    def partitions_in(self, log_directory: LogDirectory) -> list[Partition]:
-        """The partitions whose log is in one directory."""
-        return [partition for partition in self.partitions() if partition.log.log_directory is log_directory]
 
     def _noted_logs(self, held: HeldDirectory) -> Iterator[NotedLog]:
         for partition in self.partitions():
@@ -349,14 +271,9 @@ class ReplicaManager:
             yield NotedLog(move.log, min(move.partition.high_watermark, move.log.log_end_offset), is_future=True)
 
     @property
-    def held_directories(self) -> Sequence[HeldDirectory]:
-        """The log directories that this process has, offline ones too."""
-        return self._held
-
-    @property
     def log_directories(self) -> list[LogDirectory]:
         """The log directories, offline ones too."""
-        return [held.log_directory for held in self._held]
+        return self.directories.log_directories()
 
     async def create_partitions(self, hosted: Sequence[HostedPartition]) -> None:
         """Make the logs of new partitions. OSError if the disk will not have some; then the rest of their topics is not made.
@@ -377,7 +294,7 @@ class ReplicaManager:
             raise failure
 
     def _count_logs(self) -> dict[str, int]:
-        counts = {held.path: 0 for held in self._held if held.log_directory.is_online}
+        counts = {held.path: 0 for held in self.directories.online()}
         for partition in self.partitions():
             if partition.log.log_directory.path in counts:
                 counts[partition.log.log_directory.path] += 1
@@ -413,10 +330,7 @@ class ReplicaManager:
         touched: set[LogDirectory] = set()
         slices = Slices()
         for topic, index in partitions:
-            of_topic = self._topics.get(topic, {})
-            partition = of_topic.pop(index, None)
-            if not of_topic:
-                self._topics.pop(topic, None)
+            partition = self._catalogue.remove(topic, index)
             if partition is not None:
                 touched.add(partition.log.log_directory)
                 self._give_up(partition)
@@ -426,7 +340,7 @@ class ReplicaManager:
                 await slices.give_way()
         await self._removals.free_names(partitions)
         # What the checkpoints say of these names must not be believed of a new topic that is called the same.
-        for held in self._held:
+        for held in self.directories.all:
             if held.log_directory in touched:
                 await self._checkpoint_writer.write_all(held)
 
@@ -482,81 +396,8 @@ class ReplicaManager:
             nursery.start_soon(self._repairer.run)
             nursery.start_soon(self._removals.run)
             nursery.start_soon(self.moves.run)
-            nursery.start_soon(self._repeat, self._apply_retention, self._retention_interval_s)
-            nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
-            nursery.start_soon(self._repeat, self._checkpoint_all, self._checkpoint_interval_s)
-            nursery.start_soon(self._repeat, self._expire_producers, self._expiry_interval_s)
-            nursery.start_soon(self._repeat, self._compact, lambda: max(self.config.log_cleaner_backoff_ms / 1000, 0.1))
+            nursery.start_soon(self.housekeeping.run)
             task_status.started()
-
-    def _retention_interval_s(self) -> float:
-        return self.config.log_retention_check_interval_ms / 1000
-
-    def _expiry_interval_s(self) -> float:
-        return self.config.producer_id_expiration_check_interval_ms / 1000
-
-    def _watermark_interval_s(self) -> float:
-        return self.config.replica_high_watermark_checkpoint_interval_ms / 1000
-
-    def _checkpoint_interval_s(self) -> float:
-        config = self.config
-        interval_ms = min(
-            config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
-        )
-        return max(interval_ms / 1000, 0.1)
-
-    async def _repeat(self, work: Callable[[], Awaitable[None]], interval_s: Callable[[], float]) -> None:
-        await trio.sleep(min(interval_s(), INITIAL_DELAY_S))
-        while True:
-            try:
-                await work()
-            except Exception:
-                logger.exception("Background work failed; it goes on in %s s", interval_s())
-            await trio.sleep(interval_s())
-
-    async def _apply_retention(self) -> None:
-        await apply_retention(self.partitions(), self._repairer, self._clock_ms)
-
-    async def _compact(self) -> None:
-        """Compact the log that needs it most, then the next, as long as there is one."""
-        while self.config.log_cleaner_enable:
-            slices, found = Slices(), list[Cleanable]()
-            for partition in self.partitions():
-                await self._cleaner.learn_times(partition.log)
-                is_at_rest = not partition.is_deleted and self.moves.move_of(partition) is None
-                if is_at_rest and (each := self._cleaner.look_at(partition.log, partition.last_stable_offset)):
-                    found.append(each)
-                await slices.give_way()
-            if not found:
-                return
-            dirtiest = max(found, key=lambda each: each.dirty_ratio)
-            (held,) = (held for held in self._held if held.log_directory is dirtiest.log.log_directory)
-            # Compaction leaves gaps between segments, which recovery takes for damage above the recovery point.
-            if not await self._checkpoint_writer.write(held, RECOVERY_POINT_CHECKPOINT):
-                return
-            await self._cleaner.clean(dirtiest, map_bytes_max=self.config.log_cleaner_dedupe_buffer_size)
-            await self._checkpoint_writer.write(held, CLEANER_OFFSET_CHECKPOINT)
-
-    async def _expire_producers(self) -> None:
-        slices = Slices()
-        for partition in self.partitions():
-            for _ in partition.log.remove_expired_producers(self._clock_ms(), self.config.producer_id_expiration_ms):
-                await slices.give_way()
-            await slices.give_way()
-
-    async def _checkpoint_high_watermarks(self) -> None:
-        for held in self._held:
-            await self._checkpoint_writer.write(held, HIGH_WATERMARK_CHECKPOINT)
-
-    async def _checkpoint_all(self) -> None:
-        await self._note_offsets(self.log_directories)
-
-    async def _note_offsets(self, directories: Iterable[LogDirectory]) -> None:
-        wanted = set(directories)
-        for held in self._held:
-            if held.log_directory in wanted:
-                await self._checkpoint_writer.write_epochs(held)
-                await self._checkpoint_writer.write_all(held)
 
     # --- end ----------------------------------------------------------------------------------------------------------
 
@@ -564,10 +405,10 @@ class ReplicaManager:
         """Everything to disk and closed; directories where all of that worked get the mark of an orderly shutdown."""
         await self._flusher.flush(list(self.partitions()), include_active=True)
         await self.moves.close()
-        for held in self._held:
+        for held in self.directories.all:
             await self._checkpoint_writer.write_epochs(held)
         left_behind = await self._close_logs()
-        for held in self._held:
+        for held in self.directories.all:
             are_written = await self._checkpoint_writer.write_all(held)
             if held.log_directory not in left_behind and are_written:
                 try:

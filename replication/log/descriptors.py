@@ -91,8 +91,7 @@ class Descriptors:
 
 def present_limit() -> int:
     """How many descriptors this process may have as things are."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+    return _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def raise_limit() -> int:
@@ -104,5 +103,10 @@ def raise_limit() -> int:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             except (OSError, ValueError):
                 continue  # some systems name a hard limit that they do not grant
+            soft = wanted
             break
-    return present_limit()
+    return _counted(soft)
+
+
+def _counted(soft: int) -> int:
+    return UNLIMITED if soft == resource.RLIM_INFINITY else soft

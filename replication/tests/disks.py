@@ -77,7 +77,7 @@ class Disk:
         if clean:
             await manager.shutdown()
         else:
-            for held in manager._held:
+            for held in manager.directories.all:
                 held.release()
 
     def names(self, path: str = "/logs") -> list[str]:

@@ -72,7 +72,7 @@ class Broker:
         """In order, by SIGKILL, or by a power cut."""
         if manner == 0:
             await self.manager.shutdown()
-        for held in self.manager._held:
+        for held in self.manager.directories.all:
             held.release()
         self.disk.storage.kill()
         if manner == 2:
@@ -187,16 +187,16 @@ async def delete_and_create(broker: Broker) -> None:
 
 
 async def checkpoint(broker: Broker) -> None:
-    await broker.manager._checkpoint_all()
+    await broker.manager.housekeeping.checkpoint_all()
 
 
 async def retain(broker: Broker) -> None:
-    await broker.manager._apply_retention()
+    await broker.manager.housekeeping.apply_retention()
     await trio.sleep(AWHILE_S)
 
 
 async def compact(broker: Broker) -> None:
-    await broker.manager._compact()
+    await broker.manager.housekeeping.compact()
     if not broker.calls.failed:
         assert broker.partition("compacted", 0).log.first_dirty_offset > 3
 

@@ -560,7 +560,7 @@ class Story:
                     self._check(partition_of(manager))
                 if not clean:
                     # Where the log begins is noted now and then, and it may begin at the last note after a kill.
-                    await manager._note_offsets(manager.log_directories)
+                    await manager.housekeeping.note_offsets(manager.log_directories)
                 self.disk.thread_delay_s = 0
             if not clean:
                 self.disk.storage.kill()

@@ -122,7 +122,7 @@ async def test_found_partitions_are_told_before_loading(disk: Disk, autojump_clo
     manager = disk.manager()
     await manager.open()
     assert manager.cluster_id == "cluster"
-    found = sorted((each.parsed.topic, each.parsed.partition, each.topic_id) for each in manager.found_partitions())
+    found = sorted((each.parsed.topic, each.parsed.partition, each.topic_id) for each in manager.directories.found_partitions())
     assert found == [("a", 0, TOPIC_ID), ("b", 3, TOPIC_ID)]
 
 
@@ -136,7 +136,7 @@ async def test_a_directory_that_cannot_be_looked_through_is_not_taken_for_empty(
     manager = disk.manager(log_dirs=("/a", "/b"))
     await manager.open()
     disk.storage.fail = lambda operation, path: OSError(errno.EMFILE, "none left") if path == failing else None
-    found = manager.found_partitions()
+    found = manager.directories.found_partitions()
     disk.storage.fail = None
     assert [each.parsed.partition for each in found] == [0]
     await manager.load([hosted[each.parsed.topic, each.parsed.partition] for each in found], cluster_id="cluster")
@@ -650,7 +650,7 @@ async def test_a_disk_that_cannot_be_used_at_start_keeps_its_partitions(disk: Di
         assert [directory.is_online for directory in manager.log_directories] == [False, True]
         assert [manager.is_offline("topic", index) for index in range(4)] == [True, False, True, False]
         assert manager.is_offline("other", 0)
-        assert {each.parsed.partition for each in manager.found_partitions()} == {1, 3}
+        assert {each.parsed.partition for each in manager.directories.found_partitions()} == {1, 3}
         disk.storage.fail = None
     async with disk.broker(*hosted, log_dirs=("/a", "/b")) as manager:
         assert [partition.log_end_offset for partition in manager.partitions()] == [1, 1, 1, 1]
@@ -794,7 +794,7 @@ async def test_a_cut_below_the_recovery_point_is_in_the_checkpoint_at_once(disk:
         for _ in range(4):
             produce(partition)
         partition.log.flush()
-        await manager._note_offsets(manager.log_directories)
+        await manager.housekeeping.note_offsets(manager.log_directories)
         assert noted() == 4
         partition.truncate_to(2, now_ms=disk.now_ms())
         await trio.sleep(0.1)

@@ -337,7 +337,7 @@ class ClusterMember:
         await self._settle_identities(cluster_id)
         await set_journal_aside(broker.config.log_dirs[0])
         await read_settings(self.session, broker.configs)
-        found = await broker.surroundings.run_in_thread(broker.replicas.found_partitions)
+        found = await broker.surroundings.run_in_thread(broker.replicas.directories.found_partitions)
         hosted = [
             HostedPartition(
                 each.parsed.topic,

@@ -29,11 +29,11 @@ async def settle_identities(
     path = znodes.log_dirs_path(replicas.node_id)
     (node,) = await coordination.get_all([path])
     before = None if node is None else znodes.decode_log_dirs(node.data)
-    decided = identify(before, replicas.seen_directories(), accepted=accepted, new_uuid=replicas.new_uuid)
+    decided = identify(before, replicas.directories.seen(), accepted=accepted, new_uuid=replicas.new_uuid)
     if decided.known != before:
         node = await _write(coordination, path, node, decided.known)
     if any(entry.is_new for entry in decided.known.values()):
-        marked = await replicas.mark_directories(decided.ids, cluster_id)
+        marked = await replicas.directories.mark(decided.ids, cluster_id)
         after = {
             key: entry._replace(is_new=entry.is_new and entry.path not in marked)
             for key, entry in decided.known.items()

@@ -167,7 +167,7 @@ async def test_no_second_journal_is_begun() -> None:
         replicas = ReplicaManager(paths, node_id=NODE, config=ReplicationConfig(), storage=disk, run_in_thread=at_once)
         await replicas.open()
         disk.kill()
-        return replicas.held_directories
+        return replicas.directories.all
 
     check_journal(await held("/a", "/b"), ())  # the first start
     coordination.open()

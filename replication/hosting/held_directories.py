@@ -1,0 +1,91 @@
+"""The log directories that this process has taken: what they are and whose, from the start to the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.replication.hosting.directories import FoundPartition, HeldDirectory, hold_directories
+from ottla.replication.hosting.directory_identities import SeenDirectory
+from ottla.replication.log.names import FUTURE_MARK
+
+if TYPE_CHECKING:
+    from ottla.replication.log.descriptors import Descriptors
+    from ottla.replication.log.storage import LogDirectory, Storage
+
+logger = logging.getLogger("ottla.replication")
+
+
+class HeldDirectories:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        *,
+        node_id: int,
+        storage: Storage,
+        descriptors: Descriptors,
+        run_in_thread: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self.all: list[HeldDirectory] = []
+        self._paths = [os.path.abspath(path) for path in log_dirs]
+        self._node_id = node_id
+        self._storage = storage
+        self._descriptors = descriptors
+        self._run_in_thread = run_in_thread
+
+    async def take(self) -> None:
+        """Take the directories. LogDirectoryProblem says what stands in the way."""
+        self.all = await self._run_in_thread(self._hold)
+
+    def _hold(self) -> list[HeldDirectory]:
+        return hold_directories(self._paths, self._storage, node_id=self._node_id, descriptors=self._descriptors)
+
+    def log_directories(self) -> list[LogDirectory]:
+        """The log directories, offline ones too."""
+        return [held.log_directory for held in self.all]
+
+    def online(self) -> list[HeldDirectory]:
+        return [held for held in self.all if held.log_directory.is_online]
+
+    def of(self, log_directory: LogDirectory) -> HeldDirectory:
+        (held,) = (held for held in self.all if held.log_directory is log_directory)
+        return held
+
+    def seen(self) -> list[SeenDirectory]:
+        """The log directories as they were found."""
+        return [SeenDirectory(held.path, held.log_directory.is_online, held.meta) for held in self.all]
+
+    async def mark(self, ids: Mapping[str, bytes], cluster_id: str) -> set[str]:
+        """Write their ids into the log directories; answers the paths of those that have them now."""
+        for held in self.online():
+            try:
+                await self._run_in_thread(self._mark_one, held, ids[held.path], cluster_id)
+            except OSError as error:
+                held.log_directory.judge(error, held.path)
+        return {held.path for held in self.online() if held.meta is not None and held.meta.directory_id is not None}
+
+    def _mark_one(self, held: HeldDirectory, directory_id: bytes, cluster_id: str) -> None:
+        held.settle(node_id=self._node_id, cluster_id=cluster_id, directory_id=directory_id)
+
+    def found_partitions(self) -> list[FoundPartition]:
+        """The partitions on disk, whether anybody knows of them or not; only before they are loaded.
+
+        A directory that cannot be read is offline from then on. A broker that took it for empty would put its logs aside
+        and begin them anew.
+        """
+        found: list[FoundPartition] = []
+        for held in self.online():
+            try:
+                found += held.found_partitions()
+            except OSError as error:  # a thread tells nobody; the loading sees it
+                logger.error("Log directory %s is offline: %s", held.path, error)
+                held.log_directory.failure = error
+        current = {(each.parsed.topic, each.parsed.partition): each for each in found if not each.parsed.mark}
+        for each in found:
+            if each.parsed.mark == FUTURE_MARK:  # alone, it is what the next load makes the current one
+                current.setdefault((each.parsed.topic, each.parsed.partition), each)
+        return list(current.values())
