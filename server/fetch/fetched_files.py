@@ -20,31 +20,31 @@ BYTES_WITHOUT_FILES = 64 * 1024
 
 
 class KeepsFewFilesOpen:
-    """A base class of `Reading` that counts its regions. An object of its own would cost every fetch some time."""
+    """A base class of `PartitionReader` that counts its regions. An object of its own would cost every fetch some time."""
 
     _descriptors: Descriptors
     _regions_max = 0
     _regions_taken = 0
 
-    def _take_share_of_regions(self) -> None:
+    def take_share_of_regions(self) -> None:
         self._regions_max = (self._descriptors.regions_left + 1) // 2
         self._regions_taken = 0
 
     @property
-    def _is_short_of_files(self) -> bool:
+    def is_short_of_files(self) -> bool:
         """Whether this answer has as many regions as it may have."""
         return self._regions_taken >= self._regions_max
 
-    def _with_files(self, room: int, *, is_first: bool) -> int:
+    def with_files(self, room: int, *, is_first: bool) -> int:
         """How much of `room` may be filled: when no region is left little for the first partition, nothing for others."""
-        if not self._is_short_of_files:
+        if not self.is_short_of_files:
             return room
         return min(room, BYTES_WITHOUT_FILES) if is_first else 0
 
     def _kept(self, partition: Partition, read: ReadInfo, *, as_region: bool) -> ReadInfo:
         """The read with its region counted, or with its bytes if no region is left. KafkaError: the bytes cannot be read."""
         region: Any = read.records
-        if not self._is_short_of_files:
+        if not self.is_short_of_files:
             self._regions_taken += 1
             region.count_in(self._descriptors.regions)
             return read

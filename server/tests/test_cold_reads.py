@@ -18,8 +18,9 @@ from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, append, batch, lo
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
 from ottla.replication.partition.partition import Partition
 from ottla.server.fetch.cold_reads import TRIES_MAX, each_warmed
+from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
-from ottla.server.handlers.fetch import Reading, fetch
+from ottla.server.handlers.fetch import fetch
 from ottla.server.tests.test_follower_fetch import EPOCH, VERSION, Leader, told
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -195,7 +196,7 @@ async def test_an_answer_after_a_wait_passes_over_what_is_cold() -> None:
     partition = archive.partitions[0]
     partition.high_watermark = 3000
     reading = await archive.ask({0: 3000}, (0, -1), max_wait_ms=600_000)
-    assert isinstance(reading, Reading)
+    assert isinstance(reading, WaitingFetch)
     archive.memory.evict()
     archive.waits.clear()
     partition.high_watermark = partition.log.log_end_offset

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from ottla.replication.log.tests.logs import NOW_MS, append, batch
 from ottla.server.fetch import down_conversion
-from ottla.server.handlers.fetch import Reading
+from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.tests.test_follower_fetch import Leader
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
@@ -182,4 +182,4 @@ async def test_newer_clients_get_regions() -> None:
     old.append(batch(*range(3000)))
     answer = old.ask({0: 0}, version=4)
     assert isinstance(answer, FetchResponse)
-    assert isinstance(old.ask({0: 3000}, version=4, max_wait_ms=500), Reading)
+    assert isinstance(old.ask({0: 3000}, version=4, max_wait_ms=500), WaitingFetch)

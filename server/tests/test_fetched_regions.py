@@ -10,8 +10,9 @@ from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.tests.logs import TOPIC_ID, batch
 from ottla.server.fetch.fetched_files import BYTES_WITHOUT_FILES
+from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
-from ottla.server.handlers.fetch import Reading, fetch
+from ottla.server.handlers.fetch import fetch
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.test_follower_fetch import VERSION, Leader, told
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -110,7 +111,7 @@ async def _awaited(answer: Any) -> Any:
 async def test_a_fetch_that_waits_keeps_no_file_open() -> None:
     shop = Shop()
     waiting = shop.consume(min_bytes=1 << 20, partitions=3)
-    assert isinstance(waiting, Reading)
+    assert isinstance(waiting, WaitingFetch)
     assert not shop.budget.regions
     for _ in range(2):
         shop.partitions[1].append_as_leader(batch(1), required_acks=1, now_ms=shop.time_ms)
@@ -128,7 +129,7 @@ async def test_what_is_found_while_waiting_ends_the_wait_when_it_is_enough() -> 
     shop = Shop()
     size = len(batch(1))
     waiting = shop.consume(min_bytes=7 * size, partitions=3)
-    assert isinstance(waiting, Reading)
+    assert isinstance(waiting, WaitingFetch)
     shop.partitions[2].append_as_leader(batch(1), required_acks=1, now_ms=shop.time_ms)
     shop.partitions[2].high_watermark = 3
     for watcher in list(shop.partitions[2].watchers):

@@ -20,8 +20,9 @@ from ottla.replication.following.throttle import Limit, ReplicationThrottle
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, new_log
 from ottla.replication.partition.fetch_session import FetchSessionCache
 from ottla.replication.partition.partition import Partition
+from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
-from ottla.server.handlers.fetch import Reading, fetch
+from ottla.server.handlers.fetch import fetch
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.garbage import nothing_is_left_of
@@ -136,8 +137,8 @@ def told(response: FetchResponse) -> dict[int, PartitionData]:
     return {each.partition_index: each for topic in response.responses for each in topic.partitions}
 
 
-def waiting(answer: Any) -> Reading:
-    assert isinstance(answer, Reading)
+def waiting(answer: Any) -> WaitingFetch:
+    assert isinstance(answer, WaitingFetch)
     assert not answer.is_ready
     return answer
 
@@ -173,7 +174,7 @@ async def test_only_the_first_read_of_a_request_counts_as_progress(leader: Leade
 
 @pytest.mark.parametrize("is_answered", [True, False])
 async def test_nothing_is_left_of_a_request_that_has_waited(leader: Leader, is_answered: bool) -> None:
-    with nothing_is_left_of(Reading):
+    with nothing_is_left_of(WaitingFetch):
         reading = waiting(leader.ask({0: 0}))
         if is_answered:
             leader.append()

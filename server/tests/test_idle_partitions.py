@@ -17,7 +17,8 @@ from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents
 from ottla.replication.partition import fetch_session
 from ottla.replication.partition.fetch_session import EVICTION_MS, FetchSessionCache
 from ottla.replication.partition.partition import Partition
-from ottla.server.handlers.fetch import Reading, fetch
+from ottla.server.fetch.waiting import WaitingFetch
+from ottla.server.handlers.fetch import fetch
 from ottla.server.tests.test_follower_fetch import EPOCH, VERSION, Leader, told
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
@@ -38,7 +39,7 @@ class Client:
         self.offsets = dict.fromkeys(range(COUNT), 0)
         self.changed = set(self.offsets)
         self.forgotten: set[int] = set()
-        self.waits_for: Reading | None = None
+        self.waits_for: WaitingFetch | None = None
         self.isolation = 0
 
 
@@ -99,7 +100,7 @@ class World:
         answer: Any = fetch(self._request(client, max_wait_ms, max_bytes), self._context())
         client.changed.clear()
         client.forgotten.clear()
-        if isinstance(answer, Reading):
+        if isinstance(answer, WaitingFetch):
             client.waits_for = answer
             return answer.is_ready
         return self._take(client, answer)

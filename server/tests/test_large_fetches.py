@@ -9,13 +9,19 @@ import trio
 import trio.testing
 
 from ottla.replication.log.tests.logs import batch, contents
-from ottla.server.fetch import old_fetches
+from ottla.server.fetch import answering, old_fetches, reading
+from ottla.server.fetch.reading import Reading
+from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.handlers import fetch as fetch_handler
-from ottla.server.handlers.fetch import Reading
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.test_fetched_regions import PARTITIONS, Shop
 from ottla.server.tests.test_follower_fetch import told
 from ottla.wire.errors import ErrorCode
+
+
+def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fetch_handler, reading, answering, old_fetches):
+        monkeypatch.setattr(module, "PARTITIONS_PER_TURN", 10)
 
 
 def append(shop: Shop, index: int) -> None:
@@ -33,7 +39,7 @@ async def test_a_change_of_one_partition_costs_no_look_at_the_others(monkeypatch
     shop.surroundings = Surroundings()
     size = len(batch(1))
     waiting = shop.consume(min_bytes=2 * PARTITIONS * size + 5 * size)
-    assert isinstance(waiting, Reading)
+    assert isinstance(waiting, WaitingFetch)
     looks: list[Reading] = []
     is_enough = Reading._is_enough
     monkeypatch.setattr(Reading, "_is_enough", lambda self: looks.append(self) or is_enough(self))
@@ -50,7 +56,7 @@ async def test_a_very_large_fetch_waits_in_its_connection(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
 ) -> None:
     """So that its answer is put together with others served in between, and encoded in a thread."""
-    monkeypatch.setattr(fetch_handler, "PARTITIONS_PER_TURN", 10)
+    small_turns(monkeypatch)
     shop = Shop()
     answers: list[Any] = []
 
@@ -74,23 +80,22 @@ async def test_a_very_large_fetch_waits_in_its_connection(
 
 @pytest.mark.parametrize("isolation_level", [5, -1])
 async def test_a_very_large_fetch_is_refused_in_turns(monkeypatch: pytest.MonkeyPatch, isolation_level: int) -> None:
-    monkeypatch.setattr(fetch_handler, "PARTITIONS_PER_TURN", 10)
+    small_turns(monkeypatch)
     answer = await Shop().consume(version=12, isolation_level=isolation_level)
     (topic,) = answer.responses
     assert [each.error_code for each in topic.partitions] == [ErrorCode.UNKNOWN_SERVER_ERROR] * PARTITIONS
 
 
 async def test_a_very_large_fetch_of_an_old_client_is_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fetch_handler, old_fetches):
-        monkeypatch.setattr(module, "PARTITIONS_PER_TURN", 10)
+    small_turns(monkeypatch)
     pieces: list[int] = []
-    add = fetch_handler.add_answers
+    add = answering.add_answers
 
     def noted(topics: list[Any], answers: Any) -> list[Any]:
         pieces.append(len(answers))
         return add(topics, answers)
 
-    monkeypatch.setattr(fetch_handler, "add_answers", noted)
+    monkeypatch.setattr(answering, "add_answers", noted)
     answer = await Shop().consume(version=2)
     assert sum(len(topic.partitions) for topic in answer.responses) == sum(pieces) == PARTITIONS
     assert max(pieces) == 10

@@ -1,0 +1,53 @@
+"""From what was read to the answer: a session leaves out what has no news."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.server.fetch.answers import CURRENT_LEADER_SINCE, Answer, add_answers, leaders_of
+from ottla.server.fetch.idling import let_idle
+from ottla.server.net.turns import PARTITIONS_PER_TURN
+from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse
+
+if TYPE_CHECKING:
+    from ottla.server.fetch.reading import Reading
+
+
+def response_to(reading: Reading) -> FetchResponse:
+    """The answer to what was read last."""
+    opened, answers = reading.opened, _answers(reading)
+    selected = opened.select(answers) if opened.begin(answers) else []
+    return _response_of(reading, add_answers([], selected))
+
+
+async def response_in_turns(reading: Reading) -> FetchResponse:
+    """The same for a great many partitions."""
+    opened, answers = reading.opened, _answers(reading)
+    topics: list[FetchableTopicResponse] = []
+    for start in range(0, len(answers) if opened.begin(answers) else 0, PARTITIONS_PER_TURN):
+        if opened.goes_on():
+            add_answers(topics, opened.select(answers[start : start + PARTITIONS_PER_TURN]))
+        await trio.lowlevel.checkpoint()
+    return _response_of(reading, topics if opened.goes_on() else [])
+
+
+def _answers(reading: Reading) -> list[Answer]:
+    if not reading.reader.is_follower:
+        # Kafka sorts out ids that it does not know before it looks for partitions.
+        reading.refused.sort(key=lambda answer: answer[0].topic is not None)
+    return [(read.target, read.data) for read in reading.reads] + reading.refused
+
+
+def _response_of(reading: Reading, topics: list[FetchableTopicResponse]) -> FetchResponse:
+    opened, reader = reading.opened, reading.reader
+    if opened.may_let_idle:
+        let_idle(reading)
+    if reader.is_follower:
+        reader.count_throttled(reading.reads)
+    response = FetchResponse(error_code=opened.error, session_id=opened.session_id, responses=topics)
+    if reader.version >= CURRENT_LEADER_SINCE and not reader.is_follower:
+        found = [read.data for read in reading.reads]
+        response.node_endpoints = leaders_of(reader.broker, reader.listener_name, found)
+    return response

@@ -1,0 +1,63 @@
+"""Which partitions of a session a fetch may leave idle (`replication/partition/fetch_targets.py`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.replication.partition.partition import NO_LEADER_EPOCH
+from ottla.server.fetch.parked_partitions import role_of
+
+if TYPE_CHECKING:
+    from ottla.replication.partition.fetch_targets import FetchTarget
+    from ottla.replication.partition.partition import Partition
+    from ottla.server.fetch.partition_reader import PartitionReader
+    from ottla.server.fetch.reading import Reading
+
+
+def confirm_idle(reading: Reading) -> None:
+    """Leave the idle partitions idle, if this request asks in the same way as the last one of its session."""
+    member = reading.reader.broker.member
+    is_certain = member is None or not member.is_fenced
+    reading.opened.confirm(_circumstances(reading) if is_certain else None, reading.reader.now_ms)
+
+
+def let_idle(reading: Reading) -> None:
+    """Let the partitions without news be idle from now on."""
+    circumstances, reader = _circumstances(reading), reading.reader
+    if circumstances is None:
+        return
+    for target, _, size, _, is_settled, partition, _ in reading.reads:
+        if partition is None or size or is_settled or target.told_high_watermark != partition.high_watermark:
+            continue
+        follower = None
+        if reader.is_follower:
+            followers = partition.followers
+            follower = None if followers is None else followers.in_sync(reader.replica_id)
+            if follower is None or follower.log_end_offset != target.asked.fetch_offset:
+                continue
+        if _has_all(reader, target, partition):
+            reading.opened.let_idle(
+                target, partition, role=role_of(partition), follower=follower, circumstances=circumstances
+            )
+
+
+def _circumstances(reading: Reading) -> object:
+    """Everything beside a partition on which its answer depends. None: no partition may be idle."""
+    reader = reading.reader
+    if reader.rack or reading.bytes_max < 0:
+        return None
+    asks = (reader.version, reader.replica_id, reader.replica_epoch, reading.request.isolation_level)
+    return *asks, reading.cluster_version
+
+
+def _has_all(reader: PartitionReader, target: FetchTarget, partition: Partition) -> bool:
+    """Whether the reader knows all that it may, also if the partition has changed since it was read."""
+    asked = target.asked
+    return (
+        asked.fetch_offset == reader.end_of(partition)
+        and target.told_log_start_offset == partition.log_start_offset
+        and not partition.is_deleted
+        and asked.current_leader_epoch in (NO_LEADER_EPOCH, partition.leader_epoch)
+        and partition.log.log_directory.failure is None
+        and (partition.is_leader or not reader.only_from_leader)
+    )

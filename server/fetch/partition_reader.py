@@ -1,0 +1,187 @@
+"""Reads partitions for one fetch: who asks, what it may see, and what is noted of a follower that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.replication.log.storage import FileRegion, NotCached
+from ottla.replication.partition.followers import UNKNOWN_BROKER_EPOCH
+from ottla.replication.partition.partition import NO_LEADER_EPOCH
+from ottla.replication.partition.replica_selector import in_same_rack
+from ottla.server.fetch.answers import PartitionRead, aborted, failed_read, without_records
+from ottla.server.fetch.fetched_files import KeepsFewFilesOpen
+from ottla.server.ports import (
+    HasCluster,
+    HasDeadlines,
+    HasMember,
+    HasPartitions,
+    HasReplicas,
+    HasSettings,
+    HasSurroundings,
+    HasThrottles,
+)
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.partition.fetch_targets import FetchTarget
+    from ottla.replication.partition.partition import Partition, ReadInfo
+    from ottla.server.gate.context import RequestContext
+
+READ_COMMITTED = 1
+DOWN_CONVERTED_BELOW = 4
+READ_FROM_FOLLOWERS_SINCE = 11
+REPLICA_STATE_SINCE = 15
+
+
+class Port(
+    HasCluster,
+    HasDeadlines,
+    HasMember,
+    HasPartitions,
+    HasReplicas,
+    HasSettings,
+    HasSurroundings,
+    HasThrottles,
+    Protocol,
+):
+    """What is needed of the broker to read, and to wait for more."""
+
+
+class PartitionReader(KeepsFewFilesOpen):
+    """See the module's docstring. `passes_over_cold`: what is not in memory is left out, instead of NotCached."""
+
+    def __init__(self, broker: Port, request: FetchRequest, context: RequestContext[Any]) -> None:
+        self.broker = broker
+        self.version = version = context.api_version
+        self.listener_name = context.listener_name
+        self.now_ms = context.now_ms
+        if version < REPLICA_STATE_SINCE:
+            self.replica_id, self.replica_epoch = request.replica_id, UNKNOWN_BROKER_EPOCH
+        else:
+            self.replica_id, self.replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+        self.is_follower = self.replica_id >= 0
+        self.is_committed_only = request.isolation_level == READ_COMMITTED and not self.is_follower
+        self.only_from_leader = self.is_follower or version < READ_FROM_FOLLOWERS_SINCE
+        selector = broker.config.replication.replica_selector_class
+        self.rack = request.rack_id if selector is not None and not self.only_from_leader else ""
+        self.notes_progress = self.is_follower  # what a follower asks for tells how far it has come, once
+        self.passes_over_cold = False
+        self._descriptors = broker.surroundings.descriptors
+
+    def refusal(self, target: FetchTarget) -> ErrorCode | None:
+        """Why this broker does not even try to read; such partitions do not end a wait."""
+        if target.topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if self.broker.cluster.partition(target.topic, target.asked.partition) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return None
+
+    def end_of(self, partition: Partition) -> int:
+        """Up to where this request may read a partition."""
+        if self.is_follower:
+            return partition.log_end_offset
+        return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
+
+    def read(self, target: FetchTarget, room: int, *, at_least_one: bool) -> PartitionRead:
+        """Read one partition: at most `room` bytes, unless it is to give at least one batch. Raises NotCached."""
+        asked = target.asked
+        try:
+            partition = self._partition(target)
+            preferred = self._preferred_replica(partition, asked.fetch_offset) if self.rack else None
+            read = partition.read(
+                asked.fetch_offset,
+                min(asked.partition_max_bytes, room),  # nothing is given out if another replica is preferred
+                read_committed=self.is_committed_only,
+                at_least_one_batch=at_least_one,
+                is_follower=self.is_follower,
+                only_from_leader=self.only_from_leader,
+                current_leader_epoch=max(asked.current_leader_epoch, NO_LEADER_EPOCH),
+                last_fetched_epoch=asked.last_fetched_epoch,
+            )
+            if type(read.records) is FileRegion:
+                read = self._kept(partition, read, as_region=self.version < DOWN_CONVERTED_BELOW)
+        except KafkaError as error:
+            return PartitionRead(target, failed_read(self.broker, self.version, target, error.code))
+        except NotCached:
+            if not self.passes_over_cold:
+                raise
+            return PartitionRead(target, without_records(target, partition), is_settled=False, partition=partition)
+        if preferred is not None:
+            return PartitionRead(target, without_records(target, partition, preferred), partition=partition)
+        if self.is_follower:
+            read = self._as_follower(partition, asked, read)
+        data = PartitionData(
+            partition_index=asked.partition,
+            error_code=0,
+            high_watermark=read.high_watermark,
+            last_stable_offset=read.last_stable_offset,
+            log_start_offset=read.log_start_offset,
+            aborted_transactions=aborted(read.aborted_transactions),
+            records=read.records,
+        )
+        if read.diverging_epoch is not None:
+            epoch, end_offset = read.diverging_epoch
+            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        available = min(read.bytes_available, asked.partition_max_bytes)
+        is_settled = read.diverging_epoch is not None or read.is_behind
+        layout = partition.log.layout
+        return PartitionRead(target, data, len(read.records), available, is_settled, partition, layout)
+
+    def _partition(self, target: FetchTarget) -> Partition:
+        assert target.topic is not None
+        partition = self.broker.partition(target.topic, target.asked.partition)
+        if target.topic_id != ZERO_UUID and partition.topic_id not in (None, target.topic_id):
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if self.is_follower:
+            current_leader_epoch = max(target.asked.current_leader_epoch, NO_LEADER_EPOCH)
+            if self.broker.member is None:
+                partition.refuse_follower(current_leader_epoch)
+            partition.check_follower(self.replica_id, current_leader_epoch)
+        return partition
+
+    def _preferred_replica(self, partition: Partition, offset: int) -> int | None:
+        def rack_of(broker: int) -> str | None:
+            endpoint = self.broker.cluster.endpoint(broker, self.listener_name)
+            return None if endpoint is None else endpoint.rack
+
+        return in_same_rack(self.rack, self.broker.node_id, partition.holders(offset), rack_of)
+
+    # ------------------------------------------------------------------ followers
+
+    def _as_follower(self, partition: Partition, asked: FetchPartition, read: ReadInfo) -> ReadInfo:
+        """Note what a follower holds; what it gets now, which is nothing while it is throttled."""
+        broker, follower = self.broker, self.replica_id
+        member = broker.member
+        assert member is not None
+        if self.notes_progress and read.diverging_epoch is None:
+            partition.on_follower_fetch(
+                follower,
+                asked.fetch_offset,
+                asked.log_start_offset,
+                broker_epoch=self.replica_epoch,
+                now_ms=self.now_ms,
+            )
+            member.isr_changes.on_follower_fetch(partition, follower)
+            if partition.high_watermark > read.high_watermark:
+                read = read._replace(high_watermark=partition.high_watermark)
+        throttle = broker.throttles.leader
+        if (
+            throttle.is_throttled(partition.topic, partition.index)
+            and follower not in partition.isr
+            and throttle.is_exceeded(broker.now_ms())
+        ):
+            return read._replace(records=b"", bytes_available=0, is_behind=False)
+        return read
+
+    def is_throttled(self, target: FetchTarget) -> bool:
+        """Whether a follower asks for a replica whose replication is limited."""
+        return self.is_follower and self.broker.throttles.leader.is_throttled(target.topic or "", target.asked.partition)
+
+    def count_throttled(self, reads: Iterable[PartitionRead]) -> None:
+        """Count what a follower gets of replicas whose replication is limited."""
+        size = sum([read.size for read in reads if read.size and self.is_throttled(read.target)])
+        if size:
+            self.broker.throttles.leader.record(size, self.broker.now_ms())

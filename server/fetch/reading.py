@@ -1,0 +1,132 @@
+"""The reads of one fetch request: all its partitions, in their order and within its limits.
+
+`is_complete` says after a look at all partitions whether there is enough to answer. If not, the request waits
+(`waiting.py`), and partitions that change meanwhile are read again, one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.server.fetch.answers import Answer, PartitionRead, failed
+from ottla.server.fetch.cold_reads import each_warmed
+from ottla.server.fetch.partition_reader import PartitionReader, Port
+from ottla.server.net.turns import PARTITIONS_PER_TURN
+
+if TYPE_CHECKING:
+    from ottla.replication.partition.fetch_session import FetchContext
+    from ottla.replication.partition.fetch_targets import FetchTarget, IdleTarget
+    from ottla.server.gate.context import RequestContext
+    from ottla.wire.messages.fetch import FetchRequest
+
+AT_LEAST_ONE_BATCH_SINCE = 3
+
+
+class Reading:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_bytes_read",
+        "_gives_one_batch",
+        "bytes_max",
+        "bytes_min",
+        "cluster_version",
+        "is_complete",
+        "opened",
+        "reader",
+        "reads",
+        "refused",
+        "request",
+    )
+
+    def __init__(self, broker: Port, request: FetchRequest, context: RequestContext[Any], opened: FetchContext) -> None:
+        self.reader = PartitionReader(broker, request, context)
+        self.request = request
+        self.opened = opened
+        self.reads: list[PartitionRead] = []
+        self.refused: list[Answer] = []
+        self.is_complete = False
+        self.cluster_version = broker.cluster.version
+        self.bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
+        self.bytes_min = min(request.min_bytes, self.bytes_max)
+        self._gives_one_batch = context.api_version >= AT_LEAST_ONE_BATCH_SINCE
+        self._bytes_read = 0
+
+    def has_readable_targets(self) -> bool:
+        """Whether anything is asked for that this broker would try to read."""
+        return self.opened.has_idle or any(self.reader.refusal(target) is None for target in self.opened.targets)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing is waited for."""
+        return self.is_complete or self.request.max_wait_ms <= 0
+
+    # ------------------------------------------------------------------ all partitions
+
+    def read_all(self) -> None:
+        """Read every partition within the request's limits; decides `is_complete`. NotCached: begin again, in turns."""
+        self._start_over()
+        for target in self.opened.targets:
+            self._read_target(target)
+        self.is_complete = self._is_satisfied()
+
+    async def read_in_turns(self) -> None:
+        """The same for a great many partitions, or for records that a thread has to read first."""
+        self._start_over()
+        targets = self.opened.targets
+        self.opened.on_wake(self._add_woken)
+        start = 0
+        while start < len(targets):  # there may come more
+            piece = targets[start : start + PARTITIONS_PER_TURN]
+            await each_warmed(piece, self._read_target)
+            start += len(piece)
+            await trio.lowlevel.checkpoint()
+        self.is_complete = self._is_satisfied()
+
+    def _add_woken(self, idle: IdleTarget) -> None:
+        self.opened.add_woken(idle.target)
+
+    def _start_over(self) -> None:
+        self.refused, self.reads = [], []
+        self._bytes_read = 0
+        self.reader.take_share_of_regions()
+
+    def _read_target(self, target: FetchTarget) -> None:
+        reader = self.reader
+        if (error := reader.refusal(target)) is not None:
+            refused = failed(target, error)
+            refused.aborted_transactions = []
+            self.refused.append((target, refused))
+            return
+        # Less than no bytes are allowed to the first partition only: Kafka's room for the others is never below 0.
+        room = self.bytes_max if not self.reads else max(0, self.bytes_max - self._bytes_read)
+        room = reader.with_files(room, is_first=not self._bytes_read)
+        read = reader.read(target, room, at_least_one=self._gives_one_batch and not self._bytes_read)
+        self.reads.append(read)
+        self._bytes_read += read.size
+
+    def _is_satisfied(self) -> bool:
+        has_nothing_to_read = not self.reads and not self.opened.has_idle
+        return self._bytes_read >= self.bytes_min or self._is_enough() or has_nothing_to_read
+
+    def _is_enough(self) -> bool:
+        """Whether what the partitions have to give ends a wait."""
+        if self.reader.is_short_of_files and any(read.size for read in self.reads):
+            return True  # there is no more to come
+        available = 0
+        for read in self.reads:
+            if read.is_settled:
+                return True
+            available += read.available
+        return available >= self.bytes_min
+
+    # ------------------------------------------------------------------ one partition
+
+    def read_alone(self, index: int) -> PartitionRead:
+        """Read a partition again, as if it were the only one."""
+        room = self.reader.with_files(self.bytes_max, is_first=True)
+        read = self.reader.read(self.reads[index].target, room, at_least_one=self._gives_one_batch)
+        self.reads[index] = read
+        return read

@@ -1,0 +1,180 @@
+"""A fetch that waits: until its partitions have enough to give, one of them ends the wait, or the time is over.
+
+| what happens to a partition        | what follows                                                                   |
+|------------------------------------|--------------------------------------------------------------------------------|
+| records came, one byte is enough   | the wait is over; the partition is read when the answer is made                |
+| records came, more are asked for   | it is read again; the wait is over when all together have enough               |
+| its role changed, it failed        | the same; a partition that cannot be read any more is settled                  |
+| an idle one of the session changed | it counts from then on like the others                                         |
+| anything else                      | it is noted, and the partition is read again when the answer is made           |
+
+While it waits a request keeps no file open. What it found is read again at the end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.log.storage import NotCached, only_cached
+from ottla.server.fetch.answering import response_in_turns, response_to
+from ottla.server.fetch.answers import PartitionRead, failed
+from ottla.server.fetch.cold_reads import each_warmed
+from ottla.server.fetch.idling import confirm_idle
+from ottla.server.fetch.parked_partitions import ParkedPartition, role_of
+from ottla.server.net.pending import PendingAnswer
+from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.replication.partition.fetch_targets import IdleTarget
+    from ottla.server.fetch.reading import Reading
+    from ottla.server.net.deadlines import Deadline
+    from ottla.wire.messages.fetch import FetchResponse
+
+
+class WaitingFetch(PendingAnswer):
+    """See the module's docstring. It waits from the moment it is made."""
+
+    is_abandonable = True
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__()
+        reader = reading.reader
+        reader.notes_progress = False
+        self.end_of = reader.end_of  # bound here, because every append asks
+        self._reading = reading
+        self._reader = reader
+        self._deadlines = reader.broker.deadlines
+        self._parked: list[ParkedPartition] = []
+        self._changed: set[int] = set()  # places of what has changed since it was read
+        self._woken = 0  # partitions that were idle when the request came
+        self._available = sum([read.available for read in reading.reads])  # in all partitions together
+        self._is_any_read = any(read.size for read in reading.reads)  # whether a partition gave records
+        self._deadline: Deadline | None = self._deadlines.add(reading.request.max_wait_ms / 1000, self.become_ready)
+        for index, read in enumerate(reading.reads):
+            self._let_go(index)
+            if (partition := read.partition) is not None:
+                self._parked.append(ParkedPartition(self, index, partition, self.end_of(partition), role_of(partition)))
+        reading.opened.on_wake(self._on_woken)
+
+    def on_change(self, index: int, end: int | None) -> None:
+        """A partition has changed: its role, or its end to `end`; None: something else that does not end a wait."""
+        self._changed.add(index)
+        if end is None or self.is_ready:
+            return
+        reading = self._reading
+        target = reading.reads[index].target
+        if reading.bytes_min <= 1 and end > target.asked.fetch_offset and not self._reader.is_throttled(target):
+            self.become_ready()
+            return
+        self._reader.take_share_of_regions()
+        try:
+            with only_cached:
+                self._read_again(index)
+        except NotCached:
+            self.become_ready()
+            return
+        if reading.is_complete:
+            self.become_ready()
+        else:
+            self._let_go(index)
+
+    def _on_woken(self, idle: IdleTarget) -> None:
+        """An idle partition has changed."""
+        target, partition, reads = idle.target, idle.partition, self._reading.reads
+        self._reading.opened.add_woken(target)
+        self._woken += 1
+        never_told = failed(target, ErrorCode.NONE)  # it is read again, for it has changed
+        reads.append(PartitionRead(target, never_told, is_settled=False, partition=partition))
+        parked = ParkedPartition(self, len(reads) - 1, partition, target.asked.fetch_offset, idle.role)
+        self._parked.append(parked)
+        parked.look()
+
+    def _let_go(self, index: int) -> None:
+        """Keep no file open while this waits: what was found there is read again at the end."""
+        read = self._reading.reads[index]
+        if read.size:
+            read.data.records = b""
+            self._changed.add(index)
+
+    def _read_again(self, index: int) -> None:
+        """Read a partition that has changed; may set `is_complete`, without a look at the others."""
+        reading = self._reading
+        before = reading.reads[index].available
+        read = reading.read_alone(index)
+        self._changed.discard(index)
+        self._available += read.available - before
+        self._is_any_read = self._is_any_read or read.size > 0
+        is_full = self._reader.is_short_of_files and self._is_any_read
+        if read.is_settled or self._available >= reading.bytes_min or is_full:
+            reading.is_complete = True
+
+    # ------------------------------------------------------------------ the end of the wait
+
+    def response(self) -> FetchResponse:
+        """The answer after the wait. Records that are not in memory are left out; the client gets them with its next fetch."""
+        self.abandon()
+        self._reader.passes_over_cold = True
+        with only_cached:
+            self._reader.take_share_of_regions()
+            for index in sorted(self._changed):
+                self._read_again(index)
+            if self._have_to_share():
+                self._reading.read_all()
+        return response_to(self._reading)
+
+    async def until_read(self) -> None:
+        """Wait, then read what has changed, also from the disk. The others keep their room in the answer."""
+        await self._until_ready()
+        self._reader.take_share_of_regions()
+        await each_warmed(sorted(self._changed), self._read_again)
+        if self._have_to_share():
+            await self._reading.read_in_turns()
+
+    async def _until_ready(self) -> None:
+        ready = trio.Event()
+        self.on_ready = ready.set
+        try:
+            if not self.is_ready:
+                await ready.wait()
+        finally:
+            self.on_ready = None
+            self.abandon()
+
+    def _have_to_share(self) -> bool:
+        """Whether more than one partition has something to give, so that all are to be read again, in their order."""
+        reading = self._reading
+        if self._woken:
+            reading.reads.sort(key=lambda read: read.target.place)
+            reading.opened.sort_targets()
+        has_to_share = sum([read.size > 0 for read in reading.reads]) > 1
+        if has_to_share and reading.opened.may_look_at_idle:
+            reading.cluster_version = self._reader.broker.cluster.version  # what is idle may be gone by now
+            confirm_idle(reading)
+        return has_to_share
+
+    def abandon(self) -> None:
+        for parked in self._parked:
+            parked.leave()
+        self._parked.clear()
+        self._reading.opened.on_wake(None)
+        if self._deadline is not None:
+            self._deadlines.cancel(self._deadline)
+            self._deadline = None
+
+
+async def wait_in_turns(reading: Reading) -> None:
+    """Wait if that is due, then read again what has changed."""
+    if not reading.is_final:
+        await WaitingFetch(reading).until_read()
+
+
+async def answer_in_turns(reading: Reading) -> FetchResponse:
+    """Answer for a great many partitions, giving way between pieces. The connection waits, and so encodes in a thread."""
+    try:
+        await reading.read_in_turns()
+        await wait_in_turns(reading)
+        return await response_in_turns(reading)
+    finally:
+        reading.opened.on_wake(None)
