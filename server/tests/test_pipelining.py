@@ -28,6 +28,7 @@ from ottla.server.net.connection import PENDING_MAX, Connection
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
+from ottla.server.produce import appending, thread_checks
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.garbage import nothing_is_left_of
 from ottla.wire.compression import Compression
@@ -222,7 +223,7 @@ async def test_a_large_request_gives_way_between_its_partitions(
     producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "POOLED_BUFFER_BYTES_MAX", 300_000)
-    monkeypatch.setattr(produce_handler, "TURN_S", -1.0)
+    monkeypatch.setattr(appending, "TURN_S", -1.0)
     looks, looks_at_appends = Looks(), []
     trio.lowlevel.add_instrument(looks)
     find = leader.partition
@@ -250,7 +251,7 @@ async def test_records_that_stay_in_a_large_buffer_are_not_overwritten(
     producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "POOLED_BUFFER_BYTES_MAX", 300_000)
-    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+    monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
     values = [random.Random(index).randbytes(200_000) for index in range(PARTITIONS)]
     data = [
         PartitionProduceData(index=index, records=batch(1, value=value, compression=Compression.GZIP))
@@ -267,7 +268,7 @@ async def test_records_that_stay_in_a_large_buffer_are_not_overwritten(
 
 
 async def test_nothing_is_left_of_requests_that_have_waited(producer: Producer, leader: Leader) -> None:
-    with nothing_is_left_of(produce_handler.Appending):
+    with nothing_is_left_of(appending.Appending):
         await producer.send(producer.produce(0), producer.produce(0))
         await appended(leader, 2)
         leader.commit(0, 2)
@@ -281,7 +282,7 @@ async def test_a_request_that_waits_holds_none_of_its_records(
 ) -> None:
     """Twenty requests of ten megabytes that wait for a disk or a follower would be 200 MB."""
     if compression:
-        monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+        monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
     data = PartitionProduceData(index=0, records=batch(1, compression=compression))
     topics = [TopicProduceData(name="t", partition_data=[data])]
     received = bytearray(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics).encode(VERSION))
@@ -305,7 +306,7 @@ async def test_very_many_refused_records_are_looked_at_in_a_thread_and_listed_in
     assert [each.batch_index for each in answer.record_errors] == list(range(1_000))
 
 
-def reachable(answer: produce_handler.Appending) -> Iterator[object]:
+def reachable(answer: appending.Appending) -> Iterator[object]:
     """The objects that a waiting request keeps alive."""
     for name in ("_request", "_deferred", "_topics", "_uncommitted"):
         held = [getattr(answer, name)]
@@ -474,8 +475,8 @@ async def test_a_new_leader_waits_for_what_the_old_one_refused(
     is_checked_in_thread: bool,
 ) -> None:
     if is_checked_in_thread:
-        monkeypatch.setattr(produce_handler, "ordinary_header", lambda _: None)
-        monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+        monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
+        monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
     partition = leader.partitions[0]
     await producer.send(producer.number(0, 0))
     await appended(leader, 1)
@@ -549,8 +550,8 @@ async def test_what_was_appended_lost_and_refused_late_comes_again_first(produce
 async def test_records_checked_in_a_thread_wait_for_what_was_refused_too(
     producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch, is_refused: bool
 ) -> None:
-    monkeypatch.setattr(produce_handler, "ordinary_header", lambda _: None)
-    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+    monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
+    monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
     partition = leader.partitions[0]
     if is_refused:
         partition.min_isr = 3
@@ -571,15 +572,15 @@ async def test_records_checked_in_a_thread_wait_for_what_was_refused_too(
 async def test_a_broker_that_is_fenced_while_a_thread_checks_records_does_not_take_them(
     producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce_handler, "ordinary_header", lambda _: None)
-    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
-    check = produce_handler.check_produced
+    monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
+    monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+    check = thread_checks.check_produced
 
     def check_for_long(*arguments: Any, **options: Any) -> Any:
         leader.fences = 1  # the session is over before the thread is
         return check(*arguments, **options)
 
-    monkeypatch.setattr(produce_handler, "check_produced", check_for_long)
+    monkeypatch.setattr(thread_checks, "check_produced", check_for_long)
     await producer.send(producer.produce(0, acks=1))
     assert await producer.acknowledged() == (1, REFUSED, -1)
     assert leader.partitions[0].log_end_offset == 0
@@ -615,8 +616,8 @@ async def test_what_is_lost_while_other_records_are_checked_is_not_acknowledged(
 ) -> None:
     lost, checked = leader.partitions[:2]
     release, check = threading.Event(), type(checked.log).check_produced
-    monkeypatch.setattr(produce_handler, "check_ordinary", lambda *_, **__: None)
-    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: len(records) > 200)
+    monkeypatch.setattr(appending, "check_ordinary", lambda *_, **__: None)
+    monkeypatch.setattr(appending, "is_expensive", lambda records, rules: len(records) > 200)
 
     def check_slowly(log: Any, records: memoryview, **options: Any) -> Any:
         if log is checked.log:
@@ -649,8 +650,8 @@ async def test_what_is_lost_while_other_records_are_checked_is_not_acknowledged(
 async def test_records_checked_in_a_thread_keep_their_place(
     producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce_handler, "check_ordinary", lambda *_, **__: None)
-    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: len(records) > 200)
+    monkeypatch.setattr(appending, "check_ordinary", lambda *_, **__: None)
+    monkeypatch.setattr(appending, "is_expensive", lambda records, rules: len(records) > 200)
     counts = [1, 40, 1, 50, 1]
     await producer.send(*[producer.produce(0, count=count) for count in counts])
     await appended(leader, sum(counts))
@@ -665,11 +666,11 @@ async def test_batches_that_become_large_are_checked_one_at_a_time(
     leader: Leader, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     """Three kilobytes that become a hundred megabytes, eight at once, took 400 MB."""
-    monkeypatch.setattr(produce_handler, "SMALL_CHECK_BYTES_MAX", 10_000)
-    monkeypatch.setattr(produce_handler, "is_expensive", lambda records, rules: True)
+    monkeypatch.setattr(thread_checks, "SMALL_CHECK_BYTES_MAX", 10_000)
+    monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
     at_once, most = 0, 0
     lock = threading.Lock()
-    check = produce_handler.check_produced
+    check = thread_checks.check_produced
 
     def watched(records: memoryview, rules: Any, **options: Any) -> Any:
         nonlocal at_once, most
@@ -683,7 +684,7 @@ async def test_batches_that_become_large_are_checked_one_at_a_time(
             with lock:
                 at_once -= is_large
 
-    monkeypatch.setattr(produce_handler, "check_produced", watched)
+    monkeypatch.setattr(thread_checks, "check_produced", watched)
     context: Any = SimpleNamespace(broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT")
     codes = []
 

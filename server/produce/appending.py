@@ -1,0 +1,459 @@
+"""The appends of one produce request, in the order of its partitions, and the wait for their commits.
+
+    append_all: for each partition    check what comes before the batch -> check the batch -> append -> acknowledged?
+                                      a batch whose check takes long: kept for later, as a copy
+    append_deferred                   check in a thread -> append -> acknowledged?
+    answer                            at once, or when all are committed or the time is over
+
+What cannot be appended now is deferred, and is appended in its turn before the connection goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import trio
+
+from ottla.replication.cluster.state import INTERNAL_TOPICS
+from ottla.replication.log.ordinary import check_ordinary, ordinary_header
+from ottla.replication.log.validator import (
+    InvalidRecords,
+    TooManyForTheLoop,
+    check_produce_request_records,
+    is_expensive,
+)
+from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.net.inbox import belongs_to_one_frame
+from ottla.server.net.pending import PendingAnswer
+from ottla.server.ports import HasCluster, HasDeadlines, HasPartitions, HasReplicas
+from ottla.server.produce.leader_hints import current_leader, endpoints
+from ottla.server.produce.requests import (
+    has_a_buffer,
+    holds_transactional,
+    is_transactional,
+    numbered_batch,
+    without_repetitions,
+)
+from ottla.server.produce.thread_checks import checked_in_thread
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ottla.wire.pages import copied
+from ottla.wire.records import BatchHeader, batch_size
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.log.partition_log import AppendInfo
+    from ottla.replication.partition.partition import Partition
+    from ottla.replication.partition.refused_sequences import Place
+    from ottla.server.gate.context import RequestContext
+
+Answered = ProduceResponse | PendingAnswer | None
+ADMIN_CLIENT_ID = "__admin_client"
+ONE_BATCH_SINCE = 3
+TOPIC_IDS_SINCE = 13
+CURRENT_LEADER_SINCE = 10
+NO_OFFSET = -1
+TURN_S = 0.005  # then a long request gives way, and compressed and doubtful batches of a short one are checked in a thread
+
+# Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log.
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class Port(HasCluster, HasDeadlines, HasPartitions, HasReplicas, Protocol):
+    """What is needed of the broker here."""
+
+
+class _Uncommitted(NamedTuple):
+    """Records that were appended in `leader_epoch` and end before `next_offset`; their acknowledgement is not decided."""
+
+    partition: Partition
+    answer: PartitionProduceResponse
+    next_offset: int
+    leader_epoch: int
+    header: BatchHeader | None
+    """Of a batch whose producer numbers its records."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the log has them still: this broker may have followed another one, and lead again."""
+        epoch, partition = self.leader_epoch, self.partition
+        if partition.leader_epoch == epoch:
+            return True
+        known, end_offset = partition.log.end_offset_for_epoch(epoch)
+        return known == epoch and end_offset >= self.next_offset
+
+
+class Appending(PendingAnswer):
+    """The appends of one produce request, and the wait for their commits."""
+
+    __slots__ = (
+        "_broker",
+        "_context",
+        "_deadline",
+        "_deferred",
+        "_has_moved",
+        "_places",
+        "_refused",
+        "_request",
+        "_topics",
+        "_turn_end",
+        "_uncommitted",
+        "_undecided",
+        "_version",
+        "_waits",
+    )
+
+    def __init__(self, request: ProduceRequest, context: RequestContext[Port]) -> None:
+        super().__init__()
+        self._request = request
+        self._context = context
+        self._broker = context.broker
+        self._refused = context.broker.replicas.refused_sequences
+        self._version = context.api_version
+        self._has_moved = False  # a partition of the request is led by another broker
+        self._turn_end = time.monotonic() + TURN_S
+        self._topics: list[TopicProduceResponse] = []
+        self._places: dict[int, Place] | None = None
+        self._deferred: list[tuple[Partition, PartitionProduceResponse, memoryview]] = []
+        self._uncommitted: list[_Uncommitted] = []
+
+    @property
+    def has_deferred(self) -> bool:
+        """Whether some of the records have to be checked in a thread."""
+        return bool(self._deferred)
+
+    def release_records(self) -> None:
+        """Let go of the views of the receive buffer: whoever waits for disks and followers needs none of the records."""
+        self._request.topic_data = []
+
+    def append_all(self) -> None:
+        """Append what can be appended at once; copy what must be checked in a thread."""
+        append = self._append_or_refuse()
+        for topic in without_repetitions(self._request.topic_data):
+            self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
+
+    def append_in_turns(self) -> Coroutine[Any, Any, Answered]:
+        """The same for a great many partitions or bytes, giving way in between."""
+        if not has_a_buffer(self._request):
+            for topic in self._request.topic_data:
+                for data in topic.partition_data:
+                    data.records = None if data.records is None else copied(data.records)
+        return self._append_in_turns()
+
+    async def _append_in_turns(self) -> Answered:
+        await self._append_pieces()
+        self.release_records()
+        return await self.append_deferred()
+
+    async def _append_pieces(self) -> None:
+        append = self._append_or_refuse()
+        for topic in without_repetitions(self._request.topic_data):
+            answers: list[PartitionProduceResponse] = []
+            self._answer_topic(topic, answers)
+            for data in topic.partition_data:
+                answers.append(append(topic, data))
+                if time.monotonic() > self._turn_end:
+                    await trio.lowlevel.checkpoint()
+                    self._turn_end = time.monotonic() + TURN_S
+
+    def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
+        request = self._request
+        try:
+            if holds_transactional(request) and request.transactional_id is None:
+                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        except KafkaError as error:
+            return partial(self._refuse, error)
+        return self._append
+
+    def _answer_topic(self, topic: TopicProduceData, answers: list[PartitionProduceResponse]) -> None:
+        self._topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+
+    def _refuse(
+        self, error: KafkaError, topic: TopicProduceData, data: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        message = error.message if error.code is ErrorCode.CORRUPT_MESSAGE else None
+        return PartitionProduceResponse(
+            index=data.index, error_code=error.code, base_offset=NO_OFFSET, error_message=message
+        )
+
+    def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
+        answer = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
+        records = data.records
+        header = ordinary_header(records) if records is not None else None
+        checked = partition = None
+        try:
+            partition = self._partition(topic, data, is_ordinary=header is not None)
+            if records is None or (self._version < ONE_BATCH_SINCE and not batch_size(records, 0, len(records))):
+                return answer
+            now_ms = self._context.now_ms
+            rules = partition.log.validation_rules()
+            if header is not None:
+                checked = check_ordinary(records, header, rules, now_ms=now_ms)
+            if checked is None and (is_expensive(records, rules) or time.monotonic() > self._turn_end):
+                self._defer(partition, answer, records)
+                return answer
+            if self._refused.by_producer:
+                self._check_none_is_missing((topic.name, topic.topic_id, data.index), partition, records, header)
+            acks = self._request.acks
+            info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
+        except TooManyForTheLoop:
+            assert partition is not None and records is not None
+            self._defer(partition, answer, records)
+            return answer
+        except KafkaError as error:
+            batch = header or numbered_batch(records)
+            self._refuse_batch((topic.name, topic.topic_id, data.index), answer, error, partition, batch)
+            return answer
+        header = header or numbered_batch(records)
+        if code := self._accept(answer, partition, info, header):
+            self._refuse_late(answer, header, code, (topic.name, topic.topic_id, data.index))
+        return answer
+
+    def _defer(self, partition: Partition, answer: PartitionProduceResponse, records: memoryview) -> None:
+        kept = records if belongs_to_one_frame(records.obj) else copied(records)
+        self._deferred.append((partition, answer, kept))
+
+    def _check_none_is_missing(
+        self, place: Place, partition: Partition, records: memoryview, header: BatchHeader | None
+    ) -> None:
+        """KafkaError if an earlier batch of the producer was refused and has to come again first."""
+        batch = header or numbered_batch(records)
+        if batch is not None and batch.producer_id in self._refused.by_producer:
+            code = self._refused.missing(place, batch, partition.log.producers.get(batch.producer_id))
+            if code is not None:
+                raise KafkaError(code, f"A batch before sequence {batch.base_sequence} was refused and has not come again")
+
+    def _refuse_batch(
+        self,
+        place: Place,
+        answer: PartitionProduceResponse,
+        error: KafkaError,
+        partition: Partition | None,
+        batch: BatchHeader | None,
+    ) -> None:
+        """Nothing was appended; what follows the batch has to wait for it if it will come again."""
+        if batch is None or batch.producer_id < 0:
+            self._fail(answer, error, partition)
+            return
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_come_yet(place, partition, batch):
+            error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "What is missing may come from the leader before this one")
+        self._fail(answer, error, partition)
+        if error.code.retriable:
+            self._refused.note(place, batch, error.code)
+
+    def _may_come_yet(self, place: Place, partition: Partition | None, batch: BatchHeader) -> bool:
+        """Whether a gap may be one of `RefusedSequences.may_come_yet`; a broker that is alone had no leader before it."""
+        if partition is None or (len(partition.replicas) < 2 and len(self._broker.cluster.brokers) < 2):
+            return False
+        entry = partition.log.producers.get(batch.producer_id)
+        epoch, start = partition.leader_epoch, partition.leader_epoch_start_offset
+        return self._refused.may_come_yet(place, batch, entry, epoch, start, trio.current_time())
+
+    def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_ordinary: bool) -> Partition:
+        """The partition to append to, after all checks that come before its own."""
+        broker, request = self._broker, self._request
+        name = topic.name
+        if self._version >= TOPIC_IDS_SINCE:
+            state = broker.cluster.topic_by_id.get(topic.topic_id)
+            if state is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = state.name
+        if broker.cluster.partition(name, data.index) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not is_ordinary:
+            check_produce_request_records(data.records, self._version)
+        if request.acks not in (-1, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        partition = broker.partition(name, data.index)
+        if not is_ordinary and is_transactional(data.records):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        return partition
+
+    def _accept(
+        self, answer: PartitionProduceResponse, partition: Partition, info: AppendInfo, header: BatchHeader | None
+    ) -> ErrorCode:
+        answer.base_offset = info.first_offset
+        answer.log_append_time_ms = info.log_append_time_ms
+        answer.log_start_offset = info.log_start_offset
+        return self._acknowledged(partition, answer, info.last_offset + 1, header)
+
+    def _acknowledged(
+        self, partition: Partition, answer: PartitionProduceResponse, next_offset: int, header: BatchHeader | None
+    ) -> ErrorCode:
+        """Why what was appended is not acknowledged; NONE if it is, or notes that it may be later."""
+        if self._request.acks == 0:
+            return ErrorCode.NONE
+        code = partition.acknowledgement(next_offset, self._request.acks)
+        if code is None:
+            self._uncommitted.append(_Uncommitted(partition, answer, next_offset, partition.leader_epoch, header))
+            return ErrorCode.NONE
+        return code
+
+    # ------------------------------------------------------------------ what is waited for
+
+    async def append_deferred(self) -> Answered:
+        """Append what had to be checked in threads."""
+        self._deferred.reverse()
+        while self._deferred:  # each copy is given up as soon as it is written
+            await self._append_deferred(*self._deferred.pop())
+        appended, self._uncommitted = self._uncommitted, []
+        for each in appended:  # may be committed by now, or lost: nobody watched them meanwhile
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if each.is_held:
+                code = self._acknowledged(each.partition, each.answer, each.next_offset, each.header)
+            if code:
+                self._refuse_late(each.answer, each.header, code)
+        return self.answer()
+
+    async def _append_deferred(
+        self, partition: Partition, answer: PartitionProduceResponse, records: memoryview
+    ) -> None:
+        checked = await checked_in_thread(partition.log, records, self._context.now_ms)
+        if isinstance(checked, KafkaError):
+            self._refuse_batch(self._place_of(answer), answer, checked, partition, numbered_batch(records))
+            return
+        try:
+            self._broker.partition(partition.topic, partition.index)  # the broker may be fenced since the thread began
+            if self._refused.by_producer:
+                self._check_none_is_missing(self._place_of(answer), partition, records, None)
+            info = partition.append_as_leader(
+                records, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked
+            )
+        except KafkaError as error:
+            self._refuse_batch(self._place_of(answer), answer, error, partition, numbered_batch(records))
+            return
+        batch = numbered_batch(records)
+        if code := self._accept(answer, partition, info, batch):
+            self._refuse_late(answer, batch, code)
+
+    def answer(self) -> Answered:
+        """The response if nothing has to be committed first, else this, which will have it."""
+        if not self._uncommitted:
+            return self.response()
+        if self._request.timeout_ms <= 0:
+            for each in self._uncommitted:
+                self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
+            return self.response()
+        self.release_records()
+        waits = self._broker.replicas.commit_waits
+        acks = self._request.acks
+        self._undecided = len(self._uncommitted)
+        self._waits = [
+            waits.add(each.partition, each.next_offset, acks, partial(self._decide, each))
+            for each in self._uncommitted
+        ]
+        self._deadline = self._broker.deadlines.add(self._request.timeout_ms / 1000, self._time_out)
+        return self
+
+    def _decide(self, decided: _Uncommitted, code: ErrorCode) -> None:
+        if code:
+            self._refuse_late(decided.answer, decided.header, code)
+        self._undecided -= 1
+        if not self._undecided:
+            self._broker.deadlines.cancel(self._deadline)
+            self.become_ready()
+
+    def _time_out(self) -> None:
+        for wait, each in zip(self._waits, self._uncommitted, strict=True):
+            if wait.settle is not None:
+                wait.give_up()
+                self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
+        self.become_ready()
+
+    def _refuse_late(
+        self, answer: PartitionProduceResponse, header: BatchHeader | None, code: ErrorCode, place: Place | None = None
+    ) -> None:
+        """Answer an error for appended records. As in Kafka the answer says all the same where they were appended."""
+        answer.error_code = code
+        if header is not None and header.producer_id >= 0 and code.retriable:
+            self._refused.note_late(place or self._place_of(answer), header, code)
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._has_moved = True
+
+    def abandon(self) -> None:
+        self._broker.deadlines.cancel(self._deadline)
+        for wait in self._waits:
+            wait.give_up()
+
+    # ------------------------------------------------------------------ answers
+
+    def response(self) -> ProduceResponse | None:
+        if self._request.acks == 0:
+            self._close_on_error()
+            return None
+        response = ProduceResponse(responses=self._topics)
+        if self._has_moved and self._version >= CURRENT_LEADER_SINCE:
+            self._tell_leaders(response)
+        return response
+
+    def _close_on_error(self) -> None:
+        for topic in self._topics:
+            for answer in topic.partition_responses:
+                if answer.error_code:
+                    raise CloseConnection(f"acks=0 and error {answer.error_code!r} for {topic.name}-{answer.index}")
+
+    def _fail(self, answer: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
+        answer.error_code = error.code
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._has_moved = True
+        if partition is not None and error.code not in _WITHOUT_LOG_START:
+            answer.log_start_offset = partition.log_start_offset
+        if isinstance(error, InvalidRecords):
+            answer.error_message = error.message
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+                for batch_index, message in error.record_errors
+            ]
+
+    def _tell_leaders(self, response: ProduceResponse) -> None:
+        """Name the leaders of refused partitions, and their addresses (KIP-951)."""
+        broker, leaders = self._broker, set()
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    leader, epoch = current_leader(broker, self._name_of(topic), answer.index)
+                    answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                    leaders.add(leader)
+        response.node_endpoints = [
+            NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in endpoints(broker, leaders, self._context.listener_name)
+        ]
+
+    def _place_of(self, answer: PartitionProduceResponse) -> Place:
+        """Where an answer belongs. Can be asked when all partitions have one; most requests need not ask."""
+        if self._places is None:
+            self._places = {
+                id(each): (topic.name, topic.topic_id, each.index)
+                for topic in self._topics
+                for each in topic.partition_responses
+            }
+        return self._places[id(answer)]
+
+    def _name_of(self, topic: TopicProduceResponse) -> str:
+        state = self._broker.cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else None
+        return topic.name if state is None else state.name

@@ -1,0 +1,63 @@
+"""What can be seen of a produce request before any partition is asked."""
+
+from __future__ import annotations
+
+from ottla.server.net.inbox import belongs_to_one_frame
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
+
+TRANSACTIONAL_FLAG = 0x10
+_MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
+_LENGTH_MAX = 2**31 - 1 - LOG_OVERHEAD
+
+
+def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Each topic and partition once, as clients send them."""
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics
+    named: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        for data in topic.partition_data:
+            named.setdefault((topic.name, topic.topic_id), {})[data.index] = data
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
+        for (name, topic_id), partitions in named.items()
+    ]
+
+
+def has_a_buffer(request: ProduceRequest) -> bool:
+    """Whether the request is so large that it has a receive buffer of its own, in which its records may stay."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                return belongs_to_one_frame(data.records.obj)
+    return False
+
+
+def holds_transactional(request: ProduceRequest) -> bool:
+    """Whether a first batch is transactional; KafkaError if the front of one before it cannot be."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if is_transactional(data.records):
+                return True
+    return False
+
+
+def is_transactional(records: memoryview | None) -> bool:
+    """Whether the first batch is transactional; KafkaError if its front cannot be."""
+    if records is None:
+        return False
+    if not batch_size(records, 0, len(records)):
+        if len(records) > _MAGIC_AT and int.from_bytes(records[8:12], "big") > _LENGTH_MAX:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The size of the batch is beyond 31 bits")
+        return False
+    return records[_MAGIC_AT] == 2 and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_FLAG)
+
+
+def numbered_batch(records: memoryview | None) -> BatchHeader | None:
+    """The header of a batch whose producer numbers its records."""
+    if records is None or len(records) < RECORDS_OFFSET or records[_MAGIC_AT] != MAGIC_V2:
+        return None
+    header = BatchHeader._make(unpack_header(records))
+    return header if header.producer_id >= 0 and header.base_sequence >= 0 else None
