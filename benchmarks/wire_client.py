@@ -4,20 +4,16 @@ import os
 import socket
 import struct
 import time
-from typing import Any, Self
+from typing import Any
+
+from compat_tests.support.raw import receive_frame
+from compat_tests.support.wire_client import WireClient, decode_response, encode_frame
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.headers import (
-    RequestHeader,
-    decode_response_header,
-    encode_request_header,
-    request_header_version,
-    response_header_version,
-)
-from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.messages.produce import (
@@ -42,63 +38,51 @@ NO_LEADER_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAI
 
 def frame(request: Message, version: int, correlation_id: int = 0) -> bytes:
     """A whole request, with its length in front."""
-    header = RequestHeader(request.api_key, version, correlation_id, CLIENT_ID)
-    body = encode_request_header(header, request_header_version(type(request), version)) + request.encode(version)
-    return struct.pack(">i", len(body)) + body
+    return encode_frame(request, version, correlation_id, CLIENT_ID)
 
 
 def read_frame(connection: socket.socket) -> bytes:
     """A whole response, with its length in front."""
-    head = _read_exactly(connection, LENGTH_BYTES)
-    return head + _read_exactly(connection, struct.unpack(">i", head)[0])
+    payload = receive_frame(connection)
+    if payload is None:
+        raise ConnectionError("the broker closed the connection")
+    return struct.pack(">i", len(payload)) + payload
 
 
 def parse(response: bytes, response_class: type[Message], version: int) -> Any:
-    header_version = response_header_version(response_class, version)
-    _, body = decode_response_header(response, LENGTH_BYTES, len(response), header_version)
-    return response_class.decode(response, version, body, len(response))
+    return decode_response(response, response_class, version, LENGTH_BYTES)[1]
 
 
-class Client:
+class Client(WireClient):
     """One connection; every call is one request and its answer."""
 
     def __init__(self, port: int, timeout_s: float = 60.0) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
+        super().__init__(("127.0.0.1", port), client_id=CLIENT_ID, timeout_s=timeout_s)
 
     def ask_bytes(self, request: bytes) -> bytes:
         self.socket.sendall(request)
         return read_frame(self.socket)
 
-    def ask(self, request: Message, version: int, response_class: type[Message]) -> Any:
-        return parse(self.ask_bytes(frame(request, version)), response_class, version)
-
     def api_versions(self) -> Any:
         request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
-        return self.ask(request, API_VERSIONS_VERSION, ApiVersionsResponse)
+        return self.ask(request, API_VERSIONS_VERSION)
 
     def create_topics(self, names: list[str], partitions: int = 1, replicas: int = 1) -> None:
         sizes = {"num_partitions": partitions, "replication_factor": replicas}
         topics = [CreatableTopic(name=name, assignments=[], configs=[], **sizes) for name in names]
         request = CreateTopicsRequest(topics=topics, timeout_ms=60000)
-        answer = self.ask(request, CREATE_TOPICS_VERSION, CreateTopicsResponse)
+        answer = self.ask(request, CREATE_TOPICS_VERSION)
         _must_be_zero(topic.error_code for topic in answer.topics)
 
     def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID)], timeout_ms=60000)
-        answer = self.ask(request, DELETE_TOPICS_VERSION, DeleteTopicsResponse)
+        answer = self.ask(request, DELETE_TOPICS_VERSION)
         _must_be_zero(topic.error_code for topic in answer.responses)
 
     def elect_preferred_leaders(self) -> None:
         """Of all partitions, where there is another."""
         request = ElectLeadersRequest(topic_partitions=None)
-        self.ask(request, ELECT_LEADERS_VERSION, ElectLeadersResponse)
+        self.ask(request, ELECT_LEADERS_VERSION)
 
     def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
         """Of these topics, or of everything."""
@@ -153,14 +137,3 @@ def metadata_frame(topics: list[str] | None = None) -> bytes:
 def _must_be_zero(error_codes: Any) -> None:
     if wrong := [code for code in error_codes if code]:
         raise RuntimeError(f"the broker answered with error code {wrong[0]}")
-
-
-def _read_exactly(connection: socket.socket, size: int) -> bytes:
-    data = bytearray(size)
-    view, got = memoryview(data), 0
-    while got < size:
-        count = connection.recv_into(view[got:])
-        if count == 0:
-            raise ConnectionError("the broker closed the connection")
-        got += count
-    return bytes(data)

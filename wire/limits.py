@@ -7,6 +7,9 @@ hold. No client that is in use comes near any of these numbers.
 
 from __future__ import annotations
 
+FRAME_BYTES_MAX = 100 << 20
+"""In one request or response: Kafka's default of socket.request.max.bytes."""
+
 STRING_BYTES_MAX = 32_767
 """In one string of any encoding; the classic one cannot say more."""
 

@@ -17,11 +17,11 @@ from benchmarks.session import Session
 from benchmarks.wire_client import FETCH_VERSION, Client, batch_of, fetch_frame, parse, produce_frame
 
 from ottla.wire.messages.fetch import FetchResponse
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 ROUNDS = 9
 WARM_UP_JOINS = 20
@@ -68,7 +68,7 @@ def join_by_requests(broker: Broker) -> Mapping[str, float]:
 
 
 def find_coordinator(client: Client, group: str) -> None:
-    answer = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), 4, FindCoordinatorResponse)
+    answer = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), 4)
     must_be(answer.coordinators[0].error_code == 0, "no coordinator")
 
 
@@ -84,7 +84,7 @@ def join(client: Client, group: str) -> tuple[str, int]:
             protocol_type=PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=bytes(8))],
         )
-        answer = client.ask(request, 9, JoinGroupResponse)
+        answer = client.ask(request, 9)
         member = answer.member_id
     must_be(answer.error_code == 0 and answer.leader == member, f"not joined: error {answer.error_code}")
     return member, answer.generation_id
@@ -99,13 +99,13 @@ def sync(client: Client, group: str, member: str, generation: int) -> None:
         protocol_name=PROTOCOL,
         assignments=[SyncGroupRequestAssignment(member_id=member, assignment=b"everything")],
     )
-    answer = client.ask(request, 5, SyncGroupResponse)
+    answer = client.ask(request, 5)
     must_be(answer.assignment == b"everything", f"not synced: error {answer.error_code}")
 
 
 def committed_offset(client: Client, group: str, topic: str) -> None:
     request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])])
-    partition = client.ask(request, 7, OffsetFetchResponse).topics[0].partitions[0]
+    partition = client.ask(request, 7).topics[0].partitions[0]
     must_be((partition.error_code, partition.committed_offset) == (0, -1), "an offset where there is none")
 
 
@@ -116,7 +116,7 @@ def first_record(client: Client, topic_id: bytes) -> None:
 
 def leave(client: Client, group: str, member: str) -> None:
     request = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member)])
-    must_be(client.ask(request, 5, LeaveGroupResponse).error_code == 0, "not left")
+    must_be(client.ask(request, 5).error_code == 0, "not left")
 
 
 def must_be(right: bool, otherwise: str) -> None:

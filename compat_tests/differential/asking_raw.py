@@ -4,7 +4,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from compat_tests.differential.conversation import CLOSED, Link, Talk, response_class
+from compat_tests.differential.conversation import CLOSED, Link, Talk
+from compat_tests.support.wire_client import response_class
 
 from ottla.wire.headers import decode_response_header, response_header_version
 from ottla.wire.schema import Message

@@ -14,18 +14,16 @@ in `talk.steps`. Whatever must differ between two runs is replaced there: names 
 appear, the time of day, the port. All else is compared.
 """
 
-import importlib
 import secrets
 import select
-import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from compat_tests.differential.plain import Plain
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.raw import receive_frame
+from compat_tests.support.wire_client import WireClient, response_class
 
-from ottla.wire.connection import ClientConnection
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -47,13 +45,6 @@ COORDINATOR_IS_COMING = (
 class Topic(NamedTuple):
     name: str
     id: bytes
-
-
-def response_class(request: type[Message]) -> type[Message]:
-    """The class that stands beside a request's in its module."""
-    module = importlib.import_module(request.__module__)
-    found: type[Message] = getattr(module, request.__name__.removesuffix("Request") + "Response")
-    return found
 
 
 # What Apache Kafka 4.3 no longer parses and 3.9 still does, of the versions that Ottla serves (KIP-896).
@@ -90,9 +81,8 @@ class Link:
     def __init__(self, talk: "Talk", name: str) -> None:
         self.talk = talk
         self.name = name
-        self.connection = ClientConnection(client_id=name)
-        self.socket = socket.create_connection(talk.address, timeout=TIMEOUT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.client = WireClient(talk.address, client_id=name, timeout_s=TIMEOUT_S)
+        self.socket = self.client.socket
         self.sent: list[tuple[str, type[Message], int]] = []
 
     def send(
@@ -100,10 +90,10 @@ class Link:
     ) -> None:
         """`answered` is False where the protocol has no answer (Produce with acks=0)."""
         version = self.talk.version_of(type(request)) if version is None else version
-        answer_class = response_class(type(request)) if answered else None
-        self.socket.sendall(b"".join(self.connection.send(request, version, answer_class)))
-        if answer_class is not None:
-            self.sent.append((label or type(request).__name__.removesuffix("Request"), answer_class, version))
+        self.client.send(request, version, answered=answered)
+        if answered:
+            label = label or type(request).__name__.removesuffix("Request")
+            self.sent.append((label, response_class(type(request)), version))
 
     def send_bytes(self, data: bytes) -> None:
         """Anything at all. For well-formed frames that no declaration can spell, see `receive_bytes`."""
@@ -115,15 +105,7 @@ class Link:
 
     def answer(self) -> Any:
         """The next answer, not written down; None if the broker closes the connection instead."""
-        while (response := self.connection.next_response()) is None:
-            try:
-                data = self.socket.recv(1 << 20)
-            except ConnectionError:
-                return None
-            if not data:
-                return None
-            self.connection.receive(data)
-        return response
+        return self.client.receive()
 
     def receive(self, arrange: Callable[[Any], Any] | None = None) -> Any:
         """The next answer, written down under its request's label. `arrange` puts in order what Kafka leaves open."""
@@ -140,7 +122,7 @@ class Link:
         self.talk.note(f"{self.name} hears nothing yet", quiet)
 
     def close(self) -> None:
-        self.socket.close()
+        self.client.close()
 
 
 class Talk:

@@ -11,12 +11,11 @@ what is no part of the data:
 """
 
 import hashlib
-import importlib
-import socket
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any
 
-from ottla.wire.connection import ClientConnection
+from compat_tests.support.wire_client import WireClient
+
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -55,29 +54,14 @@ DYNAMIC_TOPIC_CONFIG = 1
 SHOWN = ("base_offset", "next_offset", "max_timestamp", "records_count", "partition_leader_epoch")
 
 
-class Asker:
-    """One connection, on which one question is answered after the other."""
+class Asker(WireClient):
+    """One connection, on which one question is answered after the other, in the versions that are portrayed."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.connection = ClientConnection(client_id="portrait")
-        self.socket = socket.create_connection(address, timeout=30)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(address, client_id="portrait")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.socket.close()
-
-    def ask(self, request: Message) -> Any:
-        name = type(request).__name__
-        answer = getattr(importlib.import_module(type(request).__module__), name.replace("Request", "Response"))
-        self.socket.sendall(b"".join(self.connection.send(request, VERSIONS[name], answer)))
-        while (response := self.connection.next_response()) is None:
-            data = self.socket.recv(1 << 20)
-            assert data, f"the connection was closed on {request}"
-            self.connection.receive(data)
-        return response
+    def ask(self, request: Message, version: int | None = None) -> Any:
+        return super().ask(request, VERSIONS[type(request).__name__] if version is None else version)
 
 
 def plain(data: Any, leave_out: Iterable[str] = ()) -> Any:

@@ -59,16 +59,17 @@ def receive_frame(sock: socket.socket) -> bytes | None:
 
 
 def _read(sock: socket.socket, count: int) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < count:
+    data = bytearray(count)
+    view, received = memoryview(data), 0
+    while received < count:
         try:
-            part = sock.recv(count - len(parts))
+            size = sock.recv_into(view[received:])
         except ConnectionError:
             return None
-        if not part:
+        if not size:
             return None
-        parts += part
-    return bytes(parts)
+        received += size
+    return bytes(data)
 
 
 class Peer:

@@ -17,7 +17,7 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import BrokerEndpoint
 from ottla.server.net.readiness import serve_in_task
 from ottla.server.peers.connection import Exchange, Exchanges, PeerConnection, Serve
-from ottla.wire.connection import FRAME_BYTES_MAX
+from ottla.wire.limits import FRAME_BYTES_MAX
 from ottla.wire.schema import Message
 
 logger = logging.getLogger("ottla.peers")
