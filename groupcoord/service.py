@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -21,6 +22,7 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.groups.classic.java import absolute_string_hash
 from ottla.groupcoord.groups.classic.rebalancing import TEXT_LENGTH_MAX, refused_join, refused_sync
 from ottla.groupcoord.groups.offsets import refused_commit
+from ottla.groupcoord.groups.records import decode_record, encode_records
 from ottla.groupcoord.groups.shard import (
     FORGETTING_REFUSED,
     DeleteGroup,
@@ -55,13 +57,8 @@ from ottla.groupcoord.groups.topics import (
     split_deletion,
     with_topics,
 )
-from ottla.groupcoord.runtime.coordinator_runtime import (
-    CoordinatorLog,
-    PartitionRuntime,
-    Runtime,
-    WaitingCaller,
-    wall_clock_ms,
-)
+from ottla.groupcoord.runtime.coordinator_runtime import PartitionRuntime, Runtime, WaitingCaller, wall_clock_ms
+from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -107,8 +104,15 @@ class GroupCoordinator:
         self._config = config
         self._log = log
         self._topics = topics
-        self._to_forget: dict[PartitionRuntime, deque[Mapping[str, bytes]]] = {}  # deleted topics, until that is possible
-        self._runtime = Runtime(config, log, make_uuid=make_uuid or random_uuid, wall_clock_ms=wall_clock)
+        self._to_forget: dict[PartitionRuntime[Shard], deque[Mapping[str, bytes]]] = {}  # deleted topics, until that is possible
+        kind = ShardKind(
+            topic="the offsets topic",
+            make=partial(Shard, config, make_uuid=make_uuid or random_uuid),
+            encode=encode_records,
+            decode=decode_record,
+            may_share_append=lambda request: type(request) is OffsetCommitRequest,
+        )
+        self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load, expire and commit until cancelled. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
@@ -309,7 +313,7 @@ class GroupCoordinator:
                 if len(waiting) == 1:
                     self._runtime.spawn(self._forget_persistently, partition)
 
-    async def _forget(self, topics: Mapping[str, bytes], partition: PartitionRuntime) -> bool:
+    async def _forget(self, topics: Mapping[str, bytes], partition: PartitionRuntime[Shard]) -> bool:
         """Whether no offset of these topics is left in a partition."""
         caller = WaitingCaller(lambda error: FORGETTING_REFUSED)
         count: int = await finished(partition.submit(ForgetTopics(topics), caller))
@@ -319,7 +323,7 @@ class GroupCoordinator:
             count = await finished(partition.submit(ForgetTopics(topics), caller))
         return count != FORGETTING_REFUSED
 
-    async def _forget_persistently(self, partition: PartitionRuntime) -> None:
+    async def _forget_persistently(self, partition: PartitionRuntime[Shard]) -> None:
         """The log may refuse for a while, or the partition may not be loaded yet."""
         waiting = self._to_forget[partition]
         try:
@@ -391,7 +395,7 @@ class GroupCoordinator:
         if not self._runtime.is_running:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _partition_of(self, group_id: str) -> PartitionRuntime:
+    def _partition_of(self, group_id: str) -> PartitionRuntime[Shard]:
         self._check_running()
         partition = self._runtime.partition(self.partition_for(group_id))
         if partition is None or self._runtime.is_suspended:

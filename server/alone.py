@@ -14,7 +14,7 @@ from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.server.administration import TopicAdministration, random_topic_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.hosting import PartitionHosting
-from ottla.server.ports import HasCluster, HasController, HasGroups, HasReplicas, HasSettings, HasSurroundings
+from ottla.server.ports import HasCluster, HasController, HasCoordinators, HasReplicas, HasSettings, HasSurroundings
 from ottla.server.start.log_dir_identities import check_journal, settle_identities
 from ottla.server.start.takeover import settle_cluster_id, take_over
 
@@ -28,7 +28,7 @@ class JoinProblem(Exception):
     """Why a broker cannot become a member of its cluster; one line for the operator."""
 
 
-class Port(HasCluster, HasController, HasGroups, HasReplicas, HasSettings, HasSurroundings, Protocol):
+class Port(HasCluster, HasController, HasCoordinators, HasReplicas, HasSettings, HasSurroundings, Protocol):
     """What is needed of the broker here."""
 
 
@@ -41,13 +41,13 @@ class Alone:
         self.coordination = EmbeddedCoordination(
             Path(broker.config.log_dirs[0]), run_in_thread=surroundings.run_in_thread, storage=surroundings.storage
         )
-        self._hosting = PartitionHosting(broker.replicas, broker.groups)
+        self._hosting = PartitionHosting(broker.replicas, broker.coordinators)
         self.administration = TopicAdministration(
             coordination=self.coordination,
             controller=broker.controller,
             configs=broker.configs,
             partitions=self._hosting,
-            on_topics_deleted=broker.groups.on_topics_deleted,
+            on_topics_deleted=broker.coordinators.on_topics_deleted,
         )
 
     def register(self, registration: BrokerRegistration) -> None:

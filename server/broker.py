@@ -10,13 +10,20 @@ import trio
 
 from ottla.groupcoord.service import GroupCoordinator
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
-from ottla.replication.cluster.state import NO_BROKER_EPOCH, BrokerEndpoint, BrokerRegistration, ClusterState
+from ottla.replication.cluster.state import (
+    GROUP_METADATA_TOPIC,
+    NO_BROKER_EPOCH,
+    BrokerEndpoint,
+    BrokerRegistration,
+    ClusterState,
+)
 from ottla.replication.control.topics import Controller
 from ottla.replication.following.throttle import ReplicationThrottles
 from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.partition.fetch_session import FetchSessionCache
 from ottla.server.alone import Alone
-from ottla.server.coordinators.coordinator_log import OffsetsTopic
+from ottla.server.coordinators.coordinator_log import offsets_topic
+from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
@@ -68,7 +75,8 @@ class Broker:
             partition_count=config.replication.num_partitions,
             replication_factor=config.replication.default_replication_factor,
         )
-        self.groups = GroupCoordinator(config.groups, OffsetsTopic(self), self.cluster)
+        self.groups = GroupCoordinator(config.groups, offsets_topic(self), self.cluster)
+        self.coordinators = Coordinators({GROUP_METADATA_TOPIC: self.groups})
         self.member: ClusterMember | None = None
         if config.zookeeper is not None:
             from ottla.server.cluster.member import ClusterMember  # here, because most brokers are alone

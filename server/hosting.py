@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
-
 if TYPE_CHECKING:
-    from ottla.groupcoord.service import GroupCoordinator
     from ottla.replication.config import LogConfig
     from ottla.replication.hosting.manager import HostedPartition, ReplicaManager
     from ottla.replication.hosting.new_logs import MadeLog
+    from ottla.server.coordinators.coordinators import Coordinators
     from ottla.wire.errors import KafkaError
 
 
 class PartitionHosting:
-    """The replica manager. The group coordinator hears when partitions of its topic come and go."""
+    """The replica manager. Coordinators hear when partitions of their topics come and go."""
 
-    def __init__(self, replicas: ReplicaManager, groups: GroupCoordinator) -> None:
+    def __init__(self, replicas: ReplicaManager, coordinators: Coordinators) -> None:
         self._replicas = replicas
-        self._groups = groups
+        self._coordinators = coordinators
 
     async def load(self, partitions: Sequence[HostedPartition], *, cluster_id: str) -> None:
         """Bring back what was there before this start."""
@@ -44,13 +42,11 @@ class PartitionHosting:
 
     def _elect(self, partitions: Sequence[HostedPartition]) -> None:
         for each in partitions:
-            if each.topic == GROUP_METADATA_TOPIC:
-                self._groups.on_election(each.index)
+            self._coordinators.on_election(each.topic, each.index)
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
         for topic, index in partitions:
-            if topic == GROUP_METADATA_TOPIC:
-                self._groups.on_resignation(index)
+            self._coordinators.on_resignation(topic, index)
         await self._replicas.delete_partitions(partitions)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.server.administration import Administration
     from ottla.server.cluster.ports import Member
+    from ottla.server.coordinators.coordinators import Coordinators
     from ottla.server.gate.context import RequestContext
     from ottla.server.net.deadlines import Deadlines
     from ottla.server.net.long_answers import LongAnswers
@@ -44,6 +45,12 @@ class HasReplicas(Protocol):
 class HasGroups(Protocol):
     @property
     def groups(self) -> GroupCoordinator: ...
+
+
+class HasCoordinators(Protocol):
+    @property
+    def coordinators(self) -> Coordinators:
+        """All coordinators, by the internal topics that they live in."""
 
 
 class HasProducerIds(Protocol):

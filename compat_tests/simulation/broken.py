@@ -24,7 +24,7 @@ from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.partition.followers import Followers
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
-from ottla.server.coordinators.coordinator_log import OffsetsTopic
+from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.net.inbox import Inbox
 from ottla.wire.errors import ErrorCode
 
@@ -119,7 +119,7 @@ def _keep_what_diverged(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _load_to_high_watermark(_: Callable[..., Any]) -> Callable[..., Any]:
-    async def instead(self: OffsetsTopic, partition: int) -> Any:
+    async def instead(self: InternalTopicLog, partition: int) -> Any:
         found = self._broker.partition("__consumer_offsets", partition)
         position, end = found.log.log_start_offset, found.high_watermark
         while position < end:
@@ -183,7 +183,7 @@ class Flaw(Enum):
     LOADS_OFFSETS_ONCE_THOUGH_FENCED = (
         Runtime, "_load_elected", _load_though_fenced, PartitionRuntime, "_load_later", _load_never_again
     )  # fmt: skip
-    LOADS_OFFSETS_TO_THE_HIGH_WATERMARK = OffsetsTopic, "read_batches", _load_to_high_watermark
+    LOADS_OFFSETS_TO_THE_HIGH_WATERMARK = InternalTopicLog, "read_batches", _load_to_high_watermark
     MIXES_UP_INBOXES = Inbox, "receive", _mix_up_inboxes
 
     @contextlib.contextmanager

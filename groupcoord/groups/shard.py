@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.groups.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC
 from ottla.groupcoord.groups.classic.rebalancing import TEXT_LENGTH_MAX, ClassicGroup, refused_join, refused_sync
+from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.offsets import Offsets, refused_commit
-from ottla.groupcoord.groups.outcome import Caller, Effects, Outcome, Reply, Settlement
 from ottla.groupcoord.groups.records import GroupRecord, OffsetRecord, group_tombstone, offset_tombstone
 from ottla.groupcoord.groups.timers import TimerKey
+from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeletableGroupResult
 from ottla.wire.messages.describe_groups import DescribedGroup
@@ -114,13 +115,13 @@ class Shard:
 
     # ------------------------------------------------------------------ the shell's calls
 
-    def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome:
+    def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
         """Take a request in. It may be answered by this outcome, by its settlement, or by a later one (if parked)."""
         self._begin(now_ms, timestamp_ms)
         self._handlers[type(request)](request, caller)
         return self._effects.take()
 
-    def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome:
+    def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
         """Nobody waits for the answer of this parked caller any more."""
         self._begin(now_ms, timestamp_ms)
         group = self._groups.get(caller.parked_group_id)
@@ -143,7 +144,7 @@ class Shard:
         """When `expire` should be called; may be early."""
         return self._effects.timers.next_deadline_ms()
 
-    def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome:
+    def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
         """Do what is due. When much is due, some of it stays due."""
         self._begin(now_ms, timestamp_ms)
         for _ in range(TIMERS_PER_CALL):
@@ -179,7 +180,7 @@ class Shard:
         """Take over the end of a transaction."""
         self._offsets.replay_marker(producer_id, committed=committed)
 
-    def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome:
+    def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
         """All records were replayed: start the clocks."""
         self._begin(now_ms, timestamp_ms)
         self._is_loaded = True

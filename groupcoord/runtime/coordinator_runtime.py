@@ -1,10 +1,11 @@
 """Runs the shards: appends what they owe, waits for it, answers, keeps their deadlines, loads and unloads them.
 
-Kafka's counterpart is CoordinatorRuntime. Each partition of `__consumer_offsets` that this broker leads has a
+Kafka's counterpart is CoordinatorRuntime. It knows nothing of groups or transactions: a `ShardKind` says how shards are
+made and how their records are written. Each partition of the internal topic that this broker leads has a
 `PartitionRuntime`, which alone touches the partition's shard. Where the log commits at once, a request is handled,
 appended, replayed and answered within one call, without a task switch. Where a commit has to be waited for, one task
-drains the partition: what arrives meanwhile queues up, and commits of offsets that stand in the queue one behind
-another share an append.
+drains the partition: what arrives meanwhile queues up, and requests that may share an append, as commits of offsets may,
+do so if they stand in the queue one behind another.
 
 Failures: an append that the log refuses has changed nothing and is answered as Kafka translates it. One that was
 written but could not be committed leaves the shard in doubt, and so does a bug: the shard is unloaded, everybody who
@@ -23,18 +24,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Generic, NamedTuple, cast
 
 import trio
 
-from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.groups.outcome import Caller, Outcome, Reply
-from ottla.groupcoord.groups.records import GroupRecord, decode_record, encode_records
-from ottla.groupcoord.groups.shard import RECORDS_PER_CALL, Request, Shard
+from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply
+from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
 from ottla.wire.records import BatchHeader, ControlType, control_type_id, decode_records, iter_batches
 
 logger = logging.getLogger("ottla.groupcoord")
@@ -43,7 +41,7 @@ RECORDS_PER_BATCH = 500
 LOAD_SLICE_S = 0.002
 """How long a load holds the event loop at a time. It gives way by the clock, not by records or batches: where turns of the
 loop are long, one turn for each of ten thousand batches would take ten seconds."""
-COMMITS_PER_CALL = 500  # those that are refused leave no records
+REQUESTS_PER_APPEND = 500  # those that are refused leave no records
 FENCED_LOOK_S = 0.05
 """Time between two looks whether the broker is still fenced."""
 LOAD_RETRY_S, LOAD_RETRY_MAX_S = 0.1, 1.0
@@ -60,25 +58,6 @@ _TRANSLATED = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 """Errors of the log, and what the client gets in their place: the log's own errors would mislead it."""
-
-
-class CoordinatorLog(Protocol):
-    """The partitions of `__consumer_offsets`, as much as a coordinator needs of them."""
-
-    def partition_count(self) -> int:
-        """How many there are, or will be once the topic exists."""
-
-    def is_fenced(self) -> bool:
-        """Whether another broker may coordinate these partitions by now, without this one having heard of it."""
-
-    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
-        """Write a batch. Returns None if it is committed already, else what to await until it is.
-
-        Raises KafkaError when nothing was written; the awaitable raises it when it is not known what will become of it.
-        """
-
-    def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """All committed batches in order, some at a time: an async generator. Raises KafkaError when the partition cannot be read."""
 
 
 class WaitingCaller(Caller):
@@ -98,7 +77,7 @@ class WaitingCaller(Caller):
         self.refuse = refuse
         self.response: Any = None
         self._answered: trio.Event | None = None
-        self._owner: PartitionRuntime | None = None
+        self._owner: PartitionRuntime[Any] | None = None
 
     def answer(self, response: object) -> None:
         if self.response is None:
@@ -106,7 +85,7 @@ class WaitingCaller(Caller):
             if self._answered is not None:
                 self._answered.set()
 
-    def waits_for(self, owner: PartitionRuntime) -> Any:
+    def waits_for(self, owner: PartitionRuntime[Any]) -> Any:
         """The response if there is one by now, else this caller, to be awaited."""
         if self.response is not None:
             return self.response
@@ -131,31 +110,32 @@ class WaitingCaller(Caller):
 class Queued(NamedTuple):
     """A request that waits for its turn, and when it came."""
 
-    request: Request
+    request: Any
     caller: WaitingCaller
     arrival_ms: int
 
 
-NOTHING = Outcome([], [], [])
+NOTHING: Outcome[Any] = Outcome([], [], [])
 
 
-class PartitionRuntime:
-    """One partition of the offsets topic that this broker leads, from its election on."""
+class PartitionRuntime(Generic[ShardT]):
+    """One partition of the internal topic that this broker leads, from its election on."""
 
-    def __init__(self, partition: int, runtime: Runtime) -> None:
+    def __init__(self, partition: int, runtime: Runtime[ShardT]) -> None:
         self.partition = partition
+        self._kind = runtime.kind
         self._runtime = runtime
         self._log = runtime.log
-        self._shard: Shard | None = None
+        self._shard: ShardT | None = None
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # why there is no shard
         self._queue: OrderedDict[WaitingCaller, Queued] = OrderedDict()
-        self._in_flight: Outcome | None = None
+        self._in_flight: Outcome[Any] | None = None
         self._is_draining = False
         self._failed_loads = 0  # since the last one that succeeded
 
     # ------------------------------------------------------------------ requests
 
-    def shard(self, now_ms: int) -> Shard:
+    def shard(self, now_ms: int) -> ShardT:
         """The shard, for reading at this time: what was due has happened, unless records are on their way."""
         self.expire(now_ms)
         if self._shard is None:
@@ -167,7 +147,7 @@ class PartitionRuntime:
         """Why there is no shard; NONE while there is one."""
         return self._absent if self._shard is None else ErrorCode.NONE
 
-    def submit(self, request: Request, caller: WaitingCaller) -> Any:
+    def submit(self, request: Any, caller: WaitingCaller) -> Any:
         """Handle a request. Returns the response or, when that takes time, something to await it with."""
         now_ms = self._runtime.now_ms()
         self.expire(now_ms)
@@ -182,7 +162,7 @@ class PartitionRuntime:
         try:
             self._carry_out(self._handle(request, caller))
         except Exception:
-            logger.exception("bug: partition %d of the offsets topic, %s", self.partition, type(request).__name__)
+            logger.exception("bug: partition %d of %s, %s", self.partition, self._kind.topic, type(request).__name__)
             self._start_over()
             return caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
         self._runtime.mind(self._shard)
@@ -203,7 +183,7 @@ class PartitionRuntime:
         try:
             self._carry_out(self._expire(now_ms))
         except Exception:
-            logger.exception("bug: partition %d of the offsets topic, on a deadline", self.partition)
+            logger.exception("bug: partition %d of %s, on a deadline", self.partition, self._kind.topic)
             self._start_over()
 
     def _is_due(self, now_ms: int) -> bool:
@@ -212,7 +192,7 @@ class PartitionRuntime:
         deadline_ms = self._shard.next_deadline_ms()
         return deadline_ms is not None and deadline_ms <= now_ms and not self._runtime.is_suspended
 
-    def _expire(self, now_ms: int) -> Outcome:
+    def _expire(self, now_ms: int) -> Outcome[Any]:
         assert self._shard is not None
         return self._shard.expire(**self._runtime.times() | {"now_ms": now_ms})
 
@@ -226,13 +206,13 @@ class PartitionRuntime:
         """When `expire` can do something; nothing can be done while records are on their way."""
         return None if self._shard is None or self._is_draining else self._shard.next_deadline_ms()
 
-    def _handle(self, request: Request, caller: WaitingCaller) -> Outcome:
+    def _handle(self, request: Any, caller: WaitingCaller) -> Outcome[Any]:
         assert self._shard is not None
         return self._shard.handle(request, caller, **self._runtime.times())
 
     # ------------------------------------------------------------------ append, replay, answer
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def _carry_out(self, outcome: Outcome[Any]) -> None:
         """Do what the shard wants done: at once if the log commits at once, else by a task of its own."""
         send(outcome.replies)
         if not outcome.records:
@@ -252,18 +232,18 @@ class PartitionRuntime:
             self._replay(records)
         self._settle(outcome, ErrorCode.NONE)
 
-    def _pieces(self, records: list[GroupRecord]) -> Iterator[tuple[list[GroupRecord], bytes]]:
+    def _pieces(self, records: list[Any]) -> Iterator[tuple[list[Any], bytes]]:
         timestamp_ms = self._runtime.times()["timestamp_ms"]
         for start in range(0, len(records), RECORDS_PER_BATCH):
             piece = records[start : start + RECORDS_PER_BATCH]
-            yield piece, encode_records(piece, timestamp_ms)
+            yield piece, self._kind.encode(piece, timestamp_ms)
 
-    def _replay(self, records: list[GroupRecord]) -> None:
+    def _replay(self, records: list[Any]) -> None:
         assert self._shard is not None
         for record in records:
             self._shard.replay(record)
 
-    def _settle(self, outcome: Outcome, error: ErrorCode) -> None:
+    def _settle(self, outcome: Outcome[Any], error: ErrorCode) -> None:
         assert self._shard is not None
         self._in_flight = None
         if error:
@@ -273,9 +253,9 @@ class PartitionRuntime:
     async def _drain(
         self,
         commit: Awaitable[None] | None,
-        records: list[GroupRecord],
-        pieces: Iterator[tuple[list[GroupRecord], bytes]],
-        outcome: Outcome,
+        records: list[Any],
+        pieces: Iterator[tuple[list[Any], bytes]],
+        outcome: Outcome[Any],
     ) -> None:
         """Wait for this commit, then work off the queue until it is empty. Ends early when the shard is unloaded."""
         shard = self._shard
@@ -296,17 +276,17 @@ class PartitionRuntime:
                 records, pieces = [], self._pieces(outcome.records)
         except KafkaError as error:
             if self._shard is shard:
-                logger.error("partition %d of the offsets topic could not commit: %s", self.partition, error)
+                logger.error("partition %d of %s could not commit: %s", self.partition, self._kind.topic, error)
                 self._start_over(translated(error.code))
         except Exception:
-            logger.exception("bug: partition %d of the offsets topic, on the way to a commit", self.partition)
+            logger.exception("bug: partition %d of %s, on the way to a commit", self.partition, self._kind.topic)
             if self._shard is shard:
                 self._start_over()
         if self._shard is shard is not None:
             self._is_draining = False
             self._runtime.mind(shard)
 
-    async def _append_rest(self, pieces: Iterator[tuple[list[GroupRecord], bytes]], outcome: Outcome) -> None:
+    async def _append_rest(self, pieces: Iterator[tuple[list[Any], bytes]], outcome: Outcome[Any]) -> None:
         shard = self._shard
         for records, batch in pieces:
             try:
@@ -323,8 +303,8 @@ class PartitionRuntime:
             self._replay(records)
         self._settle(outcome, ErrorCode.NONE)
 
-    def _next_outcome(self) -> Outcome:
-        """Handle the next in the queue, and commits of offsets as long as nothing else comes between.
+    def _next_outcome(self) -> Outcome[Any]:
+        """Handle the next in the queue, and those behind it that may share its append, as long as nothing else comes between.
 
         What was due when it arrived comes first.
         """
@@ -333,15 +313,15 @@ class PartitionRuntime:
             return self._expire(first.arrival_ms)
         del self._queue[first.caller]
         outcome = self._handle(first.request, first.caller)
-        commits = COMMITS_PER_CALL - 1 if type(first.request) is OffsetCommitRequest else 0
+        left = REQUESTS_PER_APPEND - 1 if self._kind.may_share_append(first.request) else 0
         while (
-            commits
-            and len(outcome.records) < RECORDS_PER_CALL
+            left
+            and len(outcome.records) < RECORDS_PER_BATCH
             and (following := next(iter(self._queue.values()), None)) is not None
-            and type(following.request) is OffsetCommitRequest
+            and self._kind.may_share_append(following.request)
             and not self._is_due(following.arrival_ms)
         ):
-            commits -= 1
+            left -= 1
             del self._queue[following.caller]
             more = self._handle(following.request, following.caller)
             outcome = Outcome(
@@ -355,7 +335,7 @@ class PartitionRuntime:
 
     async def load(self) -> None:
         """Rebuild the shard from the log. Whatever goes wrong, this is tried again."""
-        shard = self._runtime.make_shard()
+        shard = self._kind.make()
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         try:
             await self._replay_log(shard)
@@ -367,16 +347,16 @@ class PartitionRuntime:
         except (KafkaError, OSError) as error:
             self._load_later(error)
         except Exception as error:
-            logger.exception("bug: partition %d of the offsets topic, while loading", self.partition)
+            logger.exception("bug: partition %d of %s, while loading", self.partition, self._kind.topic)
             self._load_later(error)
 
-    async def _replay_log(self, shard: Shard) -> None:
+    async def _replay_log(self, shard: ShardT) -> None:
         reading = cast("AsyncGenerator[bytes, None]", self._log.read_batches(self.partition))
         slice_end_s = time.perf_counter() + LOAD_SLICE_S
         async with aclosing(reading):  # so that a load that is cancelled closes what it reads
             async for batches in reading:
                 for header, start, _ in iter_batches(batches):
-                    for _ in replay_batch(shard, header, batches, start):
+                    for _ in replay_batch(self._kind, shard, header, batches, start):
                         if time.perf_counter() >= slice_end_s:
                             await trio.lowlevel.checkpoint()
                             slice_end_s = time.perf_counter() + LOAD_SLICE_S
@@ -389,14 +369,18 @@ class PartitionRuntime:
         pause_s = min(LOAD_RETRY_S * 2**self._failed_loads, LOAD_RETRY_MAX_S)
         if not self._failed_loads:
             logger.error(
-                "partition %d of the offsets topic cannot be loaded: %s; this is tried again", self.partition, problem
+                "partition %d of %s cannot be loaded: %s; this is tried again",
+                self.partition,
+                self._kind.topic,
+                problem,
             )
         self._failed_loads += 1
         self._runtime.spawn(self._runtime.load_after, pause_s, self)
 
     def _note_load(self) -> None:
         if self._failed_loads:
-            logger.info("partition %d of the offsets topic is loaded after %d tries", self.partition, self._failed_loads)
+            topic = self._kind.topic
+            logger.info("partition %d of %s is loaded after %d tries", self.partition, topic, self._failed_loads)
         self._failed_loads = 0
 
     def unload(self, error: ErrorCode, absent: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
@@ -414,7 +398,7 @@ class PartitionRuntime:
                 send(shard.settle(outcome.settlements, error, **self._runtime.times()))
             send(shard.unload(error))
         except Exception:  # whoever has lost the partition must not be kept from following the new leader
-            logger.exception("bug: partition %d of the offsets topic, while unloading", self.partition)
+            logger.exception("bug: partition %d of %s, while unloading", self.partition, self._kind.topic)
 
     def _start_over(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """The shard in memory may no longer be what the log says: send everybody away and load it again."""
@@ -422,23 +406,15 @@ class PartitionRuntime:
         self._runtime.load_soon(self)
 
 
-class Runtime:
+class Runtime(Generic[ShardT]):
     """The partitions this broker leads, the task that keeps their deadlines, and the one that loads them."""
 
-    def __init__(
-        self,
-        config: GroupConfig,
-        log: CoordinatorLog,
-        *,
-        make_uuid: Callable[[], str],
-        wall_clock_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, kind: ShardKind[ShardT], log: CoordinatorLog, *, wall_clock_ms: Callable[[], int]) -> None:
+        self.kind = kind
         self.log = log
-        self._config = config
-        self._make_uuid = make_uuid
         self._wall_clock_ms = wall_clock_ms
-        self._partitions: dict[int, PartitionRuntime] = {}
-        self._to_load: deque[PartitionRuntime] = deque()
+        self._partitions: dict[int, PartitionRuntime[ShardT]] = {}
+        self._to_load: deque[PartitionRuntime[ShardT]] = deque()
         self._nursery: trio.Nursery | None = None
         self._elected = trio.Event()
         self._wake = trio.Event()
@@ -449,13 +425,13 @@ class Runtime:
     def is_running(self) -> bool:
         return self._nursery is not None
 
-    def partition(self, index: int) -> PartitionRuntime | None:
+    def partition(self, index: int) -> PartitionRuntime[ShardT] | None:
         return self._partitions.get(index)
 
-    def partitions(self) -> list[PartitionRuntime]:
+    def partitions(self) -> list[PartitionRuntime[ShardT]]:
         return list(self._partitions.values())
 
-    def leads(self, partition: PartitionRuntime) -> bool:
+    def leads(self, partition: PartitionRuntime[ShardT]) -> bool:
         """Whether a partition was not lost since its election."""
         return self._partitions.get(partition.partition) is partition
 
@@ -463,9 +439,6 @@ class Runtime:
     def is_suspended(self) -> bool:
         """Whether no deadline passes, because nobody can reach this broker or could a moment ago."""
         return self._is_suspended or self.log.is_fenced()
-
-    def make_shard(self) -> Shard:
-        return Shard(self._config, make_uuid=self._make_uuid)
 
     def times(self) -> dict[str, int]:
         """The two clocks: one for deadlines that never jumps, and the time of day."""
@@ -483,12 +456,12 @@ class Runtime:
         elected = self._partitions[partition] = PartitionRuntime(partition, self)
         self.load_soon(elected)
 
-    def load_soon(self, partition: PartitionRuntime) -> None:
+    def load_soon(self, partition: PartitionRuntime[ShardT]) -> None:
         """Load a partition when its turn comes, and this broker is not fenced."""
         self._to_load.append(partition)
         self._elected.set()
 
-    async def load_after(self, pause_s: float, partition: PartitionRuntime) -> None:
+    async def load_after(self, pause_s: float, partition: PartitionRuntime[ShardT]) -> None:
         """Load a partition after a pause."""
         await trio.sleep(pause_s)
         self.load_soon(partition)
@@ -518,7 +491,7 @@ class Runtime:
         assert self._nursery is not None
         self._nursery.start_soon(function, *arguments)
 
-    def mind(self, shard: Shard | None) -> None:
+    def mind(self, shard: ShardT | None) -> None:
         """Wake up in time for this shard."""
         deadline_ms = None if shard is None else shard.next_deadline_ms()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
@@ -570,7 +543,9 @@ def translated(error: ErrorCode) -> ErrorCode:
     return _TRANSLATED.get(error, error)
 
 
-def replay_batch(shard: Shard, header: BatchHeader, buffer: bytes, start: int) -> Iterator[None]:
+def replay_batch(
+    kind: ShardKind[ShardT], shard: ShardT, header: BatchHeader, buffer: bytes, start: int
+) -> Iterator[None]:
     """Replay a batch of the log, one record at each step. Records that do not parse are passed over, with a warning."""
     producer_id = header.producer_id if header.is_transactional else -1
     yield  # compaction may have left no record
@@ -582,9 +557,9 @@ def replay_batch(shard: Shard, header: BatchHeader, buffer: bytes, start: int) -
                 shard.replay_marker(header.producer_id, committed=control_type == ControlType.COMMIT)
             continue
         try:
-            decoded = decode_record(record.key, record.value)
+            decoded = kind.decode(record.key, record.value)
         except ProtocolViolation as error:
-            logger.warning("a record of the offsets topic at offset %d does not parse: %s", record.offset, error)
+            logger.warning("a record of %s at offset %d does not parse: %s", kind.topic, record.offset, error)
             continue
         if decoded is not None:
             shard.replay(decoded, record.offset, producer_id)

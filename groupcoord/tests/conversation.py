@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.groups.outcome import Caller, Outcome, Reply
 from ottla.groupcoord.groups.records import (
     GroupRecord,
     OffsetCommitKey,
@@ -14,6 +13,7 @@ from ottla.groupcoord.groups.records import (
     encode_record,
 )
 from ottla.groupcoord.groups.shard import DeleteGroup, Request, Shard, in_listing
+from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -1,7 +1,7 @@
 import pytest
 
 from ottla.groupcoord.groups.classic.members import Member, Members
-from ottla.groupcoord.groups.outcome import Caller
+from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
 
 

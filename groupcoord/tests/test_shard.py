@@ -2,7 +2,6 @@
 
 import pytest
 
-from ottla.groupcoord.groups.outcome import Caller
 from ottla.groupcoord.groups.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
@@ -11,6 +10,7 @@ from ottla.groupcoord.groups.records import (
     decode_record,
 )
 from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.tests.conversation import (
     GROUP,
     INITIAL_DELAY_MS,

@@ -37,7 +37,7 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
 )
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
-from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, NO_BROKER_EPOCH, NO_TOPIC_ID, BrokerRegistration
+from ottla.replication.cluster.state import NO_BROKER_EPOCH, NO_TOPIC_ID, BrokerRegistration
 from ottla.replication.following.fetcher import ReplicaFetchers
 from ottla.replication.hosting.controller_claims import ControllerClaims
 from ottla.replication.hosting.directories import LogDirectoryProblem
@@ -56,7 +56,7 @@ from ottla.server.cluster.way_to_controller import WayToController
 from ottla.server.ports import (
     HasCluster,
     HasController,
-    HasGroups,
+    HasCoordinators,
     HasReadiness,
     HasReplicas,
     HasSettings,
@@ -89,7 +89,7 @@ TOPICS_WORD_S = 5.0  # how long clients then wait until the controller names the
 PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last life's node to go
 
 
-class Port(HasCluster, HasController, HasGroups, HasReadiness, HasReplicas, HasSettings, HasSurroundings, HasThrottles, Protocol):
+class Port(HasCluster, HasController, HasCoordinators, HasReadiness, HasReplicas, HasSettings, HasSurroundings, HasThrottles, Protocol):
     """What is needed of the broker here."""
 
 
@@ -488,13 +488,11 @@ class ClusterMember:
 
     def on_election(self, partition: Partition) -> None:
         """This broker leads a partition from now on."""
-        if partition.topic == GROUP_METADATA_TOPIC:
-            self._broker.groups.on_election(partition.index)
+        self._broker.coordinators.on_election(partition.topic, partition.index)
 
     def on_resignation(self, topic: str, index: int) -> None:
         """This broker does not lead a partition any more."""
-        if topic == GROUP_METADATA_TOPIC:
-            self._broker.groups.on_resignation(index)
+        self._broker.coordinators.on_resignation(topic, index)
 
     def on_logs_missing(self) -> None:
         """Logs could not be made for a passing reason."""
@@ -503,4 +501,4 @@ class ClusterMember:
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Topics are gone: so are the offsets that groups committed for them."""
         if self._background is not None:
-            self._background.start_soon(self._broker.groups.on_topics_deleted, topics)
+            self._background.start_soon(self._broker.coordinators.on_topics_deleted, topics)

@@ -1,8 +1,8 @@
-"""`__consumer_offsets` as the group coordinator sees it: the port `CoordinatorLog` over this broker's partitions."""
+"""An internal topic as its coordinator sees it: the port `CoordinatorLog` over this broker's partitions."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.groups.records import load_codecs
@@ -24,18 +24,29 @@ class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSu
     """What is needed of the broker here."""
 
 
-class OffsetsTopic:
-    """Reads and appends the partitions of `__consumer_offsets` that this broker leads."""
+class InternalTopicLog:
+    """Reads and appends the partitions of an internal topic that this broker leads."""
 
-    def __init__(self, broker: Port) -> None:
+    def __init__(
+        self,
+        broker: Port,
+        topic: str,
+        *,
+        partitions_wanted: Callable[[], int],
+        commit_timeout_ms: Callable[[], int],
+        load_codecs: Callable[[], None],
+    ) -> None:
+        """`partitions_wanted`: how many the topic will have if it does not exist yet. `load_codecs` is called in a thread."""
+        self.topic = topic
         self._broker = broker
+        self._partitions_wanted = partitions_wanted
+        self._commit_timeout_ms = commit_timeout_ms
+        self._load_codecs = load_codecs
         self._can_read = False
 
     def partition_count(self) -> int:
-        topic = self._broker.cluster.topic(GROUP_METADATA_TOPIC)
-        if topic is not None:
-            return len(topic.partitions)
-        return self._broker.config.groups.offsets_topic_num_partitions
+        topic = self._broker.cluster.topic(self.topic)
+        return self._partitions_wanted() if topic is None else len(topic.partitions)
 
     def is_fenced(self) -> bool:
         member = self._broker.member
@@ -43,7 +54,7 @@ class OffsetsTopic:
 
     def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
         """Append for the coordinator; None if that is committed, else what to await until it is."""
-        found = self._broker.partition(GROUP_METADATA_TOPIC, partition)
+        found = self._broker.partition(self.topic, partition)
         info = found.append_as_leader(
             memoryview(bytearray(batch)),
             required_acks=ALL_REPLICAS,
@@ -56,7 +67,7 @@ class OffsetsTopic:
         return self._commit(found, next_offset)
 
     async def _commit(self, partition: Partition, next_offset: int) -> None:
-        timeout_s = self._broker.config.groups.offsets_commit_timeout_ms / 1000
+        timeout_s = self._commit_timeout_ms() / 1000
         code = await self._broker.replicas.wait_committed(partition, next_offset, timeout_s=timeout_s)
         if code:
             raise KafkaError(code)
@@ -67,9 +78,9 @@ class OffsetsTopic:
         Not only up to the high watermark: a new leader has all that was committed, but does not know yet up to where.
         """
         if not self._can_read:
-            await self._broker.surroundings.run_in_thread(load_codecs)
+            await self._broker.surroundings.run_in_thread(self._load_codecs)
             self._can_read = True
-        found = self._broker.partition(GROUP_METADATA_TOPIC, partition)
+        found = self._broker.partition(self.topic, partition)
         log = found.log
         position, end_offset = log.log_start_offset, log.log_end_offset
         while position < end_offset:
@@ -91,3 +102,14 @@ class OffsetsTopic:
         if len(found) < region.length:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: the file ends early")
         return found
+
+
+def offsets_topic(broker: Port) -> InternalTopicLog:
+    """`__consumer_offsets`, the log of the group coordinator."""
+    return InternalTopicLog(
+        broker,
+        GROUP_METADATA_TOPIC,
+        partitions_wanted=lambda: broker.config.groups.offsets_topic_num_partitions,
+        commit_timeout_ms=lambda: broker.config.groups.offsets_commit_timeout_ms,
+        load_codecs=load_codecs,
+    )

@@ -11,6 +11,7 @@ Behaviour
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each
@@ -21,7 +22,6 @@ from ottla.wire.messages.find_coordinator import Coordinator, FindCoordinatorReq
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 BATCH_VERSION = 4
 SHARE_VERSION = 6
-OFFSETS_TOPIC = "__consumer_offsets"
 NO_NODE = -1
 KEYS_AT_ONCE = 4  # they may be very long
 
@@ -39,7 +39,7 @@ def find_coordinator(
     refusal = _refusal(request.key_type, context.api_version)
     if refusal is not None:
         return _answer(request, context, lambda key: _refused(key, refusal, context))
-    if context.broker.cluster.topic(OFFSETS_TOPIC) is None:
+    if context.broker.cluster.topic(GROUP_METADATA_TOPIC) is None:
         return _find_in_new_topic(request, context)
     return _find(request, context)
 
@@ -60,7 +60,7 @@ def _refusal(key_type: int, api_version: int) -> KafkaError | None:
 
 async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestContext[Port]) -> FindCoordinatorResponse:
     try:
-        await context.broker.ensure_internal_topic(OFFSETS_TOPIC)
+        await context.broker.ensure_internal_topic(GROUP_METADATA_TOPIC)
     except KafkaError as error:
         not_available = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
         answer = _answer(request, context, lambda key: _refused(key, not_available, context))
@@ -94,7 +94,7 @@ def _keys(request: FindCoordinatorRequest, context: RequestContext[Port]) -> lis
 
 def _coordinator(group_id: str, context: RequestContext[Port]) -> Coordinator:
     broker = context.broker
-    partition = broker.cluster.partition(OFFSETS_TOPIC, broker.groups.partition_for(group_id))
+    partition = broker.cluster.partition(GROUP_METADATA_TOPIC, broker.groups.partition_for(group_id))
     endpoint = None if partition is None else broker.cluster.endpoint(partition.leader, context.listener_name)
     if endpoint is None:
         return _refused(group_id, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE), context)

@@ -25,7 +25,8 @@ from ottla.replication.control.topics import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
 from ottla.replication.partition.partition import Partition
-from ottla.server.coordinators.coordinator_log import OffsetsTopic
+from ottla.server.coordinators.coordinator_log import offsets_topic
+from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
 from ottla.server.hosting import PartitionHosting
 from ottla.server.surroundings import Surroundings
@@ -63,8 +64,8 @@ class GroupLife(Life):
             replicas=self.replicas,
             surroundings=Surroundings(storage=storage, run_in_thread=at_once),
         )
-        self.groups = GroupCoordinator(self.configs.current.groups, OffsetsTopic(cast(Any, broker)), self.cluster)
-        self.hosting = PartitionHosting(self.replicas, self.groups)
+        self.groups = GroupCoordinator(self.configs.current.groups, offsets_topic(cast(Any, broker)), self.cluster)
+        self.hosting = PartitionHosting(self.replicas, Coordinators({GROUP_METADATA_TOPIC: self.groups}))
         self.administration._partitions = self.hosting
 
     def partition(self, topic: str, index: int) -> Partition:

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -34,6 +34,7 @@ from ottla.replication.log.tests.failing_calls import run_case as run_one
 from ottla.replication.log.tests.logs import batch
 from ottla.server.administration import TopicAdministration
 from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.hosting import PartitionHosting
 from ottla.server.settings.broker_config import load_config
 from ottla.server.settings.repository import ConfigRepository
@@ -50,13 +51,6 @@ async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-class NoGroups:
-    def on_election(self, partition: int) -> None:
-        raise AssertionError
-
-    on_resignation = on_election
-
-
 class Life:
     """One life of a broker on a disk."""
 
@@ -68,7 +62,7 @@ class Life:
         self.replicas = ReplicaManager(
             [DATA], node_id=1, config=self.configs.current.replication, storage=storage, run_in_thread=at_once
         )
-        self.hosting = PartitionHosting(self.replicas, cast(Any, NoGroups()))
+        self.hosting = PartitionHosting(self.replicas, Coordinators({}))
         self.controller = Controller(self.cluster)
         self.administration = TopicAdministration(
             coordination=self.coordination, controller=self.controller, configs=self.configs, partitions=self.hosting

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Self
 
 from ottla.groupcoord.groups.classic.members import Member, Members
-from ottla.groupcoord.groups.outcome import Effects
+from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.records import GroupMetadataKey, GroupMetadataRecord, GroupMetadataValue, MemberMetadata
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.wire.errors import ErrorCode, ProtocolViolation

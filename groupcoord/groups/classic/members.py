@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ottla.groupcoord.groups.classic.java import hash_map_slot
-from ottla.groupcoord.groups.outcome import Caller
+from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroupMember
 from ottla.wire.messages.join_group import JoinGroupResponseMember

@@ -49,8 +49,9 @@ from ottla.groupcoord.groups.classic.group import (
     Group,
 )
 from ottla.groupcoord.groups.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
-from ottla.groupcoord.groups.outcome import Caller, Effects
+from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.timers import TimerKey
+from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
