@@ -21,6 +21,7 @@ from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.storage import FileRegion
 from ottla.server.broker import Broker
 from ottla.server.cluster.member import JoinProblem
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService
@@ -30,7 +31,6 @@ from ottla.server.net.connection import Connection
 from ottla.server.net.connection_limits import ConnectionLimits
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.listener import Listener
-from ottla.server.net.outbox import Outbox, Progress
 from ottla.server.settings.broker_config import load_config
 from ottla.server.surroundings import Surroundings
 from ottla.wire.records import iter_batches
@@ -41,21 +41,28 @@ RESTART_S = 1.0
 SKEW_MS = 300  # of the brokers' wall clocks
 
 
-class MemoryOutbox(Outbox):
+class SimTransport:
     """Regions of files in memory have no descriptor: their bytes are sent."""
 
-    __slots__ = ()
+    def __init__(self, sock: SimSocket) -> None:
+        self.socket: Any = sock
+        self.receive_into = sock.recv_into
+        self.send = sock.send
 
-    def send(self, sock: Any) -> Progress:
+    def send_region(self, region: FileRegion, position: int, length: int) -> int:
+        return self.send(region.file.read_at(position, length))
+
+    def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
+        return True
+
+    def read_in_memory(self, region: FileRegion) -> bytearray | None:
         try:
-            parts = [part.read() if hasattr(part, "read") else part for part in self.parts]
-        except OSError as problem:
-            raise ConnectionAbortedError("the disk fails") from problem
-        finally:
-            self.parts.clear()
-        if parts:
-            sock.send(b"".join(parts))
-        return Progress.DONE
+            return bytearray(region.read())
+        except OSError:
+            return None
+
+    def peer_has_left(self) -> bool:
+        return self.socket.has_left
 
 
 class SimListener(Listener):
@@ -79,9 +86,8 @@ class SimListener(Listener):
             return
         host = f"host-{sock.to}"
         self.limits.admit(host)
-        connection = Connection(sock, host, self)  # type: ignore[arg-type]
+        connection = Connection(SimTransport(sock), host, self)
         self.connections.add(connection)
-        connection._outbox = MemoryOutbox()
         self._nursery.start_soon(self._serve, connection, host)
 
 

@@ -10,7 +10,6 @@ runs; `SimReadiness` serves it as `server/net/readiness.py` serves real ones.
 """
 
 import random
-import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -155,15 +154,10 @@ class SimSocket:
             self._incoming[0] = chunk[size:]
         return size
 
-    def recv(self, size: int, flags: int) -> bytes:
-        """Only to look whether there is anything."""
-        assert flags & socket.MSG_PEEK
-        return bytes(self._incoming[0][:size]) if self._incoming else self._without_input()
-
-    def getsockopt(self, level: int, option: int, size: int) -> bytes:
-        """The state of the connection, in Linux's numbers: TCP_CLOSE_WAIT or TCP_ESTABLISHED."""
-        assert (level, option, size) == (socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        return bytes((8 if self._has_ended or self._has_failed else 1,))
+    @property
+    def has_left(self) -> bool:
+        """Whether the other side has ended the connection, or its half of it."""
+        return self._has_ended or self._has_failed or self.is_closed
 
     def _without_input(self) -> bytes:
         if self._has_failed or self.is_closed:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 import struct
 import time
 from collections import deque
@@ -35,7 +34,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
-from ottla.replication import system
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.calls import Call
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.server.net.calls import Calls
     from ottla.server.net.inbox import ReceiveBuffers
     from ottla.server.net.readiness import Readiness
+    from ottla.server.net.transport import Transport
 
 logger = logging.getLogger("ottla.connection")
 
@@ -119,6 +118,7 @@ class Connection:
         "_readiness",
         "_ready",
         "_socket",
+        "_transport",
         "_turn_end",
         "_unread_bytes",
         "cancel_scope",
@@ -126,8 +126,9 @@ class Connection:
         "last_active",
     )
 
-    def __init__(self, sock: socket.socket, host: str, listener: Door) -> None:
-        self._socket = sock
+    def __init__(self, transport: Transport, host: str, listener: Door) -> None:
+        self._transport = transport
+        self._socket = transport.socket
         self._peer = host
         self._calls = listener.calls
         self._readiness = listener.readiness
@@ -175,13 +176,7 @@ class Connection:
 
     def peer_has_left(self) -> bool:
         """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
-        try:
-            has_sent_more = self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-            return not has_sent_more or system.has_closed_its_side(self._socket)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        return self._transport.peer_has_left()
 
     async def _serve(self) -> None:
         """Sleep while `_step` can answer everything at once; do what has to be awaited."""
@@ -212,7 +207,7 @@ class Connection:
             self.last_active = time.monotonic()
             return self._send()
         try:
-            if self._inbox.receive(self._socket) == 0:
+            if self._inbox.receive(self._transport) == 0:
                 return END_OF_STREAM
         except BlockingIOError:
             return self._send() if self._outbox.parts else WAIT_READABLE
@@ -228,7 +223,7 @@ class Connection:
     def _send(self) -> Wait | Waiting:
         """Send what was answered, as far as the socket takes it."""
         self._inbox.detach()
-        progress = self._outbox.send(self._socket)
+        progress = self._outbox.send(self._transport)
         if progress is Progress.DONE:
             if self._unread_bytes:
                 self._count_unread(0)
@@ -522,7 +517,7 @@ class Connection:
         """Send everything that was answered, waiting for a slow peer and for cold pages of the log."""
         outbox = self._outbox
         while outbox.parts:
-            progress = outbox.send(self._socket)
+            progress = outbox.send(self._transport)
             if progress is Progress.DONE:
                 break
             self._inbox.detach()

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import math
 import mmap
-import socket
 import struct
 import time
+from typing import TYPE_CHECKING
 
 from ottla.server.net.memory_budget import MemoryBudget
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.pages import writable
+
+if TYPE_CHECKING:
+    from ottla.server.net.transport import Transport
 
 ReceiveBuffer = bytearray | mmap.mmap
 
@@ -107,20 +110,20 @@ class Inbox:
         self.start = 0
         self.end = 0
 
-    def receive(self, sock: socket.socket) -> int:
-        """Read what the socket holds, as far as a frame needs it, at least once; 0 at the end of the stream.
+    def receive(self, transport: Transport) -> int:
+        """Read what the transport holds, as far as a frame needs it, at least once; 0 at the end of the stream.
 
         BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now.
         """
         if self._own is None:
             self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
-            self.end = sock.recv_into(self.buffer, 0 if self.memory.has_room else FREE_BUFFER_BYTES)
+            self.end = transport.receive_into(self.buffer, 0 if self.memory.has_room else FREE_BUFFER_BYTES)
             return self.end
-        received = self._receive_own(sock)
+        received = self._receive_own(transport)
         total = received
         while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():
             try:
-                received = self._receive_own(sock)
+                received = self._receive_own(transport)
             except BlockingIOError:
                 break
             total += received
@@ -165,11 +168,11 @@ class Inbox:
         self.buffer = self._buffers.shared
         self.start = self.end = 0
 
-    def _receive_own(self, sock: socket.socket) -> int:
+    def _receive_own(self, transport: Transport) -> int:
         if self.end == len(self.buffer):
             self._make_room()
         with memoryview(self.buffer) as view:
-            received = sock.recv_into(view[self.end :])
+            received = transport.receive_into(view[self.end :])
         self.end += received
         return received
 

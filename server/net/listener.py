@@ -29,6 +29,7 @@ from ottla.server.net.connection_limits import RETRY_SECONDS, ConnectionLimits, 
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.memory_budget import STALLED_S
 from ottla.server.net.readiness import Readiness
+from ottla.server.net.transport import PlainTransport
 
 if TYPE_CHECKING:
     from ottla.server.ports import HasSettings
@@ -147,7 +148,7 @@ class Listener:
             self.limits.release(host)
             sock.close()
             return
-        connection = Connection(sock, host, self)
+        connection = Connection(PlainTransport(sock), host, self)
         self.connections.add(connection)
         nursery.start_soon(self._serve, connection, host)
 

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import enum
 import os
-import socket
 from typing import TYPE_CHECKING, Any
 
-from ottla.replication.system import MSG_MORE, RWF_NOWAIT, send_file
+from ottla.replication.system import MSG_MORE
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
+    from ottla.server.net.transport import Transport
 
 SENDFILE_CHUNK_BYTES = 1024 * 1024
 SMALL_REGION_BYTES = 32 * 1024
 JOINED_BYTES_MAX = 128 * 1024  # before another region is joined
-_PAGE_BYTES = 4096
 _BUFFER_TYPES = frozenset({bytes, bytearray, memoryview})
 
 
 class Progress(enum.Enum):
     """How a call of `Outbox.send` ended."""
 
-    DONE = "everything was handed to the socket"
-    BLOCKED = "the socket takes no more for now"
+    DONE = "everything was handed to the transport"
+    BLOCKED = "the transport takes no more for now"
     COLD = "the next piece of a file has to come from the disk: call `warm` in a thread"
 
 
@@ -47,18 +46,18 @@ class Outbox:
         buffers = {id(part): len(part) for part in self.parts if type(part) in _BUFFER_TYPES}
         return sum(buffers.values())
 
-    def send(self, sock: socket.socket) -> Progress:
-        """Send as much as the socket takes without waiting."""
+    def send(self, transport: Transport) -> Progress:
+        """Send as much as the transport takes without waiting."""
         parts = self.parts
         while parts:
-            if count := self._buffers_in_front():
-                if not self._send_buffers(sock, count):
+            if count := self._buffers_in_front(transport):
+                if not self._send_buffers(transport, count):
                     return Progress.BLOCKED
-            elif (progress := self._send_region(sock, parts[0])) is not Progress.DONE:
+            elif (progress := self._send_region(transport, parts[0])) is not Progress.DONE:
                 return progress
         return Progress.DONE
 
-    def _buffers_in_front(self) -> int:
+    def _buffers_in_front(self, transport: Transport) -> int:
         """How many parts in a row are buffers, after reading the small regions among them that need no disk."""
         parts = self.parts
         size = 0
@@ -66,7 +65,7 @@ class Outbox:
             if type(part) not in _BUFFER_TYPES:
                 if part.length > SMALL_REGION_BYTES or size > JOINED_BYTES_MAX or (index == 0 and self._region_sent):
                     return index
-                data = _read_if_cached(part)
+                data = transport.read_in_memory(part)
                 if data is None:
                     return index
                 parts[index] = part = data
@@ -75,12 +74,12 @@ class Outbox:
             size += len(part)
         return len(parts)
 
-    def _send_buffers(self, sock: socket.socket, count: int) -> bool:
-        """Send the first `count` parts in one call; False if the socket did not take them all."""
+    def _send_buffers(self, transport: Transport, count: int) -> bool:
+        """Send the first `count` parts in one call; False if the transport did not take them all."""
         parts = self.parts
         data = parts[0] if count == 1 else b"".join(parts[:count])
         try:
-            sent = sock.send(data, MSG_MORE if count < len(parts) else 0)
+            sent = transport.send(data, MSG_MORE if count < len(parts) else 0)
         except BlockingIOError:
             sent = 0
         if sent == len(data):
@@ -89,18 +88,17 @@ class Outbox:
         parts[:count] = [memoryview(data)[sent:]]
         return False
 
-    def _send_region(self, sock: socket.socket, region: FileRegion) -> Progress:
-        descriptor = region.file.fileno()
+    def _send_region(self, transport: Transport, region: FileRegion) -> Progress:
         while (rest := region.length - self._region_sent) > 0:
             position = region.position + self._region_sent
             if self._region_looked_at <= self._region_sent:
                 chunk = min(rest, SENDFILE_CHUNK_BYTES)
-                if not _is_cached(descriptor, position, chunk):
+                if not transport.is_in_memory(region, position, chunk):
                     return Progress.COLD
                 self._region_looked_at = self._region_sent + chunk
             chunk = self._region_looked_at - self._region_sent
             try:
-                sent = send_file(sock.fileno(), descriptor, position, chunk)
+                sent = transport.send_region(region, position, chunk)
             except BlockingIOError:
                 return Progress.BLOCKED
             except OSError as error:
@@ -135,31 +133,3 @@ def unreadable(region: FileRegion, failure: OSError) -> ConnectionError:
     """What to raise after a region could not be read: its log directory hears of it, and the connection ends."""
     region.fail(failure)
     return ConnectionError(f"the log cannot be read: {failure}")
-
-
-def _read_if_cached(region: FileRegion) -> bytearray | None:
-    """A region's bytes, unless the disk would be needed or the file system cannot tell."""
-    if RWF_NOWAIT is None:
-        return None
-    data = bytearray(region.length)
-    try:
-        count = os.preadv(region.file.fileno(), [data], region.position, RWF_NOWAIT)
-    except OSError:
-        return None
-    return data if count == region.length else None
-
-
-def _is_cached(descriptor: int, position: int, length: int) -> bool:
-    """Whether the first and the last byte can be read without the disk; the kernel reads ahead in between."""
-    if RWF_NOWAIT is None:
-        return True
-    probe = bytearray(1)
-    try:
-        os.preadv(descriptor, [probe], position, RWF_NOWAIT)
-        if length > _PAGE_BYTES:
-            os.preadv(descriptor, [probe], position + length - 1, RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a file system without RWF_NOWAIT: sendfile decides
-    return True

@@ -14,6 +14,7 @@ from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
+from ottla.server.net.transport import PlainTransport
 from ottla.wire import codecs
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -137,7 +138,7 @@ async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Pe
         readiness=readiness,
         frame_bytes_max=1 << 23,
     )
-    connection = Connection(ours, "127.0.0.1", listener)
+    connection = Connection(PlainTransport(ours), "127.0.0.1", listener)
     nursery.start_soon(connection.run)
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
     yield Peer(stream)

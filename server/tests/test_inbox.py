@@ -17,6 +17,7 @@ from ottla.server.net.inbox import (
     ReceiveBuffers,
 )
 from ottla.server.net.memory_budget import MemoryBudget
+from ottla.server.net.transport import PlainTransport
 from ottla.wire.errors import ProtocolViolation
 
 FRAME_BYTES_MAX = 1_000_000
@@ -46,7 +47,7 @@ def test_several_frames_of_one_read_are_cut_from_the_shared_buffer(pair):
     buffers = ReceiveBuffers()
     inbox = Inbox(buffers, FRAME_BYTES_MAX)
     peer.sendall(frame(b"one") + frame(b"") + frame(b"three"))
-    assert inbox.receive(ours) == 20
+    assert inbox.receive(PlainTransport(ours)) == 20
     assert frames_of(inbox) == [b"one", b"", b"three"]
     inbox.detach()
     assert inbox.buffer is buffers.shared
@@ -57,12 +58,12 @@ def test_a_partial_frame_survives_another_connection_using_the_shared_buffer(pai
     buffers = ReceiveBuffers()
     inbox = Inbox(buffers, FRAME_BYTES_MAX)
     peer.sendall(frame(b"whole") + frame(b"partial")[:6])
-    inbox.receive(ours)
+    inbox.receive(PlainTransport(ours))
     assert frames_of(inbox) == [b"whole"]
     inbox.detach()
     buffers.shared[:64] = b"x" * 64
     peer.sendall(frame(b"partial")[6:])
-    inbox.receive(ours)
+    inbox.receive(PlainTransport(ours))
     assert frames_of(inbox) == [b"partial"]
     inbox.detach()
     assert inbox.buffer is buffers.shared
@@ -72,7 +73,7 @@ def test_a_claimed_length_allocates_nothing_before_its_bytes_arrive(pair):
     ours, peer = pair
     inbox = Inbox(ReceiveBuffers(), FRAME_BYTES_MAX)
     peer.sendall(struct.pack(">i", FRAME_BYTES_MAX) + b"only this")
-    inbox.receive(ours)
+    inbox.receive(PlainTransport(ours))
     assert frames_of(inbox) == []
     inbox.detach()
     assert len(inbox.buffer) == OWN_BUFFER_BYTES_MIN
@@ -88,7 +89,7 @@ def test_a_crowd_whose_large_frames_begin_at_once_takes_little_beyond_the_limit(
     crowd = [Inbox(buffers, FRAME_BYTES_MAX) for _ in range(100)]
     for inbox in crowd:
         peer.sendall(struct.pack(">i", FRAME_BYTES_MAX) + bytes(150_000))
-        inbox.receive(ours)
+        inbox.receive(PlainTransport(ours))
         inbox.detach()
         while True:
             try:
@@ -103,7 +104,7 @@ def test_an_impossible_length_is_a_violation(pair, size):
     ours, peer = pair
     inbox = Inbox(ReceiveBuffers(), FRAME_BYTES_MAX)
     peer.sendall(struct.pack(">i", size))
-    inbox.receive(ours)
+    inbox.receive(PlainTransport(ours))
     with pytest.raises(ProtocolViolation):
         inbox.next_frame()
 
@@ -131,7 +132,7 @@ def test_any_cutting_of_the_stream_gives_the_same_frames(bodies, cuts):
                 piece = piece[taken:]
                 while True:
                     try:
-                        inbox.receive(ours)
+                        inbox.receive(PlainTransport(ours))
                     except BlockingIOError:
                         break
                     found += frames_of(inbox)
@@ -145,12 +146,12 @@ def test_a_socket_without_input_leaves_nothing_of_others_in_the_inbox(pair):
     buffers = ReceiveBuffers()
     inbox = Inbox(buffers, FRAME_BYTES_MAX)
     peer.sendall(frame(b"mine"))
-    inbox.receive(ours)
+    inbox.receive(PlainTransport(ours))
     assert frames_of(inbox) == [b"mine"]
     inbox.detach()
     buffers.shared[:8] = frame(b"else")
     with pytest.raises(BlockingIOError):
-        inbox.receive(ours)
+        inbox.receive(PlainTransport(ours))
     assert frames_of(inbox) == []
     inbox.detach()
     assert inbox.buffer is buffers.shared
@@ -167,7 +168,7 @@ def received_in_steps(inbox: Inbox, pair: tuple[socket.socket, socket.socket], c
         while inbox.next_frame() is None:
             before = len(inbox.buffer)
             try:
-                inbox.receive(ours)
+                inbox.receive(PlainTransport(ours))
             except BlockingIOError:
                 break
             inbox.detach()

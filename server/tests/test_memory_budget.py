@@ -21,6 +21,7 @@ from ottla.server.net.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
 from ottla.server.net.listener import Listener
 from ottla.server.net.memory_budget import STALLED_S, MemoryBudget
 from ottla.server.net.readiness import Readiness
+from ottla.server.net.transport import PlainTransport
 from ottla.server.tests.test_connection import Peer, heartbeat, request
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -153,7 +154,7 @@ class Broker:
     def connect(self) -> Peer:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        connection = Connection(ours, "127.0.0.1", self._listener)
+        connection = Connection(PlainTransport(ours), "127.0.0.1", self._listener)
         self.connections.append(connection)
         self._nursery.start_soon(connection.run)
         return Peer(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
@@ -393,7 +394,7 @@ def test_a_few_bytes_that_keep_a_large_buffer_are_noticed(claimed: int) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.send(claimed.to_bytes(4, "big") + b"few")
-        inbox.receive(ours)
+        inbox.receive(PlainTransport(ours))
         assert inbox.next_frame() is None
         inbox.detach()
     assert (len(inbox.buffer) <= FREE_BUFFER_BYTES) or inbox.large_since < math.inf
@@ -408,11 +409,11 @@ def test_a_large_buffer_of_which_little_is_left_is_noticed_anew() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.send((1 << 17).to_bytes(4, "big") + bytes(1000))
-        inbox.receive(ours)
+        inbox.receive(PlainTransport(ours))
         assert inbox.next_frame() is None
         inbox.detach()
         theirs.send(bytes((1 << 17) - 1000) + bytes([0, 0, 1]))
-        inbox.receive(ours)
+        inbox.receive(PlainTransport(ours))
         began = time.monotonic()
         assert inbox.next_frame() is not None
         inbox.detach()

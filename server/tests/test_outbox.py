@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.server.net.outbox import Outbox, Progress
+from ottla.server.net.transport import PlainTransport
 
 
 class Region:
@@ -22,7 +23,7 @@ class Region:
 def drain(outbox: Outbox, ours: socket.socket, peer: socket.socket) -> bytes:
     received = b""
     while outbox.parts:
-        progress = outbox.send(ours)
+        progress = outbox.send(PlainTransport(ours))
         if progress is Progress.COLD:
             outbox.warm()
         if progress is not Progress.DONE:
@@ -65,7 +66,7 @@ def test_small_regions_go_out_with_what_surrounds_them(tmp_path: Path):
         outbox = Outbox()
         for start in range(0, 60_000, 20_000):
             outbox.parts += [b"head", Region(file, start, 20_000)]
-        assert outbox.send(ours) is Progress.DONE
+        assert outbox.send(PlainTransport(ours)) is Progress.DONE
         pieces = (b"head" + content[start : start + 20_000] for start in range(0, 60_000, 20_000))
         assert peer.recv(1 << 20) == b"".join(pieces)
 
@@ -92,7 +93,7 @@ def test_a_file_shorter_than_promised_ends_the_connection(tmp_path: Path):
         outbox = Outbox()
         outbox.parts.append(Region(file, 0, 50))
         try:
-            outbox.send(ours)
+            outbox.send(PlainTransport(ours))
         except ConnectionError as error:
             assert "promised" in str(error)
         else:
@@ -114,13 +115,13 @@ def test_a_file_that_cannot_be_read_is_told_apart_from_a_socket_that_is_gone(tmp
         outbox = Outbox()
         outbox.parts.append(Watched(unreadable, 0, 100_000))
         with pytest.raises(ConnectionError):
-            outbox.send(ours)
+            outbox.send(PlainTransport(ours))
         assert len(failures) == 1
         outbox = Outbox()
         outbox.parts.append(Watched(readable, 0, 100_000))
         peer.close()
         with pytest.raises(ConnectionError):
-            outbox.send(ours)
+            outbox.send(PlainTransport(ours))
         assert len(failures) == 1
 
 

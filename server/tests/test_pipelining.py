@@ -28,6 +28,7 @@ from ottla.server.net.connection import PENDING_MAX, Connection
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
+from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, thread_checks
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.garbage import nothing_is_left_of
@@ -182,7 +183,7 @@ async def producer(request: pytest.FixtureRequest, leader: Leader, nursery: trio
         frame_bytes_max=1 << 23,
     )
     nursery.start_soon(leader.deadlines.run)
-    nursery.start_soon(Connection(ours, "127.0.0.1", listener).run)
+    nursery.start_soon(Connection(PlainTransport(ours), "127.0.0.1", listener).run)
     producer = Producer(theirs)
     yield producer
     await producer.close()

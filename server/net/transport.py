@@ -1,0 +1,92 @@
+"""The way of a connection's bytes, in and out. Plain TCP is here; an encrypted or simulated one has the same face.
+
+A transport never waits: what it cannot do now it refuses with BlockingIOError. `Inbox` says where received bytes go and
+`Outbox` what is sent next; both know nothing of sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.replication import system
+from ottla.replication.system import RWF_NOWAIT, send_file
+
+if TYPE_CHECKING:
+    from ottla.replication.log.storage import FileRegion
+
+_PAGE_BYTES = 4096
+
+
+class Transport(Protocol):
+    """See the module's docstring. Every method raises OSError if the connection is broken."""
+
+    socket: socket.socket
+    """What can be waited for."""
+
+    def receive_into(self, buffer: Any, size: int = 0) -> int:
+        """Receive at most `size` bytes (0: as many as there is room for); returns how many, 0 at the end of the stream."""
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        """Send what goes now; returns how many bytes that are. `flags`: MSG_MORE if more follows at once."""
+
+    def send_region(self, region: FileRegion, position: int, length: int) -> int:
+        """Send bytes of a region's file; returns how many that are, 0 at the end of the file."""
+
+    def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
+        """Whether these bytes of the region's file can be sent without waiting for the disk."""
+
+    def read_in_memory(self, region: FileRegion) -> bytearray | None:
+        """A small region's bytes; None if the disk would be needed, or nobody can tell."""
+
+    def peer_has_left(self) -> bool:
+        """Whether the peer has closed the connection, or its half of it."""
+
+
+class PlainTransport:
+    """A TCP socket. Regions go from the page cache to the socket without a copy."""
+
+    __slots__ = ("receive_into", "send", "socket")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.receive_into = sock.recv_into  # the socket's own methods, because every request needs both
+        self.send = sock.send
+
+    def send_region(self, region: FileRegion, position: int, length: int) -> int:
+        return send_file(self.socket.fileno(), region.file.fileno(), position, length)
+
+    def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
+        """Looks at the first and the last byte; the kernel reads ahead in between."""
+        if RWF_NOWAIT is None:
+            return True
+        descriptor, probe = region.file.fileno(), bytearray(1)
+        try:
+            os.preadv(descriptor, [probe], position, RWF_NOWAIT)
+            if length > _PAGE_BYTES:
+                os.preadv(descriptor, [probe], position + length - 1, RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # a file system without RWF_NOWAIT: sendfile decides
+        return True
+
+    def read_in_memory(self, region: FileRegion) -> bytearray | None:
+        if RWF_NOWAIT is None:
+            return None
+        data = bytearray(region.length)
+        try:
+            count = os.preadv(region.file.fileno(), [data], region.position, RWF_NOWAIT)
+        except OSError:
+            return None
+        return data if count == region.length else None
+
+    def peer_has_left(self) -> bool:
+        try:
+            has_sent_more = self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+            return not has_sent_more or system.has_closed_its_side(self.socket)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
