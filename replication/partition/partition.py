@@ -34,18 +34,17 @@ Waiting
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.epochs import UNDEFINED_EPOCH
 from ottla.replication.log.log_reader import EMPTY
 from ottla.replication.log.partition_log import SEGMENTS_MAX, AppendInfo, PartitionLog
-from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
 from ottla.replication.log.truncation import Truncation
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
 from ottla.replication.partition.divergence import diverging_epoch_of
 from ottla.replication.partition.followers import Followers, Holder, IsEligible
+from ottla.replication.partition.read_info import ReadInfo
 from ottla.replication.partition.timestamps import LATEST_TIMESTAMP, look_up
 from ottla.replication.partition.watchers import Watchers
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -58,24 +57,6 @@ if TYPE_CHECKING:
 NO_LEADER = -1
 LAG_TIME_MAX_MS = 30_000
 NO_LEADER_EPOCH = -1  # in a request that does not fence
-
-
-class ReadInfo(NamedTuple):
-    """What a read found. `aborted_transactions` is None unless only committed data was asked for.
-
-    `diverging_epoch` is (epoch, end offset) when the reader's log has left ours; then there are no records.
-    `bytes_available` and `is_behind` are a `LogRead`'s.
-    """
-
-    records: FileRegion | bytes
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    log_end_offset: int
-    aborted_transactions: list[AbortedTransaction] | None = None
-    diverging_epoch: tuple[int, int] | None = None
-    bytes_available: int = 0
-    is_behind: bool = False
 
 
 class Partition:
@@ -217,6 +198,7 @@ class Partition:
         if self.log.is_flush_required and self.log.recovery_point < self.log.log_end_offset:
             self._flush()
         self._advance_high_watermark()
+        self._check_offsets()
         self.notify_watchers()
         return is_new_leader
 
@@ -233,8 +215,13 @@ class Partition:
         self.partition_epoch = partition_epoch
         self._set_replicas(replicas, ())
         self.followers = None
+        self._check_offsets()
         self.notify_watchers()
         return is_new_epoch
+
+    def _check_offsets(self) -> None:
+        """The invariant, wherever the role or the end of the log has changed."""
+        assert self.log.log_start_offset <= self.high_watermark <= self.log.log_end_offset, self
 
     def _set_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
         self.replicas, self.isr = replicas, isr
@@ -474,6 +461,7 @@ class Partition:
         """Drop everything from `offset` on, which the leader does not have. `truncation`: what a thread read for it."""
         if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
             self.high_watermark = min(self.high_watermark, offset)
+            self._check_offsets()
             self.notify_watchers()
 
     def restart_at(self, offset: int, *, now_ms: int) -> None:
@@ -481,6 +469,7 @@ class Partition:
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
         self.high_watermark = offset
         self.log.on_high_watermark(offset)
+        self._check_offsets()
         self.notify_watchers()
 
     # --- reading ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from ottla.replication.log.storage import FileRegion
 
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors
-    from ottla.replication.partition.partition import Partition, ReadInfo
+    from ottla.replication.partition.partition import Partition
+    from ottla.replication.partition.read_info import ReadInfo
 
 BYTES_WITHOUT_FILES = 64 * 1024
 

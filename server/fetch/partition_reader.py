@@ -27,7 +27,8 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.partition.fetch_targets import FetchTarget
-    from ottla.replication.partition.partition import Partition, ReadInfo
+    from ottla.replication.partition.partition import Partition
+    from ottla.replication.partition.read_info import ReadInfo
     from ottla.server.gate.context import RequestContext
 
 READ_COMMITTED = 1
