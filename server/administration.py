@@ -54,8 +54,8 @@ RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
 
 _random = random.Random()
 
-Change = Callable[[Texts], Texts]
-Outcome = TopicPlan | KafkaError
+SettingsChange = Callable[[Texts], Texts]
+PlanOrError = TopicPlan | KafkaError
 
 
 class TopicConfigTaker(Protocol):
@@ -137,7 +137,7 @@ class Administration(ABC):
         validate_only: bool = False,
         is_internal: bool = False,
         timeout_s: float = math.inf,
-    ) -> list[Outcome]:
+    ) -> list[PlanOrError]:
         """Create what can be created; the outcome of each topic is its plan or the error that kept it from being."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class Administration(ABC):
     async def delete_topics(self, names: Sequence[str], *, timeout_s: float = math.inf) -> list[KafkaError | None]:
         """Delete topics; None for each that is gone now."""
 
-    def _planned(self, topic: NewTopic, is_internal: bool) -> Outcome:
+    def _planned(self, topic: NewTopic, is_internal: bool) -> PlanOrError:
         try:
             self.controller.check_name(topic.name)
             if not is_internal:
@@ -183,14 +183,14 @@ class Administration(ABC):
 
     # ------------------------------------------------------------------ writes
 
-    async def _write_all(self, plans: Sequence[TopicPlan], outcomes: list[Outcome]) -> None:
+    async def _write_all(self, plans: Sequence[TopicPlan], outcomes: list[PlanOrError]) -> None:
         """Write plans side by side; a plan that cannot be written is replaced by its error in `outcomes`."""
         for start in range(0, len(plans), TOPICS_PER_TURN):
             async with trio.open_nursery() as nursery:
                 for plan in plans[start : start + TOPICS_PER_TURN]:
                     nursery.start_soon(self._write, plan, outcomes)
 
-    async def _write(self, plan: TopicPlan, outcomes: list[Outcome]) -> None:
+    async def _write(self, plan: TopicPlan, outcomes: list[PlanOrError]) -> None:
         try:
             async with self._writers:
                 await self._write_plan(plan)
@@ -209,7 +209,7 @@ class Administration(ABC):
 
     # ------------------------------------------------------------------ settings
 
-    async def alter_topic(self, name: str, change: Change, *, validate_only: bool = False) -> None:
+    async def alter_topic(self, name: str, change: SettingsChange, *, validate_only: bool = False) -> None:
         """Change a topic's settings."""
         async with self._turn_of([name]):
             known = self.configs.topic_overrides(name)
@@ -221,7 +221,7 @@ class Administration(ABC):
                 return
             self.apply_topic(name, await self._write_settings(znodes.topic_config_path(name), known, texts))
 
-    async def alter_broker(self, change: Change, *, for_all: bool, validate_only: bool = False) -> None:
+    async def alter_broker(self, change: SettingsChange, *, for_all: bool, validate_only: bool = False) -> None:
         """Change settings of this broker, or those of all brokers."""
         path = znodes.broker_config_path(None if for_all else self._node_id)
         async with self._turn_of([path]):
@@ -305,7 +305,7 @@ class Administration(ABC):
             self._in_creation.difference_update(names)
 
     @staticmethod
-    def _log_refusals(outcomes: Mapping[str, Outcome | None]) -> None:
+    def _log_refusals(outcomes: Mapping[str, PlanOrError | None]) -> None:
         """One line, however many topics a client asked for."""
         refused = {
             name: outcome
@@ -315,7 +315,7 @@ class Administration(ABC):
         for name, outcome in islice(refused.items(), 1):
             logger.warning("%d topics cannot be created by asking for them, such as %s: %s", len(refused), name, outcome)
 
-    async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[Outcome | None]:
+    async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[PlanOrError | None]:
         """Have topics created, here or elsewhere, by the rules for internal topics."""
         try:
             return await self.create_topics(topics, is_internal=True, timeout_s=timeout_s)
@@ -367,7 +367,7 @@ class TopicAdministration(Administration):
         validate_only: bool = False,
         is_internal: bool = False,
         timeout_s: float = math.inf,
-    ) -> list[Outcome]:
+    ) -> list[PlanOrError]:
         self.controller.check_partition_total(topics)
         async with self._turn_of(topic.name for topic in topics):
             outcomes = []
@@ -394,14 +394,14 @@ class TopicAdministration(Administration):
             plan = self.controller.plan_partitions(self._cluster.topics.get(name), count, assignments)
             if validate_only:
                 return
-            outcomes: list[Outcome] = [plan]
+            outcomes: list[PlanOrError] = [plan]
             await self._carry_out([plan], outcomes)
             if isinstance(outcomes[0], KafkaError):
                 raise outcomes[0]
 
     async def delete_topics(self, names: Sequence[str], *, timeout_s: float = math.inf) -> list[KafkaError | None]:
         async with self._turn_of(names):
-            outcomes: list[Outcome] = [self._deletion(name) for name in names]
+            outcomes: list[PlanOrError] = [self._deletion(name) for name in names]
             plans = [plan for plan in outcomes if isinstance(plan, TopicPlan)]
             try:
                 with trio.CancelScope(shield=True):
@@ -425,14 +425,14 @@ class TopicAdministration(Administration):
             if self._node_id in state.replicas
         ]
 
-    def _deletion(self, name: str) -> Outcome:
+    def _deletion(self, name: str) -> PlanOrError:
         if name not in self._cluster.topics:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message)
         plan = self.controller.plan_deletion(name)
         self.controller.begin(plan)
         return plan
 
-    async def _carry_out(self, plans: Sequence[TopicPlan], outcomes: list[Outcome]) -> None:
+    async def _carry_out(self, plans: Sequence[TopicPlan], outcomes: list[PlanOrError]) -> None:
         """Make the logs of new partitions, write the plans, and let what was written be seen."""
         made: list[MadeLog] = []
         try:
@@ -448,7 +448,7 @@ class TopicAdministration(Administration):
             for plan in plans:
                 self.controller.abandon(plan)
 
-    def _give_up(self, plan: TopicPlan, outcomes: list[Outcome], failure: OSError | KafkaError) -> None:
+    def _give_up(self, plan: TopicPlan, outcomes: list[PlanOrError], failure: OSError | KafkaError) -> None:
         logger.error("partitions of %s cannot be made: %s", plan.name, failure)
         self.controller.abandon(plan)
         outcomes[outcomes.index(plan)] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))

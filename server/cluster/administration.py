@@ -47,9 +47,9 @@ from ottla.replication.control.topics import NewTopic, TopicPlan
 from ottla.server.administration import (
     TOPICS_PER_TURN,
     Administration,
-    Change,
-    Outcome,
     OutdatedSettings,
+    PlanOrError,
+    SettingsChange,
     TopicConfigTaker,
     random_topic_id,
 )
@@ -116,7 +116,7 @@ class ClusterAdministration(Administration):
         validate_only: bool = False,
         is_internal: bool = False,
         timeout_s: float = math.inf,
-    ) -> list[Outcome]:
+    ) -> list[PlanOrError]:
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in topics]
         self._take_epoch()
@@ -140,12 +140,12 @@ class ClusterAdministration(Administration):
                 self.controller.abandon(plan)
         return outcomes
 
-    def _planned(self, topic: NewTopic, is_internal: bool) -> Outcome:
+    def _planned(self, topic: NewTopic, is_internal: bool) -> PlanOrError:
         if self.controller.is_planned(topic.name):
             return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         return super()._planned(topic, is_internal)
 
-    async def _refuse_what_is_marked(self, outcomes: list[Outcome]) -> None:
+    async def _refuse_what_is_marked(self, outcomes: list[PlanOrError]) -> None:
         """A topic that is being deleted still exists, also when the cluster shows it no more.
 
         Kafka refuses at once. But the cluster stops to show a topic a moment before it is gone, and a client that hears then
@@ -173,7 +173,7 @@ class ClusterAdministration(Administration):
             finally:
                 cancel()
 
-    async def _await_leaders(self, outcomes: list[Outcome], timeout_s: float) -> None:
+    async def _await_leaders(self, outcomes: list[PlanOrError], timeout_s: float) -> None:
         """Wait until the partitions of every created topic have leaders; those that have not are timed out."""
         awaited = {plan.name: plan for plan in outcomes if isinstance(plan, TopicPlan)}
 
@@ -211,7 +211,7 @@ class ClusterAdministration(Administration):
             plan = await self._extend(name, count, assignments, validate_only=validate_only)
         if validate_only:
             return
-        outcomes: list[Outcome] = [plan]
+        outcomes: list[PlanOrError] = [plan]
         await self._await_leaders(outcomes, timeout_s)
         if isinstance(outcomes[0], KafkaError):
             raise outcomes[0]
@@ -309,7 +309,7 @@ class ClusterAdministration(Administration):
 
     # ------------------------------------------------------------------ settings
 
-    async def alter_topic(self, name: str, change: Change, *, validate_only: bool = False) -> None:
+    async def alter_topic(self, name: str, change: SettingsChange, *, validate_only: bool = False) -> None:
         while True:
             if name in self._cluster.topics:
                 await self._up_to_date(partial(self.read_topics, [name]))
@@ -318,7 +318,7 @@ class ClusterAdministration(Administration):
             except OutdatedSettings:
                 continue
 
-    async def alter_broker(self, change: Change, *, for_all: bool, validate_only: bool = False) -> None:
+    async def alter_broker(self, change: SettingsChange, *, for_all: bool, validate_only: bool = False) -> None:
         while True:
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
             try:
@@ -379,7 +379,7 @@ class ClusterAdministration(Administration):
 
     # ------------------------------------------------------------------ topics that are created by asking for them
 
-    async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[Outcome | None]:
+    async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[PlanOrError | None]:
         if self.is_controller:
             return await super()._created_somewhere(topics, timeout_s)
         request = CreateTopicsRequest(

@@ -41,7 +41,7 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.log.storage import OsStorage, Storage
 from ottla.server.coordination.journal import JOURNAL_NAME, NEXT_MULTI, Journal, JournalChange
-from ottla.server.coordination.tree import Change, Kind, Rehearsed, Result, Tree, TreeNode, Watches, concerned_by
+from ottla.server.coordination.tree import Kind, NodeChange, Rehearsed, Result, Tree, TreeNode, Watches, concerned_by
 
 __all__ = ["JOURNAL_NAME", "EmbeddedCoordination"]
 
@@ -225,7 +225,7 @@ class EmbeddedCoordination:
         if self._is_refusing:
             self._is_refusing = False
             logger.info("%s can be written again", self.path)
-        happened: list[Change] = []
+        happened: list[NodeChange] = []
         for writer, planned in zip(writers, rehearsed, strict=True):
             if isinstance(planned, CoordinationError):
                 writer.outcome = planned
@@ -288,7 +288,7 @@ def _journalled(rehearsed: Sequence[Rehearsed]) -> list[JournalChange]:
     return entry
 
 
-def _journal_change(change: Change) -> JournalChange:
+def _journal_change(change: NodeChange) -> JournalChange:
     if change.kind is Kind.DELETED:
         return [int(change.kind), change.path]
     return [int(change.kind), change.path, change.data.decode("latin-1")]

@@ -37,7 +37,7 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.server.coordination.pipes import Agenda, Pipe
 from ottla.server.coordination.probed_session import ProbedSession
-from ottla.server.coordination.tree import Change, Result, Tree, Watched, Watches, concerned_by
+from ottla.server.coordination.tree import NodeChange, Result, Tree, Watched, Watches, concerned_by
 
 ATTEMPT_SHARE = 1 / 6  # of the session timeout, to connect
 RETRY_S = 0.1
@@ -150,7 +150,7 @@ class MemoryService:
         self._notify(changes)
         return results
 
-    def _notify(self, changes: list[Change]) -> None:
+    def _notify(self, changes: list[NodeChange]) -> None:
         concerned = list(concerned_by(changes))
         for session in list(self._sessions.values()) if concerned else ():
             if session.connection is not None:

@@ -37,7 +37,7 @@ class Kind(IntEnum):
     DELETED = 2
 
 
-class Change(NamedTuple):
+class NodeChange(NamedTuple):
     """One operation that happened; `Check` changes nothing."""
 
     kind: Kind
@@ -46,7 +46,7 @@ class Change(NamedTuple):
     ephemeral: bool
 
 
-Rehearsed = list[Change] | CoordinationError  # what a multi would change, or why it cannot be done
+Rehearsed = list[NodeChange] | CoordinationError  # what a multi would change, or why it cannot be done
 
 
 class TreeNode:
@@ -106,7 +106,7 @@ class Tree:
 
     # ------------------------------------------------------------------ writes
 
-    def apply(self, operations: Sequence[Operation], session_id: int) -> tuple[list[Result], list[Change]]:
+    def apply(self, operations: Sequence[Operation], session_id: int) -> tuple[list[Result], list[NodeChange]]:
         """Do all operations for a session, or undo those done and raise; returns the results and what changed."""
         return self._apply(operations, session_id, [])
 
@@ -128,8 +128,8 @@ class Tree:
 
     def _apply(
         self, operations: Sequence[Operation], session_id: int, undo: list[Callable[[], None]]
-    ) -> tuple[list[Result], list[Change]]:
-        changes: list[Change] = []
+    ) -> tuple[list[Result], list[NodeChange]]:
+        changes: list[NodeChange] = []
         already = len(undo)
         self.last_id += 1
         try:
@@ -141,23 +141,23 @@ class Tree:
         return results, changes
 
     def _apply_one(
-        self, operation: Operation, session_id: int, undo: list[Callable[[], None]], changes: list[Change]
+        self, operation: Operation, session_id: int, undo: list[Callable[[], None]], changes: list[NodeChange]
     ) -> Result:
         match operation:
             case Create():
                 path = self._create(operation, session_id, undo)
-                changes.append(Change(Kind.CREATED, path, operation.data, operation.ephemeral))
+                changes.append(NodeChange(Kind.CREATED, path, operation.data, operation.ephemeral))
                 return path
             case SetData(path, data, version):
                 node = self._expect(path, version)
                 undo.append(_restorer(node))
                 node.data, node.version = data, node.version + 1
-                changes.append(Change(Kind.SET, path, data, node.owner != 0))
+                changes.append(NodeChange(Kind.SET, path, data, node.owner != 0))
                 return node.version
             case Delete(path, version):
                 node = self._expect(path, version)
                 undo.append(self._delete(path, node))
-                changes.append(Change(Kind.DELETED, path, b"", node.owner != 0))
+                changes.append(NodeChange(Kind.DELETED, path, b"", node.owner != 0))
             case Check(path, version):
                 self._expect(path, version)
         return None
@@ -255,7 +255,7 @@ class Watches:
                     on_change(watched[1])
 
 
-def concerned_by(changes: Iterable[Change]) -> Iterable[Watched]:
+def concerned_by(changes: Iterable[NodeChange]) -> Iterable[Watched]:
     """What to watch to hear of these changes, each once."""
     found: dict[Watched, None] = {}
     for change in changes:

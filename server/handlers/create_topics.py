@@ -38,7 +38,7 @@ from ottla.wire.messages.create_topics import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.server.administration import Administration, Outcome
+    from ottla.server.administration import Administration, PlanOrError
 
 TOPICS_PER_SLICE = 50
 
@@ -72,8 +72,8 @@ async def _all_failed(request: CreateTopicsRequest, error: KafkaError) -> Create
 
 async def _outcomes(
     administration: Administration, asked: Sequence[CreatableTopic], request: CreateTopicsRequest
-) -> dict[str, Outcome]:
-    outcomes: dict[str, Outcome] = {}
+) -> dict[str, PlanOrError]:
+    outcomes: dict[str, PlanOrError] = {}
     new = []
     slices = Slices()
     for topic in asked:
@@ -111,7 +111,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(topic: CreatableTopic, outcome: Outcome, configs: ConfigRepository) -> CreatableTopicResult:
+def _result(topic: CreatableTopic, outcome: PlanOrError, configs: ConfigRepository) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
         return _failure(topic.name, outcome)
     return _success(outcome, configs)

@@ -14,13 +14,14 @@ Not served: broker loggers (8), client metrics (16) and groups (32) are refused 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import trio
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.slices import Slices
+from ottla.server.administration import SettingsChange
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
@@ -36,8 +37,6 @@ from ottla.wire.messages.incremental_alter_configs import (
 from ottla.wire.settings import parse_integer
 
 SETTINGS_PER_TURN = 5_000
-
-Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class Port(HasAdministration, HasSettings, Protocol):
@@ -84,7 +83,7 @@ async def _alter(broker: Port, resource: AlterConfigsResource, *, validate_only:
 
 
 async def alter_resource(
-    broker: Port, resource_type: int, name: str, *, change_topic: Change, change_broker: Change, validate_only: bool
+    broker: Port, resource_type: int, name: str, *, change_topic: SettingsChange, change_broker: SettingsChange, validate_only: bool
 ) -> None:
     """Change a topic's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
     if resource_type == ResourceType.TOPIC:
@@ -97,7 +96,7 @@ async def alter_resource(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
-def _then_check_name(name: str, change_topic: Change) -> Change:
+def _then_check_name(name: str, change_topic: SettingsChange) -> SettingsChange:
     """Kafka looks at the operations before the topic's name, and at the values after it."""
 
     def change(texts: Mapping[str, str]) -> Mapping[str, str]:

@@ -32,7 +32,7 @@ from ottla.replication.control.reassignment import Targets, plan_reassignments
 from ottla.replication.slices import Slices
 from ottla.server.administration import random_topic_id
 from ottla.server.cluster.controller.broker_channels import BrokerChannel, BrokerChannels
-from ottla.server.cluster.controller.decision_writer import DecisionWriter, Outcome, Tally
+from ottla.server.cluster.controller.decision_writer import CarriedOut, DecisionWriter, Tally
 from ottla.server.cluster.controller.events import ControllerEvents
 from ottla.server.cluster.controller.tree import ControllerTree, Deposed
 from ottla.server.cluster.controller.tree_reader import TreeReader
@@ -442,7 +442,7 @@ class ActiveController:
 
     # ------------------------------------------------------------------ requests whose turn has come
 
-    async def _carry_out(self, decide: Callable[[], Decision]) -> Outcome:
+    async def _carry_out(self, decide: Callable[[], Decision]) -> CarriedOut:
         return await self._writer.carry_out(decide)
 
     async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
@@ -504,7 +504,7 @@ def _parts(names: Sequence[T], size: int = PARTITIONS_PER_DECISION) -> Iterator[
         yield names[start : start + size]
 
 
-def _outcomes(outcome: Outcome) -> Outcomes:
+def _outcomes(outcome: CarriedOut) -> Outcomes:
     return {
         name: answer if isinstance(answer, KafkaError) and name not in outcome.written else None
         for name, answer in outcome.decision.answers.items()

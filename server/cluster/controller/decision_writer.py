@@ -40,7 +40,7 @@ ATTEMPTS_MAX = 100  # after as many the controller gives up its office: what it 
 
 
 @dataclass(slots=True)
-class Outcome:
+class CarriedOut:
     """What an input came to. `decision` is the last one made of it, `written` what was written of all."""
 
     decision: Decision = field(default_factory=Decision)
@@ -79,7 +79,7 @@ class DecisionWriter:
         self._tell = tell
         self.tally = Tally()
 
-    async def carry_out(self, decide: Callable[[], Decision]) -> Outcome:
+    async def carry_out(self, decide: Callable[[], Decision]) -> CarriedOut:
         """Do what is decided, and all that follows from it. Raises what `decide` does."""
         outcome = await self._do(decide)
         while (following := self._states.pending()) is not None:
@@ -90,15 +90,15 @@ class DecisionWriter:
         decisions: list[Decision] = [first]
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
-    async def _do(self, decide: Callable[[], Decision]) -> Outcome:
-        outcome = Outcome()
+    async def _do(self, decide: Callable[[], Decision]) -> CarriedOut:
+        outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
             outcome.decision = decide()
             if await self._do_parts(outcome.decision.parts(), outcome):
                 return outcome
         raise RuntimeError(f"nothing comes of {ATTEMPTS_MAX} attempts to write {outcome.decision.changes[:3]}")
 
-    async def _do_parts(self, parts: Iterable[Decision], outcome: Outcome) -> bool:
+    async def _do_parts(self, parts: Iterable[Decision], outcome: CarriedOut) -> bool:
         """Whether all were written; if not, what they rest on was read again."""
         for part in parts:
             try:
@@ -118,7 +118,7 @@ class DecisionWriter:
     async def _write(self, part: Decision) -> None:
         await self._tree.write([operation for change in part.changes for operation in change.operations])
 
-    async def _commit(self, part: Decision, outcome: Outcome) -> None:
+    async def _commit(self, part: Decision, outcome: CarriedOut) -> None:
         for change in part.changes:
             self._count(change)
             if isinstance(change, StateChange):
