@@ -43,7 +43,7 @@ from ottla.replication.hosting.new_logs import MadeLog
 from ottla.server.coordinators.internal_topics import new_topic
 from ottla.server.settings.changes import check_broker, check_topic
 from ottla.server.settings.repository import ConfigRepository, Overrides, Texts
-from ottla.server.start.takeover import finish_deletion, forget_unnamed_partitions
+from ottla.server.start.becoming_controller import finish_deletion, forget_unnamed_partitions
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 logger = logging.getLogger("ottla.administration")

@@ -15,8 +15,8 @@ from ottla.server.administration import TopicAdministration, random_topic_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.hosting import PartitionHosting
 from ottla.server.ports import HasCluster, HasController, HasCoordinators, HasReplicas, HasSettings, HasSurroundings
+from ottla.server.start.becoming_controller import settle_cluster_id, take_over
 from ottla.server.start.log_dir_identities import check_journal, settle_identities
-from ottla.server.start.takeover import settle_cluster_id, take_over
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import BrokerRegistration
@@ -82,7 +82,7 @@ class Alone:
             for directory in replicas.log_directories:
                 if not directory.is_online:  # its topics would not be taken over, now or ever
                     raise LogDirectoryProblem(f"Log directory {directory.path} cannot be used: {directory.failure}")
-            from ottla.server.start.adoption import adopt, find_cluster
+            from ottla.server.start.from_kafka import adopt, find_cluster
 
             configs, directories = self._broker.configs, replicas.log_directories
             cluster = await trio.to_thread.run_sync(find_cluster, directories, found, configs, random_topic_id)

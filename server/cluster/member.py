@@ -63,9 +63,9 @@ from ottla.server.ports import (
     HasSurroundings,
     HasThrottles,
 )
+from ottla.server.start.becoming_controller import read_settings, settle_cluster_id
+from ottla.server.start.into_cluster import fill_from_journal, set_journal_aside
 from ottla.server.start.log_dir_identities import settle_identities
-from ottla.server.start.moving import fill_from_journal, set_journal_aside
-from ottla.server.start.takeover import read_settings, settle_cluster_id
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 

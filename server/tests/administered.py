@@ -21,7 +21,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.settings.broker_config import BrokerConfig, load_config
 from ottla.server.settings.repository import ConfigRepository
-from ottla.server.start.takeover import settle_cluster_id, take_over
+from ottla.server.start.becoming_controller import settle_cluster_id, take_over
 from ottla.wire.errors import KafkaError
 
 LISTENER = "PLAINTEXT"

@@ -29,7 +29,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import load_handlers
 from ottla.server.settings.broker_config import BrokerConfig, load_config
 from ottla.server.settings.repository import ConfigRepository
-from ottla.server.start.takeover import settle_cluster_id
+from ottla.server.start.becoming_controller import settle_cluster_id
 from ottla.server.tests.administered import LISTENER, MemoryPartitions, at_once
 from ottla.wire.errors import KafkaError
 from ottla.wire.schema import Message

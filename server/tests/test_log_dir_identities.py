@@ -20,8 +20,8 @@ from ottla.replication.log.checkpoints import MetaProperties, decode_meta_proper
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
 from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.start.becoming_controller import settle_cluster_id
 from ottla.server.start.log_dir_identities import check_journal, settle_identities
-from ottla.server.start.takeover import settle_cluster_id
 
 NODE = 1
 TREE = "/tree"  # of a cluster, on no disk of the broker

@@ -38,7 +38,7 @@ from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.hosting import PartitionHosting
 from ottla.server.settings.broker_config import load_config
 from ottla.server.settings.repository import ConfigRepository
-from ottla.server.start.takeover import settle_cluster_id, take_over
+from ottla.server.start.becoming_controller import settle_cluster_id, take_over
 from ottla.wire.errors import ErrorCode, KafkaError
 
 DATA = "/data"

@@ -121,7 +121,7 @@ JOINS_FREELY = {"log/names.py", "cluster/znodes.py", "control/partition_table.py
 
 def test_nothing_else_joins_paths() -> None:
     joined = []
-    for path in (*REPLICATION.rglob("*.py"), REPLICATION.parent / "server" / "start" / "adoption.py"):
+    for path in (*REPLICATION.rglob("*.py"), REPLICATION.parent / "server" / "start" / "from_kafka.py"):
         name = str(path.relative_to(REPLICATION)) if path.is_relative_to(REPLICATION) else path.name
         if "tests" in path.parts or name in JOINS_FREELY:
             continue

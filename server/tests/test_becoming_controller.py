@@ -6,7 +6,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError, Create, Delete
 from ottla.replication.control import topics as controller_module
 from ottla.replication.control.topics import NewTopic
-from ottla.server.start.takeover import settle_cluster_id
+from ottla.server.start.becoming_controller import settle_cluster_id
 from ottla.server.tests.administered import opened
 
 

@@ -20,8 +20,8 @@ from ottla.replication.hosting.directories import LogDirectoryProblem, hold_dire
 from ottla.replication.log.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.producers import ProducerEntry, ProducerStateManager
-from ottla.server.start import adoption
-from ottla.server.start.adoption import FoundCluster, FoundTopic, adopt, find_cluster
+from ottla.server.start import from_kafka
+from ottla.server.start.from_kafka import FoundCluster, FoundTopic, adopt, find_cluster
 from ottla.server.tests.administered import opened
 from ottla.wire.records import NO_TIMESTAMP, Record, encode_batch
 
@@ -100,7 +100,7 @@ async def test_a_missing_partition_is_refused(tmp_path: Path) -> None:
 
 
 async def from_metadata(image: ClusterImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FoundCluster:
-    monkeypatch.setattr(adoption, "read_cluster_metadata", lambda *_: image)
+    monkeypatch.setattr(from_kafka, "read_cluster_metadata", lambda *_: image)
     return await find(folders("a-0"), tmp_path)
 
 
@@ -131,7 +131,7 @@ async def test_metadata_tells_everything(
 
 async def test_metadata_may_be_in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = ClusterImage(next_producer_id=5000)
-    monkeypatch.setattr(adoption, "read_cluster_metadata", lambda _, path: image if path == "/metadata" else None)
+    monkeypatch.setattr(from_kafka, "read_cluster_metadata", lambda _, path: image if path == "/metadata" else None)
     assert (await find(folders("a-0"), tmp_path)).next_producer_id == 0
     assert (await find(folders("a-0"), tmp_path, {"metadata.log.dir": "/metadata"})).next_producer_id == 5000
 
