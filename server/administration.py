@@ -18,6 +18,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -41,6 +42,7 @@ from ottla.replication.control.topics import Controller, NewTopic, TopicPlan
 from ottla.replication.hosting.loading import HostedPartition
 from ottla.replication.hosting.new_logs import MadeLog
 from ottla.server.coordinators.internal_topics import new_topic
+from ottla.server.net.turns import computed
 from ottla.server.settings.changes import check_broker, check_topic
 from ottla.server.settings.repository import ConfigRepository, Overrides, Texts
 from ottla.server.start.becoming_controller import finish_deletion, forget_unnamed_partitions
@@ -209,11 +211,13 @@ class Administration(ABC):
 
     # ------------------------------------------------------------------ settings
 
-    async def alter_topic(self, name: str, change: SettingsChange, *, validate_only: bool = False) -> None:
-        """Change a topic's settings."""
+    async def alter_topic(
+        self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
+    ) -> None:
+        """Change a topic's settings. `in_thread`: the change is so long that a thread is to work it out."""
         async with self._turn_of([name]):
             known = self.configs.topic_overrides(name)
-            texts = change(known.texts)
+            texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_topic(self.configs, texts)
             if name not in self._cluster.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -221,12 +225,14 @@ class Administration(ABC):
                 return
             self.apply_topic(name, await self._write_settings(znodes.topic_config_path(name), known, texts))
 
-    async def alter_broker(self, change: SettingsChange, *, for_all: bool, validate_only: bool = False) -> None:
+    async def alter_broker(
+        self, change: SettingsChange, *, for_all: bool, validate_only: bool = False, in_thread: bool = False
+    ) -> None:
         """Change settings of this broker, or those of all brokers."""
         path = znodes.broker_config_path(None if for_all else self._node_id)
         async with self._turn_of([path]):
             known = self.configs.broker_overrides(for_all=for_all)
-            texts = change(known.texts)
+            texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_broker(self.configs, texts, for_all=for_all)
             if validate_only or texts == known.texts:
                 return

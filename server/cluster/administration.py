@@ -309,20 +309,26 @@ class ClusterAdministration(Administration):
 
     # ------------------------------------------------------------------ settings
 
-    async def alter_topic(self, name: str, change: SettingsChange, *, validate_only: bool = False) -> None:
+    async def alter_topic(
+        self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
+    ) -> None:
         while True:
             if name in self._cluster.topics:
                 await self._up_to_date(partial(self.read_topics, [name]))
             try:
-                return await super().alter_topic(name, change, validate_only=validate_only)
+                return await super().alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
             except OutdatedSettings:
                 continue
 
-    async def alter_broker(self, change: SettingsChange, *, for_all: bool, validate_only: bool = False) -> None:
+    async def alter_broker(
+        self, change: SettingsChange, *, for_all: bool, validate_only: bool = False, in_thread: bool = False
+    ) -> None:
         while True:
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
             try:
-                return await super().alter_broker(change, for_all=for_all, validate_only=validate_only)
+                return await super().alter_broker(
+                    change, for_all=for_all, validate_only=validate_only, in_thread=in_thread
+                )
             except OutdatedSettings:
                 continue
 

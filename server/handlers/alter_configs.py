@@ -14,7 +14,7 @@ import trio
 from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.handlers.incremental_alter_configs import SETTINGS_PER_TURN, Port, alter_resource
+from ottla.server.handlers.incremental_alter_configs import Port, alter_resource
 from ottla.server.settings.changes import check_names
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.alter_configs import (
@@ -23,6 +23,8 @@ from ottla.wire.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+
+SETTINGS_PER_TURN = 5_000
 
 
 @handles(AlterConfigsRequest)

@@ -14,10 +14,9 @@ Not served: broker loggers (8), client metrics (16) and groups (32) are refused 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
-
-import trio
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.slices import Slices
@@ -25,10 +24,12 @@ from ottla.server.administration import SettingsChange
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
+from ottla.server.net.turns import computed
 from ottla.server.ports import HasAdministration, HasSettings
 from ottla.server.settings.changes import ConfigChange, changed_broker, changed_topic, check_changes
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -36,7 +37,7 @@ from ottla.wire.messages.incremental_alter_configs import (
 )
 from ottla.wire.settings import parse_integer
 
-SETTINGS_PER_TURN = 5_000
+SETTINGS_AT_ONCE = 1_000  # more changes of one resource are worked out in a thread
 
 
 class Port(HasAdministration, HasSettings, Protocol):
@@ -65,13 +66,8 @@ async def incremental_alter_configs(
 
 
 async def _alter(broker: Port, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    changes: list[ConfigChange] = []
-    for start in range(0, len(resource.configs), SETTINGS_PER_TURN):
-        piece = resource.configs[start : start + SETTINGS_PER_TURN]
-        changes += [ConfigChange(each.name, each.config_operation, each.value) for each in piece]
-        if len(piece) == SETTINGS_PER_TURN:
-            await trio.lowlevel.checkpoint()
-    check_changes(changes)
+    is_long = len(resource.configs) > SETTINGS_AT_ONCE
+    changes = await computed(partial(_changes, resource.configs), in_thread=is_long)
     await alter_resource(
         broker,
         resource.resource_type,
@@ -79,19 +75,35 @@ async def _alter(broker: Port, resource: AlterConfigsResource, *, validate_only:
         change_topic=lambda texts: changed_topic(texts, changes),
         change_broker=lambda texts: changed_broker(texts, changes),
         validate_only=validate_only,
+        in_thread=is_long,
     )
 
 
+def _changes(configs: Sequence[AlterableConfig]) -> list[ConfigChange]:
+    changes = [ConfigChange(each.name, each.config_operation, each.value) for each in configs]
+    check_changes(changes)
+    return changes
+
+
 async def alter_resource(
-    broker: Port, resource_type: int, name: str, *, change_topic: SettingsChange, change_broker: SettingsChange, validate_only: bool
+    broker: Port,
+    resource_type: int,
+    name: str,
+    *,
+    change_topic: SettingsChange,
+    change_broker: SettingsChange,
+    validate_only: bool,
+    in_thread: bool = False,
 ) -> None:
     """Change a topic's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
     if resource_type == ResourceType.TOPIC:
         change = _then_check_name(name, change_topic)
-        await broker.administration.alter_topic(name, change, validate_only=validate_only)
+        await broker.administration.alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
     elif resource_type == ResourceType.BROKER:
         check_broker_name(name, broker.config.node_id)
-        await broker.administration.alter_broker(change_broker, for_all=not name, validate_only=validate_only)
+        await broker.administration.alter_broker(
+            change_broker, for_all=not name, validate_only=validate_only, in_thread=in_thread
+        )
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 

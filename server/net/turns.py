@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import trio
 
 from ottla.replication.slices import Slices
+from ottla.wire.errors import KafkaError, bare
 from ottla.wire.schema import Array, Struct
 
 PARTITIONS_PER_TURN = 1_000
@@ -152,3 +153,21 @@ class InTurn:
     def close(self) -> None:
         """End the work, wherever it is."""
         self._work.close()
+
+
+async def computed(work: Callable[[], Response], *, in_thread: bool) -> Response:
+    """What `work` comes to; long work is done in a thread. Raises its KafkaError."""
+    if not in_thread:
+        return work()
+    result = await trio.to_thread.run_sync(_result_of, work)
+    if isinstance(result, KafkaError):
+        raise result
+    return result
+
+
+def _result_of(work: Callable[[], Response]) -> Response | KafkaError:
+    """The error as a value: one that is raised across threads is part of a circle, with all that its frames hold."""
+    try:
+        return work()
+    except KafkaError as error:
+        return bare(error)

@@ -1,11 +1,13 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ottla.replication.control.topics import NewTopic
+from ottla.server.handlers import incremental_alter_configs as incremental_handler
 from ottla.server.handlers.alter_configs import alter_configs
 from ottla.server.handlers.describe_configs import describe_configs
 from ottla.server.handlers.incremental_alter_configs import incremental_alter_configs
@@ -283,3 +285,25 @@ async def test_very_many_settings_of_one_resource_are_read_in_pieces_and_refused
         resource = alter.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs + extra)
         response = await alter_configs(alter.AlterConfigsRequest(resources=[resource], validate_only=True), broker.context(2))
         assert [each.error_message for each in response.responses] == [message]
+
+
+@pytest.mark.parametrize(("count", "is_in_thread"), [(40, False), (1_500, True)])
+async def test_very_many_changes_of_one_resource_are_worked_out_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, is_in_thread: bool
+) -> None:
+    threads: list[bool] = []
+    for name in ("check_changes", "changed_topic", "changed_broker"):
+        work = getattr(incremental_handler, name)
+
+        def noted(*arguments: Any, work: Any = work) -> Any:
+            threads.append(threading.current_thread() is not threading.main_thread())
+            return work(*arguments)
+
+        monkeypatch.setattr(incremental_handler, name, noted)
+    broker = await broker_with_topic(tmp_path)
+    changes = [(f"x{number}", SET, "5") for number in range(count)]
+    assert await change(broker, (TOPIC, "t", changes)) == [(40, "Unknown topic config name: x0")]
+    assert await change(broker, (BROKER, "", [*changes, ("num.io.threads", APPEND, "5")]), dry=True) == [
+        (ErrorCode.INVALID_CONFIG, "Config value append is not allowed for config key: num.io.threads")
+    ]
+    assert threads == [is_in_thread] * 4
