@@ -1,6 +1,6 @@
 """A broker's life on its listeners, in any trio program: signals, limits and the interpreter are left as they are.
 
-Start: bind the listeners (a taken port is told before anything is touched) -> lock the log directories -> cluster id,
+Start: bind the listeners (a taken port ends the start before anything is touched) -> lock the log directories -> cluster id,
 settings, and load the logs, recovering what a crash left: as `Alone` or as a `ClusterMember` -> coordinators -> accept
 connections -> join the cluster. Nobody is answered before everything is there.
 

@@ -10,8 +10,8 @@ Theory, with the replicas 1, 2, 3 to be replaced by 4, 5, 6 (Kafka's KafkaContro
 | complete (pending) | 4 5 6       |        |          | 4      | 4 5 6       | state; LeaderAndIsr, StopReplica to 1 2 3 |
 | settled (pending)  | 4 5 6       |        |          | 4      | 4 5 6       | topic                                     |
 
-    The topic's node comes last, because only there is written who has to be told to delete: a controller that fails in
-    between is followed by one that completes once more. It is complete when all new replicas are in sync and one of
+    The topic's node comes last. It alone names the brokers that have a replica to delete. If a controller fails in
+    between, the next one completes once more. A reassignment is complete when all new replicas are in sync and one of
     them is online.
 
     A reassignment replaces the one that is going on; to cancel is to reassign to the replicas there were before (their

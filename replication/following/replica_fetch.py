@@ -3,7 +3,7 @@
 Theory
     A follower asks for a partition by its own log: from where it ends, and in which epoch the record before that was
     written, so that the leader can tell whether the two logs have parted (KIP-595's way of truncating, KIP-320's epochs).
-    The leader keeps what was asked in a session (KIP-227), and only what has changed since is told again:
+    The leader keeps the questions in a session (KIP-227), and the follower repeats only those that have changed:
 
     session   next request                                  after the answer
     none      everything, and a wish for a session          the session it names, if any
@@ -11,7 +11,7 @@ Theory
     unsure    everything, and the old session is to end     as for none
 
     A session becomes unsure when a request got no answer, when the leader does not know it as we do, and when an answer was
-    not used: what the leader has told once it does not tell again.
+    not used, because the leader does not repeat an answer.
 
 | a partition | is asked for                                   | left by                                     |
 |-------------|------------------------------------------------|---------------------------------------------|

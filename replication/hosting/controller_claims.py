@@ -4,8 +4,8 @@ Any process that reaches the inter-broker listener can claim to be the controlle
 partition. So a broker believes
 
 * a controller epoch if /controller_epoch holds it, and the controller's id if /controller does not name another broker,
-* that a broker has come, has moved or has gone if /brokers/ids says so: clients send their records to the address that they
-  are told, and what waits for a broker to be in sync is committed without it once it is gone,
+* that a broker has come, has moved or has gone if /brokers/ids says so: clients send their records to its address, and
+  records that wait for it to be in sync are committed without it once it is gone,
 * a new partition if /brokers/topics/<topic> has its number, under the topic's id,
 * that a replica is to be deleted if its topic is gone or is being deleted, or the partition is to live elsewhere.
 

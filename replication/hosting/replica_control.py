@@ -18,7 +18,7 @@ controller and of partitions that are new here is verified first (`controller_cl
 | StopReplica: knows an older leader epoch         | FENCED_LEADER_EPOCH (74); -2 (deletion) and -1 (old brokers) are taken  |
 | ... is to delete what the tree says stays here   | INVALID_REQUEST (42)                                                    |
 | UpdateMetadata: the tree has no such partition   | NONE, but it is passed over                                             |
-| ... has no such broker, or at another address    | NONE, but clients are told what the tree says                           |
+| ... has no such broker, or at another address    | NONE, but clients get what the tree says                                |
 | ... is older than what is known of a partition   | NONE, but it is passed over                                             |
 
 A broker that has registered anew does not know which of its leaderships another broker has taken over meanwhile. It

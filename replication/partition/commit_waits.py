@@ -22,7 +22,7 @@ Settle = Callable[["ErrorCode"], None]
 
 
 class CommitWait:
-    """One who waits. `settle` is None after it was told, or has given up."""
+    """A request that waits. `settle` is None after it was called, or after the request has given up."""
 
     __slots__ = ("_queue", "next_offset", "settle")
 
@@ -32,7 +32,7 @@ class CommitWait:
         self.settle: Settle | None = settle
 
     def give_up(self) -> None:
-        """Wait no more; nothing will be told."""
+        """Wait no more; `settle` will not be called."""
         if self.settle is not None:
             self.settle = None
             self._queue.remove_who_gave_up()

@@ -4,8 +4,8 @@ The node names the broker and not the directory. The controller asks for all rep
 those that are answered with KAFKA_STORAGE_ERROR are offline from then on. Directories that failed before this broker
 registered need no node: a broker that comes is asked in any case.
 
-A log that could not be made for a passing reason counts as offline, too, until the controller asks for it again. So it is told
-to ask, some time later, until all could be made.
+A log that could not be made for a passing reason counts as offline, too, until the controller asks for it again. So this
+broker makes such a node again and again, after a pause, until all logs are made.
 """
 
 from __future__ import annotations

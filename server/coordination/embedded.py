@@ -8,9 +8,9 @@ Theory: plan, write, then change. The tree in memory is what is on the disk, and
 * All these changes become one entry of the journal, written and synced by a thread. Only then are they made in the tree, are
   watches called and writers answered. Meanwhile readers see the tree without them, as clients of ZooKeeper would.
 * An entry that cannot be written therefore leaves nothing to take back: no reader saw it, no watch was called for it, and
-  whatever rests on it stands in the same entry or behind it in the queue. All writers of that entry are told
-  `CoordinationUnavailable`; those whose multi was refused in the rehearsal too, because it may have been refused for what
-  another one would have changed. The next multi tries again, so that the journal serves again when there is room.
+  whatever rests on it stands in the same entry or behind it in the queue. All writers of that entry get
+  `CoordinationUnavailable`. So do those whose multi the rehearsal refused: a change that was not made may have been the
+  reason. The next multi tries again, so that the journal serves again when there is room.
 * A writer that is cancelled before its multi is being written leaves the queue, and nothing has happened. From then on it
   learns the outcome, and is cancelled at what it waits for next: who has changed the tree always gets to know it.
 * After a failed sync, or any failure that means a broken disk, nobody knows what is on the disk. Then every later write

@@ -3,9 +3,9 @@
 Behaviour
 * Topics null mean every partition; otherwise only the partitions named. A topic of which nothing is in a directory is
   left out there.
-* A directory that is offline is told with KAFKA_STORAGE_ERROR and nothing else, one whose volume cannot be asked with
+* A directory that is offline has KAFKA_STORAGE_ERROR and no partitions, one whose volume cannot be asked has
   UNKNOWN_SERVER_ERROR.
-* A replica that is on its way into a directory is told of there as a future one; its lag is what is still to be copied.
+* A replica on its way into a directory stands there as a future one; its lag is the part that is not copied yet.
 * Directories are never cordoned.
 """
 

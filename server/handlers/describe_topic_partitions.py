@@ -1,10 +1,10 @@
 """DescribeTopicPartitions: partitions of topics in pages.
 
 Behaviour
-* Topics are told in the order of their names; no names mean all topics. A page holds at most as many partitions as the
+* Topics come in the order of their names; no names mean all topics. A page holds at most as many partitions as the
   request and max.request.partition.size.limit allow, at least one; a longer answer ends with the cursor of the first
   partition that was left out, and going on with it leaves out everything before it.
-* A missing topic is told with its error, unless all topics are asked for; it takes no room in the page.
+* A missing topic comes with its error, unless all topics are asked for; it takes no room in the page.
 * A cursor that names a topic outside the list, or a negative partition, is INVALID_REQUEST in every topic asked for;
   an empty name is UNKNOWN_SERVER_ERROR in all of them, as Kafka fails over it.
 * A member of a cluster does not serve it, as brokers that coordinate through ZooKeeper do not: all brokers of a cluster are

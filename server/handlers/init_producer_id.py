@@ -2,8 +2,8 @@
 
 Behaviour
 * An idempotent producer gets a fresh id and epoch 0 every time, whatever id it had before.
-* Transactions are not served. TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the error that stops every client at once; as
-  a rule FindCoordinator has told it so before, with more words.
+* Transactions are not served. TRANSACTIONAL_ID_AUTHORIZATION_FAILED is the error that stops every client at once. As
+  a rule FindCoordinator has refused the client before, with more words.
 """
 
 from collections.abc import Awaitable

@@ -8,7 +8,7 @@ Behaviour
 * A timestamp >= 0 answers the first record that is not older, with that record's own timestamp; none at or beyond the
   end a reader sees is offset -1 without an error.
 * A special timestamp that the version does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST,
-  told once; a topic of which no partition is asked for is left out. An isolation level that does not exist is
+  once; a topic of which no partition is asked for is left out. An isolation level that does not exist is
   UNKNOWN_SERVER_ERROR everywhere, as Kafka fails over it.
 
 Work: records are read to find one by its timestamp. Little is read at once; for the rest, and where many partitions are

@@ -1,13 +1,13 @@
 """Metadata: the brokers, the controller, and who leads the partitions of topics.
 
 Behaviour
-* Topics null (in v0 an empty list) mean all topics; an empty list means none. A topic asked for twice is told once.
+* Topics null (in v0 an empty list) mean all topics; an empty list means none. A topic asked for twice comes once.
 * A missing topic is UNKNOWN_TOPIC_OR_PARTITION, also in the answer that has it created: clients ask again. It is created
   if the request allows that (always below v4) and auto.create.topics.enable does; never in an answer about all topics.
 * From v12 on topics may be asked for by id; if any is, names are not looked at. An unknown id is UNKNOWN_TOPIC_ID.
 * A partition whose leader is gone is LEADER_NOT_AVAILABLE; one whose leader does not have the listener that was asked is
   LISTENER_NOT_FOUND, below v6 LEADER_NOT_AVAILABLE. v0 leaves out replicas that clients cannot reach.
-* Partitions of which the controller has not told yet are left out.
+* Partitions that the controller has not named yet are left out.
 * A long answer is put together in slices and encoded in a thread, so that others are served in between. One about all
   topics is made for all who ask at once, and kept for whoever asks the same before anything changes.
 * If the peer leaves during a long answer, what topics that request would have created may not be created.

@@ -8,7 +8,7 @@ Exit codes: 0 stopped cleanly, 1 could not start or had to stop (port taken, dat
 2 wrong use or bad configuration. Whatever goes wrong is one line on stderr. The banner and the one line
 "listening on host:port" go to stdout when clients can connect; of a cluster it is "listening on host:port,host:port".
 
-The broker is imported only once there is one to start, so that a wrong setting is told at once.
+The broker is imported after the settings are read, so that a wrong setting is refused at once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Runs a cluster on this machine in the foreground until SIGTERM or Ctrl-C: ZooKee
 its own on a free port of 127.0.0.1. ZooKeeper is Debian's (libzookeeper-java) or the one among pyspark's jars; it needs Java.
 
 Data and logs are in one folder, and a second start with the same folder brings the same cluster back, at the same addresses
-if their ports are still free. A process that ends is told in one line and not started again; when the command ends, in
+if their ports are still free. If a process ends, one line says so and it is not started again; when the command ends, in
 whatever way, all its processes end.
 
 Settings have Apache Kafka's names and go to all brokers. With three brokers or more the defaults are those of a cluster that

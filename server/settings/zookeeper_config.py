@@ -104,7 +104,7 @@ def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
 
 
 def _load(prefix: str, path: str | None, kind: str | None, load: Callable[[str | None], None]) -> None:
-    """Read one store; its type is named, or told by the file's name as Kafka does."""
+    """Read one store. Its type is named, or follows from the file's name, as in Kafka."""
     if path is not None and (kind or ("PEM" if path.endswith(".pem") else "JKS")).upper() != "PEM":
         reason = f"only PEM files can be read (convert it, and set {prefix}.type=PEM)"
         raise InvalidSetting(f"{prefix}.location", path, reason)

@@ -4,9 +4,9 @@
     await controller.run()  # until Deposed or SessionExpired
 
 One task works on one event after the other (`events.py`): looks at the tree, which its watches ask for, answers
-of brokers, and requests. Watches are set before what they watch is read, so that nothing is missed. A decision is written,
-committed and told to the brokers (`decision_writer.py`, `broker_channels.py`) before the next event has its turn, so
-what the tree says and what is known here differ only while a write is on its way.
+of brokers, and requests. A watch is set before its node is read, so that nothing is missed. The controller writes a
+decision, commits it and sends it to the brokers (`decision_writer.py`, `broker_channels.py`) before the next event has
+its turn. So its picture differs from the tree only while a write is on its way.
 """
 
 from __future__ import annotations

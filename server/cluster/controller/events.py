@@ -1,7 +1,7 @@
 """What the active controller has to do: one thing after the other, in the order in which it came up.
 
-A *look* is at something in the tree that may have changed; one that waits already is not asked for twice. A *request* has
-somebody who waits for its outcome, and who is told NOT_CONTROLLER when the controller resigns first.
+A *look* is at something in the tree that may have changed; one that waits already is not asked for twice. Somebody waits
+for the outcome of a *request*, and gets NOT_CONTROLLER if the controller resigns first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the controller reads in the coordination tree: brokers, topics with their states, and what is asked of it there.
 
-Nodes that are not what Kafka writes are told to the operator and left out.
+A node that Kafka would not have written is left out, with a line in the log.
 """
 
 from __future__ import annotations
