@@ -19,7 +19,7 @@ from typing import Any
 import trio
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.groups.classic.java import absolute_string_hash
+from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
 from ottla.groupcoord.groups.classic.rebalancing import TEXT_LENGTH_MAX, refused_join, refused_sync
 from ottla.groupcoord.groups.offsets import refused_commit
 from ottla.groupcoord.groups.records import decode_record, encode_records

@@ -22,7 +22,7 @@ from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.producer import SimProducer
 from compat_tests.simulation.trace import Trace
 
-from ottla.groupcoord.groups.classic.java import absolute_string_hash
+from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError, Delete
 from ottla.replication.log.memory_storage import MemoryStorage

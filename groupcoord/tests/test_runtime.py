@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.groups.classic.java import absolute_string_hash
+from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
 from ottla.groupcoord.groups.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
 from ottla.groupcoord.groups.shard import TIMERS_PER_CALL, Shard
 from ottla.groupcoord.runtime import coordinator_runtime as runtime

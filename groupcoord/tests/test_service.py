@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.groupcoord import service
-from ottla.groupcoord.groups.classic.java import absolute_string_hash
+from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
 from ottla.groupcoord.groups.topics import elements_in, parts_of
 from ottla.groupcoord.service import ELEMENTS_PER_TURN, GROUPS_PER_TURN, finished, random_uuid
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination

@@ -35,7 +35,7 @@ import trio
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.following.replica_fetch import Following, ReplicaFetch, Throttle
-from ottla.replication.partition.timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.replication.partition.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 

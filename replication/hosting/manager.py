@@ -39,7 +39,7 @@ from ottla.replication.following.throttle import ReplicationThrottle
 from ottla.replication.hosting.catalogue import Catalogue
 from ottla.replication.hosting.checkpointing import CheckpointWriter, NotedLog
 from ottla.replication.hosting.directories import HeldDirectory, OffsetCheckpoints
-from ottla.replication.hosting.flushing import Flusher
+from ottla.replication.hosting.flusher import Flusher
 from ottla.replication.hosting.held_directories import HeldDirectories
 from ottla.replication.hosting.housekeeping import Housekeeping
 from ottla.replication.hosting.loading import HostedPartition, LoadPlan, load_logs, plan_loads

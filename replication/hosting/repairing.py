@@ -14,9 +14,9 @@ import trio
 
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader
-from ottla.replication.log.pictures import Survey
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import Segment
+from ottla.replication.log.segment_pictures import Survey
 from ottla.wire.errors import KafkaError
 
 logger = logging.getLogger("ottla.replication")

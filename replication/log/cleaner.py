@@ -30,9 +30,9 @@ from ottla.replication.log.compaction import Compaction, LastBatch, Source
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.pictures import SURVEYED_AT_ONCE, Survey
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, Survey
 from ottla.replication.slices import Slices
 from ottla.wire.errors import KafkaError
 from ottla.wire.threads import let_others_run

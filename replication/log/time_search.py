@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader, translated
-from ottla.replication.log.pictures import SURVEYED_AT_ONCE, PictureJob, Survey
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, PictureJob, Survey
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.wire.records import BatchHeader, first_record
 

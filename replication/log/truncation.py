@@ -14,10 +14,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from ottla.replication.log.log_reader import LogReader, base_offset_of
-from ottla.replication.log.pictures import OPEN_FILES_MAX
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.recovery import producers_at
 from ottla.replication.log.segment import Segment
+from ottla.replication.log.segment_pictures import OPEN_FILES_MAX
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import FileCache
 from ottla.wire.errors import KeptError

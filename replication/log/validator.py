@@ -12,7 +12,7 @@ In Kafka's order, with Kafka's codes (each was asked of a real broker):
    batch, which must fit max.message.bytes as well.
 
 All of this is `check_produced`. It may take long, needs no lock and knows no offsets: it can run in a thread where
-`is_expensive` says so. `ordinary.py` has a shorter way for nearly all batches. `CheckedRecords.assign` then gives
+`is_expensive` says so. `ordinary_batches.py` has a shorter way for nearly all batches. `CheckedRecords.assign` then gives
 offsets and a leader epoch, in a microsecond, to the buffer that the client sent or to the one made from it.
 
 Where Kafka has accidents, clients see the same codes: a codec that fails or does not exist, and compressed records with

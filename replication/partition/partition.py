@@ -44,8 +44,8 @@ from ottla.replication.log.truncation import Truncation
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
 from ottla.replication.partition.divergence import diverging_epoch_of
 from ottla.replication.partition.followers import Followers, Holder, IsEligible
+from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP, look_up
 from ottla.replication.partition.read_info import ReadInfo
-from ottla.replication.partition.timestamps import LATEST_TIMESTAMP, look_up
 from ottla.replication.partition.watchers import Watchers
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import iter_batches

@@ -20,8 +20,8 @@ from ottla.replication.log.tests.logs import (
     offsets,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.replication.partition.offset_lookup import NOT_FOUND
 from ottla.replication.partition.partition import Partition
-from ottla.replication.partition.timestamps import NOT_FOUND
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import ControlType
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.server.fetch.answers import CURRENT_LEADER_SINCE, Answer, add_answers, leaders_of
 from ottla.server.fetch.idling import let_idle
+from ottla.server.fetch.partition_answers import CURRENT_LEADER_SINCE, Answer, add_answers, leaders_of
 from ottla.server.net.turns import PARTITIONS_PER_TURN
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse
 

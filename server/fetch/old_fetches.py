@@ -9,8 +9,8 @@ import trio
 
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
 from ottla.server.fetch.answering import response_in_turns, response_to
-from ottla.server.fetch.answers import failed_read
 from ottla.server.fetch.down_conversion import Conversion, DownConversion
+from ottla.server.fetch.partition_answers import failed_read
 from ottla.server.fetch.waiting import wait_in_turns
 from ottla.server.net.turns import PARTITIONS_PER_TURN
 from ottla.wire.errors import KafkaError

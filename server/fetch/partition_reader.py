@@ -9,8 +9,8 @@ from ottla.replication.log.storage import FileRegion, NotCached
 from ottla.replication.partition.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.partition.partition import NO_LEADER_EPOCH
 from ottla.replication.partition.replica_selector import in_same_rack
-from ottla.server.fetch.answers import PartitionRead, aborted, failed_read, without_records
 from ottla.server.fetch.fetched_files import KeepsFewFilesOpen
+from ottla.server.fetch.partition_answers import PartitionRead, aborted, failed_read, without_records
 from ottla.server.ports import (
     HasCluster,
     HasDeadlines,

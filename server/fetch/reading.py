@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.server.fetch.answers import Answer, PartitionRead, failed
 from ottla.server.fetch.cold_reads import each_warmed
+from ottla.server.fetch.partition_answers import Answer, PartitionRead, failed
 from ottla.server.fetch.partition_reader import PartitionReader, Port
 from ottla.server.net.turns import PARTITIONS_PER_TURN
 

@@ -19,10 +19,10 @@ import trio
 
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.server.fetch.answering import response_in_turns, response_to
-from ottla.server.fetch.answers import PartitionRead, failed
 from ottla.server.fetch.cold_reads import each_warmed
 from ottla.server.fetch.idling import confirm_idle
 from ottla.server.fetch.parked_partitions import ParkedPartition, role_of
+from ottla.server.fetch.partition_answers import PartitionRead, failed
 from ottla.server.net.pending import PendingAnswer
 from ottla.wire.errors import ErrorCode
 

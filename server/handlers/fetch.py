@@ -35,9 +35,9 @@ from typing import Any, Protocol
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.replication.partition.fetch_session import NamedPartitions
 from ottla.server.fetch.answering import response_to
-from ottla.server.fetch.answers import not_understood
 from ottla.server.fetch.idling import confirm_idle
 from ottla.server.fetch.old_fetches import converted
+from ottla.server.fetch.partition_answers import not_understood
 from ottla.server.fetch.partition_reader import DOWN_CONVERTED_BELOW, READ_COMMITTED
 from ottla.server.fetch.partition_reader import Port as ReadingPort
 from ottla.server.fetch.reading import Reading

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import trio
 
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
-from ottla.replication.partition.timestamps import (
+from ottla.replication.partition.offset_lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,

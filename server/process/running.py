@@ -12,7 +12,7 @@ import trio
 
 from ottla.replication import system
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, raise_limit
-from ottla.server.process.stopping import StopSignals
+from ottla.server.process.signals import StopSignals
 from ottla.server.serving import StartupError, serve
 
 if TYPE_CHECKING:

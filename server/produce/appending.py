@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import trio
 
 from ottla.replication.cluster.state import INTERNAL_TOPICS
-from ottla.replication.log.ordinary import check_ordinary, ordinary_header
+from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
 from ottla.replication.log.validator import (
     InvalidRecords,
     TooManyForTheLoop,

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.server.process.stopping import EXIT_KILLED, StopSignals
+from ottla.server.process.signals import EXIT_KILLED, StopSignals
 
 
 class Operator:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ottla.groupcoord.groups.classic.java import hash_map_slot
+from ottla.groupcoord.groups.classic.java_hashing import hash_map_slot
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroupMember

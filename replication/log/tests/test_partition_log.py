@@ -16,8 +16,8 @@ from ottla.replication.log import segment as segment_module
 from ottla.replication.log.flush import write_epochs
 from ottla.replication.log.memory_storage import MemoryFile, MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.pictures import Survey
 from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.log.segment_pictures import Survey
 from ottla.replication.log.storage import FileRegion, OsStorage
 from ottla.replication.log.tests.logs import (
     NAME,

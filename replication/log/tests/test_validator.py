@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
-from ottla.replication.log.ordinary import check_ordinary, ordinary_header
+from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
 from ottla.replication.log.validator import (
     AppendOrigin,
     CheckedRecords,
