@@ -19,7 +19,7 @@ import trio
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.replication.hosting.directories import LogDirectoryProblem
-from ottla.replication.log.descriptors import Descriptors, present_limit
+from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, present_limit
 from ottla.server.alone import JoinProblem
 from ottla.server.broker import Broker
 from ottla.server.gate.dispatch import client_routes, served_routes
@@ -63,9 +63,10 @@ async def serve(
     """
     bound = bind_all(config)
     try:
-        await _serve_bound(config, descriptors or Descriptors(present_limit()), bound, stop, on_ready, before_serving)
-    except BaseExceptionGroup as group:
-        raise _startup_problem(group) from None
+        descriptors = descriptors or Descriptors(checked_limit(present_limit()))
+        await _serve_bound(config, descriptors, bound, stop, on_ready, before_serving)
+    except (Exception, BaseExceptionGroup) as problem:  # noqa: BLE001 - raised again
+        raise _startup_problem(problem) from None
     finally:
         for _, sock in bound:
             sock.close()
@@ -79,23 +80,27 @@ async def _serve_bound(
     on_ready: Callable[[Broker], None],
     before_serving: Callable[[], None],
 ) -> None:
-    broker = Broker(config, Surroundings(descriptors=descriptors), Readiness())
-    broker.register(bound)
-    async with trio.open_nursery() as session:
+    readiness = Readiness()
+    try:
+        broker = Broker(config, Surroundings(descriptors=descriptors), readiness)
+        broker.register(bound)
+        async with trio.open_nursery() as session:
 
-        async def start() -> None:
-            await session.start(broker.place.hold)
-            await broker.open()
+            async def start() -> None:
+                await session.start(broker.place.hold)
+                await broker.open()
 
-        if await stop.unless(stop.asked, start):
-            listen_all(bound, config.server.socket_listen_backlog_size)
-            await _serve_until_asked(broker, bound, stop, on_ready, before_serving)
-        session.cancel_scope.cancel()
+            if await stop.unless(stop.asked, start):
+                listen_all(bound, config.server.socket_listen_backlog_size)
+                await _serve_until_asked(broker, bound, stop, on_ready, before_serving)
+            session.cancel_scope.cancel()
+    finally:
+        readiness.close()
 
 
-def _startup_problem(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _startup_problem(whole: BaseException) -> BaseException:
     """What an operator can do something about, as a StartupError; or everything, which is a bug."""
-    problem: BaseException = group
+    problem = whole
     while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
         problem = problem.exceptions[0]
     if isinstance(problem, (LogDirectoryProblem, InvalidSetting, JoinProblem)):
@@ -104,7 +109,7 @@ def _startup_problem(group: BaseExceptionGroup[BaseException]) -> BaseException:
         return StartupError(f"{problem.path or 'the coordination tree'} cannot be written; is there room on its disk?")
     if isinstance(problem, OSError):
         return StartupError(f"cannot use the data directory: {problem}")
-    return problem if isinstance(problem, (StartupError, KeyboardInterrupt)) else group
+    return problem if isinstance(problem, (StartupError, KeyboardInterrupt)) else whole
 
 
 async def _serve_until_asked(
@@ -186,6 +191,16 @@ async def _stopped(broker: Broker, stop: Stop) -> str:
         nursery.start_soon(watch_disks)
         nursery.start_soon(watch_coordination)
     return failures[0] if failures else ""
+
+
+def checked_limit(limit: int) -> int:
+    """A limit of descriptors; StartupError if it is too low for a broker."""
+    if limit < LIMIT_MIN:
+        raise StartupError(
+            f"the system allows this process {limit} open files and connections; it needs {LIMIT_MIN} at least,"
+            f" and some thousand to serve many clients (`ulimit -n`)"
+        )
+    return limit
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:

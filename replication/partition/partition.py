@@ -22,8 +22,9 @@ Theory
 | offline log dir | KAFKA_STORAGE_ERROR, in any of the states above           | a restart                                  |
 
 Invariant
-    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, except that the start may pass the last
-    stable offset when records of an open transaction are deleted.
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, with two exceptions. The start may pass the
+    last stable offset when records of an open transaction are deleted. And the log of a follower that begins in the
+    middle of a batch ends at the front of that batch, before its start, until the batch has come.
 
 Waiting
     Nothing waits in here. Whoever waits for an acknowledgement or for new records adds a function to `watchers`; it is
@@ -182,6 +183,7 @@ class Partition:
         now_ms: int = 0,
     ) -> bool:
         """Lead from now on; returns whether this broker did not lead before. Alone, it needs no time."""
+        self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
         is_new_leader = not self.is_leader
@@ -198,7 +200,6 @@ class Partition:
         if self.log.is_flush_required and self.log.recovery_point < self.log.log_end_offset:
             self._flush()
         self._advance_high_watermark()
-        self._check_offsets()
         self.notify_watchers()
         return is_new_leader
 
@@ -206,6 +207,7 @@ class Partition:
         self, *, leader_id: int, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...]
     ) -> bool:
         """Another broker leads from now on; returns whether its epoch is new here."""
+        self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
         is_new_epoch = leader_epoch > self.leader_epoch
@@ -215,13 +217,13 @@ class Partition:
         self.partition_epoch = partition_epoch
         self._set_replicas(replicas, ())
         self.followers = None
-        self._check_offsets()
         self.notify_watchers()
         return is_new_epoch
 
     def _check_offsets(self) -> None:
-        """The invariant, wherever the role or the end of the log has changed."""
-        assert self.log.log_start_offset <= self.high_watermark <= self.log.log_end_offset, self
+        """The invariant, before the role changes and after the end of the log has gone back."""
+        start = self.log.log_start_offset
+        assert start <= self.high_watermark <= max(start, self.log.log_end_offset), self
 
     def _set_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
         self.replicas, self.isr = replicas, isr

@@ -418,3 +418,12 @@ def test_retention_moves_the_start_and_is_noticed() -> None:
     assert partition.delete_old_segments(NOW_MS + 500) == 0
     assert partition.delete_old_segments(NOW_MS + 1001) == 2
     assert calls == [4]
+
+
+def test_a_role_may_change_while_a_follower_still_lacks_the_batch_that_its_log_begins_in() -> None:
+    partition = Partition("topic", 0, new_log(), local_id=LOCAL)
+    partition.make_follower(leader_id=2, leader_epoch=1, partition_epoch=0, replicas=(LOCAL, 2))
+    partition.restart_at(8, now_ms=NOW_MS)
+    partition.log.truncate_fully_and_start_at(5, log_start_offset=8, now_ms=NOW_MS)  # and its append was refused
+    assert partition.make_follower(leader_id=3, leader_epoch=2, partition_epoch=1, replicas=(LOCAL, 3))
+    assert (partition.leader_epoch, partition.high_watermark, partition.log_end_offset) == (2, 8, 5)

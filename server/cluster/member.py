@@ -399,7 +399,7 @@ class ClusterMember:
             missing = await self._topics_in_tree()
 
             def are_shown() -> bool:
-                missing.difference_update(cluster.topics)
+                missing.difference_update([name for name in missing if name in cluster.topics])
                 return not missing
 
             await until_shown(cluster, are_shown, timeout_s=math.inf)

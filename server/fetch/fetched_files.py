@@ -23,9 +23,11 @@ BYTES_WITHOUT_FILES = 64 * 1024
 class KeepsFewFilesOpen:
     """A base class of `PartitionReader` that counts its regions. An object of its own would cost every fetch some time."""
 
-    _descriptors: Descriptors
-    _regions_max = 0
-    _regions_taken = 0
+    __slots__ = ("_descriptors", "_regions_max", "_regions_taken")
+
+    def __init__(self, descriptors: Descriptors) -> None:
+        self._descriptors = descriptors
+        self._regions_max = self._regions_taken = 0
 
     def take_share_of_regions(self) -> None:
         self._regions_max = (self._descriptors.regions_left + 1) // 2

@@ -54,7 +54,23 @@ class Port(
 class PartitionReader(KeepsFewFilesOpen):
     """See the module's docstring. `passes_over_cold`: what is not in memory is left out, instead of NotCached."""
 
+    __slots__ = (
+        "broker",
+        "is_committed_only",
+        "is_follower",
+        "listener_name",
+        "notes_progress",
+        "now_ms",
+        "only_from_leader",
+        "passes_over_cold",
+        "rack",
+        "replica_epoch",
+        "replica_id",
+        "version",
+    )
+
     def __init__(self, broker: Port, request: FetchRequest, context: RequestContext[Any]) -> None:
+        super().__init__(broker.surroundings.descriptors)
         self.broker = broker
         self.version = version = context.api_version
         self.listener_name = context.listener_name
@@ -70,7 +86,6 @@ class PartitionReader(KeepsFewFilesOpen):
         self.rack = request.rack_id if selector is not None and not self.only_from_leader else ""
         self.notes_progress = self.is_follower  # what a follower asks for tells how far it has come, once
         self.passes_over_cold = False
-        self._descriptors = broker.surroundings.descriptors
 
     def refusal(self, target: FetchTarget) -> ErrorCode | None:
         """Why this broker does not even try to read; such partitions do not end a wait."""

@@ -36,6 +36,19 @@ if TYPE_CHECKING:
 class WaitingFetch(PendingAnswer):
     """See the module's docstring. It waits from the moment it is made."""
 
+    __slots__ = (
+        "_available",
+        "_changed",
+        "_deadline",
+        "_deadlines",
+        "_is_any_read",
+        "_parked",
+        "_reader",
+        "_reading",
+        "_woken",
+        "end_of",
+    )
+
     is_abandonable = True
 
     def __init__(self, reading: Reading) -> None:

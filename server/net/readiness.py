@@ -74,6 +74,7 @@ class Readiness:
         self._turns_end = math.inf
         self._has_late_turn = False
         self._left: list[tuple[int, int]] = []  # events for which there was no time
+        self._give_back: Callable[[], None] = lambda: None
         self._take_over_wait()
 
     @property
@@ -101,9 +102,18 @@ class Readiness:
             def get_events(self, timeout: float) -> Any:
                 return readiness.wait(timeout)
 
+        def give_back() -> None:
+            manager.__class__ = EpollIOManager
+
         manager.__class__ = ServingIOManager
+        self._give_back = give_back
         self._runnable = runner.runq
         self._epoll = manager._epoll
+
+    def close(self) -> None:
+        """Let the event loop wait as before. Nothing is served any more."""
+        self._epoll = None
+        self._give_back()
 
     def turn_end(self, now: float) -> float:
         """When the turn of a connection that begins `now` is over, in seconds of the monotonic clock."""

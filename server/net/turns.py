@@ -17,6 +17,9 @@ PARTITIONS_PER_TURN = 1_000
 SORTED_AT_ONCE = 2_000
 FREED_AT_ONCE = 500
 
+_long_computations = trio.CapacityLimiter(1)
+"""Threads that compute contend with the event loop for the interpreter."""
+
 Element = TypeVar("Element")
 Topic = TypeVar("Topic")
 Partition = TypeVar("Partition")
@@ -159,9 +162,12 @@ async def computed(work: Callable[[], Response], *, in_thread: bool) -> Response
     """What `work` comes to; long work is done in a thread. Raises its KafkaError."""
     if not in_thread:
         return work()
-    result = await trio.to_thread.run_sync(_result_of, work)
+    result = await trio.to_thread.run_sync(_result_of, work, limiter=_long_computations)
     if isinstance(result, KafkaError):
-        raise result
+        try:
+            raise result
+        finally:
+            del result, work  # or else the error would hold this frame, and this frame the error
     return result
 
 

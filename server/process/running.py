@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication import system
-from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, raise_limit
+from ottla.replication.log.descriptors import Descriptors, raise_limit
 from ottla.server.process.signals import StopSignals
-from ottla.server.serving import StartupError, serve
+from ottla.server.serving import StartupError, checked_limit, serve
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -26,7 +26,7 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]
     """Run a broker until SIGTERM or SIGINT. Raises StartupError if it cannot start, or stops for want of a disk."""
     problem: StartupError | KeyboardInterrupt | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        descriptors, stop = Descriptors(_limit_of_descriptors()), StopSignals()
+        descriptors, stop = Descriptors(checked_limit(raise_limit())), StopSignals()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop.heed, signals)
             try:
@@ -53,13 +53,3 @@ def settle_interpreter() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 3, 100_000)
-
-
-def _limit_of_descriptors() -> int:
-    limit = raise_limit()
-    if limit < LIMIT_MIN:
-        raise StartupError(
-            f"the system allows this process {limit} open files and connections; it needs {LIMIT_MIN} at least,"
-            f" and some thousand to serve many clients (`ulimit -n`)"
-        )
-    return limit

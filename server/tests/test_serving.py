@@ -52,6 +52,37 @@ async def test_a_broker_lives_in_somebody_elses_program_and_leaves_the_process_a
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+async def test_brokers_one_after_the_other_serve_alike_in_one_program(tmp_path: Path) -> None:
+    inside: list[bool] = []
+    for directory in ("first", "second"):
+        stop = Stop()
+
+        def on_ready(broker: Broker, stop: Stop = stop) -> None:
+            assert broker.readiness is not None
+            inside.append(broker.readiness.is_inside_the_wait)
+            stop.asked.set()
+
+        await serve(config_for(tmp_path / directory), stop=stop, on_ready=on_ready)
+    assert inside[0] == inside[1]
+
+
+async def test_what_fails_while_a_broker_is_built_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(StartupError, match="cannot use the data directory"):
+        await serve(config_for(Path("data")), stop=Stop(), on_ready=lambda _: None)
+
+
+async def test_a_start_with_too_few_descriptors_says_how_many_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.server.serving.present_limit", lambda: 100)
+    with pytest.raises(StartupError, match="it needs 256 at least"):
+        await serve(config_for(tmp_path), stop=Stop(), on_ready=lambda _: None)
+
+
 async def test_a_start_that_is_given_up_frees_its_listeners(tmp_path: Path) -> None:
     stop = Stop()
     stop.asked.set()
