@@ -10,6 +10,7 @@ runs; `SimReadiness` serves it as `server/net/readiness.py` serves real ones.
 """
 
 import random
+import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -153,6 +154,11 @@ class SimSocket:
         else:
             self._incoming[0] = chunk[size:]
         return size
+
+    def recv(self, size: int, flags: int) -> bytes:
+        """Only to look whether there is anything."""
+        assert flags & socket.MSG_PEEK
+        return bytes(self._incoming[0][:size]) if self._incoming else self._without_input()
 
     @property
     def has_left(self) -> bool:
