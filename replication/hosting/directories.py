@@ -35,6 +35,7 @@ from ottla.replication.log.names import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
+    STRAY_MARK,
     PartitionDirectory,
     parse_partition_directory,
     partition_path,
@@ -124,6 +125,11 @@ class HeldDirectory:
             if parsed is not None and parsed.topic not in NOT_OURS and self._storage.is_directory(self._in(name)):
                 found.append(FoundPartition(name, parsed, self._topic_id(name), self._in(name)))
         return found
+
+    def stray_names(self) -> list[str]:
+        """The directories of partitions that were put aside."""
+        names = self._storage.names(self.path)
+        return sorted(name for name in names if (parsed := parse_partition_directory(name)) and parsed.mark == STRAY_MARK)
 
     def _topic_id(self, name: str) -> bytes | None:
         try:

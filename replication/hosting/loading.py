@@ -136,7 +136,7 @@ async def load_logs(
 
 def _report_strays(held: HeldDirectory) -> None:
     """Say at every start what takes room though nobody serves it: nothing else ever removes it."""
-    strays = sorted(found.name for found in held.found_partitions() if found.parsed.mark == STRAY_MARK)
+    strays = held.stray_names()
     if strays:
         logger.warning(
             "%d directories in %s hold records of partitions that no topic claims; remove them if nobody needs those: %s",

@@ -351,7 +351,7 @@ class _Loader:
                 log_end_offset = self._segments[-1].read_next_offset()
             if log_end_offset >= start:
                 last = self._segments[-1]
-                if not last.time_index.entries:  # without a time in it the whole segment has to be read, and not later
+                if last.size and not last.time_index.entries:  # then the whole segment has to be read, and not later
                     _ = last.max_timestamp
                 # The first append needs this. The event loop would have to read it from the disk.
                 with contextlib.suppress(CorruptSegment):  # a read or an append there will raise it again

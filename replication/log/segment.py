@@ -267,6 +267,8 @@ class Segment:
     @property
     def first_batch_timestamp(self) -> int:
         """Largest timestamp of the first batch, or -1; the age of the segment is counted from it."""
+        if not self.size:
+            return -1
         if self._first_batch_timestamp is None:
             header = next(scan_batches(self._log.open(), 0, self.size), None)
             if header is None:
