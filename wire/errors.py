@@ -7,6 +7,7 @@ connection is closed. Any other exception is a bug of ours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Self, TypeVar
 
@@ -192,6 +193,7 @@ class KafkaError(Exception):
 
 
 E = TypeVar("E", bound=BaseException)
+R = TypeVar("R")
 
 
 def bare(error: E) -> E:
@@ -202,6 +204,14 @@ def bare(error: E) -> E:
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
+
+
+def result_of(work: Callable[[], R]) -> R | KafkaError:
+    """What `work` comes to, or its KafkaError as a value: raised across threads it would be part of a circle."""
+    try:
+        return work()
+    except KafkaError as error:
+        return bare(error)
 
 
 class KeptError:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from compat_tests.differential.conversation import CLOSED, Link, Talk
-from compat_tests.support.wire_client import response_class
 
+from ottla.server.gate.dispatch import response_class_of
 from ottla.wire.headers import decode_response_header, response_header_version
 from ottla.wire.schema import Message
 
@@ -54,7 +54,7 @@ def hear(talk: Talk, link: Link, label: str, request: type[Message], version: in
     if data is None:
         talk.note(label, CLOSED)
         return False
-    answer = response_class(request)
+    answer = response_class_of(request)
     correlation_id, position = decode_response_header(data, 0, len(data), response_header_version(answer, version))
     talk.note(f"{label}, correlation id", correlation_id)
     response = answer.decode(data, version, position, len(data))

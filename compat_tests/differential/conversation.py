@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 from compat_tests.differential.plain import Plain
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.raw import receive_frame
-from compat_tests.support.wire_client import WireClient, response_class
+from compat_tests.support.wire_client import WireClient
 
+from ottla.server.gate.dispatch import response_class_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -93,7 +94,7 @@ class Link:
         self.client.send(request, version, answered=answered)
         if answered:
             label = label or type(request).__name__.removesuffix("Request")
-            self.sent.append((label, response_class(type(request)), version))
+            self.sent.append((label, response_class_of(type(request)), version))
 
     def send_bytes(self, data: bytes) -> None:
         """Anything at all. For well-formed frames that no declaration can spell, see `receive_bytes`."""

@@ -3,7 +3,6 @@
 Whoever wants to share no code with the broker under test talks through `raw.Peer`.
 """
 
-import importlib
 import socket
 import struct
 from collections import deque
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 from compat_tests.support.raw import receive_frame
 
+from ottla.server.gate.dispatch import response_class_of
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import (
     RequestHeader,
@@ -20,13 +20,6 @@ from ottla.wire.headers import (
     response_header_version,
 )
 from ottla.wire.schema import Message
-
-
-def response_class(request: type[Message]) -> type[Message]:
-    """The class that stands beside a request's in its module."""
-    module = importlib.import_module(request.__module__)
-    found: type[Message] = getattr(module, request.__name__.removesuffix("Request") + "Response")
-    return found
 
 
 def encode_frame(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -67,7 +60,7 @@ class WireClient:
         self._last_correlation_id += 1
         self.socket.sendall(encode_frame(request, version, self._last_correlation_id, self.client_id))
         if answered:
-            self._expected.append((self._last_correlation_id, response_class(type(request)), version))
+            self._expected.append((self._last_correlation_id, response_class_of(type(request)), version))
 
     def receive(self) -> Any:
         """The answer to the oldest request that waits for one; None if the broker closes the connection instead."""

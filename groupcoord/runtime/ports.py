@@ -1,4 +1,4 @@
-"""What a runtime is built on: the state machines that it runs, and the log that they live in."""
+"""The ports of a runtime: the state machines that it runs, and the log that holds their records."""
 
 from __future__ import annotations
 

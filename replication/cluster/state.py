@@ -6,6 +6,7 @@ identity whether it is still current. `version` rises with every change.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
@@ -25,6 +26,8 @@ INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHAR
 
 TOPIC_NAME_LENGTH_MAX = 249
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+ListenerT = TypeVar("ListenerT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +122,11 @@ class ClusterState:
 
         Returns the function that ends this.
         """
-        key = object()
-        self._topic_listeners[key] = listener
-
-        def cancel() -> None:
-            self._topic_listeners.pop(key, None)
-
-        return cancel
+        return _added(self._topic_listeners, listener)
 
     def on_broker_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have `listener` called after live brokers have come or gone. Returns the function that ends this."""
-        key = object()
-        self._broker_listeners[key] = listener
-
-        def cancel() -> None:
-            self._broker_listeners.pop(key, None)
-
-        return cancel
+        return _added(self._broker_listeners, listener)
 
     def topic(self, name: str) -> TopicState | None:
         return self.topics.get(name)
@@ -198,6 +189,17 @@ class ClusterState:
         for broker in self.brokers.values():
             if (endpoint := broker.endpoints.get(listener)) is not None:
                 yield endpoint
+
+
+def _added(listeners: dict[object, ListenerT], listener: ListenerT) -> Callable[[], None]:
+    """Add a listener; returns the function that takes it away."""
+    key = object()
+    listeners[key] = listener
+
+    def cancel() -> None:
+        listeners.pop(key, None)
+
+    return cancel
 
 
 def is_internal_topic(name: str) -> bool:

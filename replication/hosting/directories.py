@@ -11,7 +11,7 @@ Everything in this module waits for the disk and is called in a thread, or befor
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -119,17 +119,23 @@ class HeldDirectory:
 
     def found_partitions(self) -> list[FoundPartition]:
         """Every partition directory, those on their way out too."""
-        found = []
-        for name in self._storage.names(self.path):
-            parsed = parse_partition_directory(name)
-            if parsed is not None and parsed.topic not in NOT_OURS and self._storage.is_directory(self._in(name)):
-                found.append(FoundPartition(name, parsed, self._topic_id(name), self._in(name)))
-        return found
+        return [
+            FoundPartition(name, parsed, self._topic_id(name), self._in(name))
+            for name, parsed in self._parsed_names()
+            if self._storage.is_directory(self._in(name))
+        ]
 
     def stray_names(self) -> list[str]:
         """The directories of partitions that were put aside."""
-        names = self._storage.names(self.path)
-        return sorted(name for name in names if (parsed := parse_partition_directory(name)) and parsed.mark == STRAY_MARK)
+        marked = [name for name, parsed in self._parsed_names() if parsed.mark == STRAY_MARK]
+        return sorted(name for name in marked if self._storage.is_directory(self._in(name)))
+
+    def _parsed_names(self) -> Iterator[tuple[str, PartitionDirectory]]:
+        """The names that a partition's directory may have."""
+        for name in self._storage.names(self.path):
+            parsed = parse_partition_directory(name)
+            if parsed is not None and parsed.topic not in NOT_OURS:
+                yield name, parsed
 
     def _topic_id(self, name: str) -> bytes | None:
         try:

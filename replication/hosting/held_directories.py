@@ -1,4 +1,4 @@
-"""The log directories that this process has taken: what they are and whose, from the start to the end."""
+"""The log directories of this process. It takes, searches and marks them at its start, and looks them up afterwards."""
 
 from __future__ import annotations
 

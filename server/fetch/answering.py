@@ -1,4 +1,4 @@
-"""From what was read to the answer: a session leaves out what has no news."""
+"""Makes the answer of a fetch from its reads. A session leaves out partitions without news."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads partitions for one fetch: who asks, what it may see, and what is noted of a follower that asks."""
+"""Reads partitions for one fetch. It knows the reader and its rights, and notes how far a follower has come."""
 
 from __future__ import annotations
 

@@ -8,23 +8,23 @@ Behaviour
 from __future__ import annotations
 
 from collections import Counter
-
-import trio
+from collections.abc import Sequence
+from functools import partial
 
 from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.handlers.incremental_alter_configs import Port, alter_resource
+from ottla.server.handlers.incremental_alter_configs import SETTINGS_AT_ONCE, Port, alter_resource
+from ottla.server.net.turns import computed
 from ottla.server.settings.changes import check_names
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.alter_configs import (
+    AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-
-SETTINGS_PER_TURN = 5_000
 
 
 @handles(AlterConfigsRequest)
@@ -47,15 +47,8 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext[Po
 
 
 async def _replace(broker: Port, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    texts: dict[str, str] = {}
-    empty: list[str] = []
-    for start in range(0, len(resource.configs), SETTINGS_PER_TURN):
-        piece = resource.configs[start : start + SETTINGS_PER_TURN]
-        texts.update({each.name: each.value or "" for each in piece})
-        empty += [each.name for each in piece if each.value is None]
-        if len(piece) == SETTINGS_PER_TURN:
-            await trio.lowlevel.checkpoint()
-    check_names(len(resource.configs), len(texts), empty)
+    is_long = len(resource.configs) > SETTINGS_AT_ONCE
+    texts = await computed(partial(_texts, resource.configs), in_thread=is_long)
     await alter_resource(
         broker,
         resource.resource_type,
@@ -64,6 +57,12 @@ async def _replace(broker: Port, resource: AlterConfigsResource, *, validate_onl
         change_broker=lambda _: texts,
         validate_only=validate_only,
     )
+
+
+def _texts(configs: Sequence[AlterableConfig]) -> dict[str, str]:
+    texts = {each.name: each.value or "" for each in configs}
+    check_names(len(configs), len(texts), [each.name for each in configs if each.value is None])
+    return texts
 
 
 def _response(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import trio
 
 from ottla.replication.slices import Slices
-from ottla.wire.errors import KafkaError, bare
+from ottla.wire.errors import KafkaError, result_of
 from ottla.wire.schema import Array, Struct
 
 PARTITIONS_PER_TURN = 1_000
@@ -162,18 +162,10 @@ async def computed(work: Callable[[], Response], *, in_thread: bool) -> Response
     """What `work` comes to; long work is done in a thread. Raises its KafkaError."""
     if not in_thread:
         return work()
-    result = await trio.to_thread.run_sync(_result_of, work, limiter=_long_computations)
+    result = await trio.to_thread.run_sync(result_of, work, limiter=_long_computations)
     if isinstance(result, KafkaError):
         try:
             raise result
         finally:
             del result, work  # or else the error would hold this frame, and this frame the error
     return result
-
-
-def _result_of(work: Callable[[], Response]) -> Response | KafkaError:
-    """The error as a value: one that is raised across threads is part of a circle, with all that its frames hold."""
-    try:
-        return work()
-    except KafkaError as error:
-        return bare(error)

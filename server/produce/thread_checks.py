@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import trio
 
 from ottla.replication.log.validator import check_produced
 from ottla.wire.compression import TooLargeDecompressed
-from ottla.wire.errors import KafkaError, bare
+from ottla.wire.errors import KafkaError, result_of
 
 if TYPE_CHECKING:
     from ottla.replication.log.partition_log import PartitionLog
@@ -30,19 +29,8 @@ async def checked_in_thread(log: PartitionLog, records: memoryview, now_ms: int)
     checked: CheckedRecords | KafkaError | None = None
     for limits, limiter in ((small, _small_checks), (rules, _large_checks)):
         check = partial(check_produced, records, limits, now_ms=now_ms, topic_partition=log.name)
-        checked = await trio.to_thread.run_sync(_outcome, check, limiter=limiter)
+        checked = await trio.to_thread.run_sync(result_of, check, limiter=limiter)
         if not isinstance(checked, TooLargeDecompressed):
             break
     assert checked is not None
     return checked
-
-
-def _outcome(check: Callable[[], CheckedRecords]) -> CheckedRecords | KafkaError:
-    """The checked records or why they are refused, as a value: its frames would keep what was decompressed alive.
-
-    An error that is raised across threads is part of a reference cycle, and collections of old garbage are rare.
-    """
-    try:
-        return check()
-    except KafkaError as error:
-        return bare(error)
