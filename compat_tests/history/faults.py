@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.network import Network, SmallDisk
@@ -21,7 +22,13 @@ from compat_tests.support.proxies import Proxies
 
 HOLD_S = (0.0, 0.3, 1.0, 2.5, 4.0, 7.0)  # the session timeout is 3 s, as is replica.lag.time.max.ms
 ROLES = ("leader", "follower", "controller", "all")
-SIMPLE = ("SIGKILL", "SIGSTOP", "partition")  # what can happen while something else is broken
+CUTS = {
+    FaultKind.CUT_FROM_PEERS: (True, False),
+    FaultKind.CUT_FROM_ZOOKEEPER: (False, True),
+    FaultKind.CUT_FROM_BOTH: (True, True),
+}
+"""From the other brokers? From ZooKeeper?"""
+SIMPLE = (FaultKind.KILLED, FaultKind.PAUSED, *CUTS)  # what can happen while something else is broken
 TORN_MAX = 5000
 
 
@@ -29,6 +36,7 @@ class Fault(NamedTuple):
     """`begin` breaks something and tells what it hit, `end` mends it; both return when it is done."""
 
     name: str
+    """Begins with its `FaultKind`."""
     begin: Callable[[], str]
     end: Callable[[], None]
     hold_s: float = 0.0
@@ -52,16 +60,17 @@ class FaultMaker:
 
     def makers(self, wanted: Sequence[str] = ()) -> list[Maker]:
         """Those whose names begin with what is wanted."""
-        made = {f"SIGKILL {role}": self._killer(role) for role in ROLES}
-        made |= {f"SIGSTOP {role}": self._stopper(role) for role in ROLES}
-        made |= {"ZooKeeper leader killed": self.kill_zookeepers_leader, "ZooKeeper restarted": self.restart_zookeepers}
-        made |= {"torn tail": self.tear, "rolling restart": self.roll}
-        made |= {"reassignment": self.reassign, "leaders moved": self.move_leaders}
-        cuts = itertools.product(("peers", "ZooKeeper", "both"), ("", " outwards", " inwards"))
-        made |= {f"partition from {side}{way}": self._cutter(side, way) for side, way in cuts}
+        made: dict[str, Maker] = {f"{FaultKind.KILLED} {role}": self._killer(role) for role in ROLES}
+        made |= {f"{FaultKind.PAUSED} {role}": self._stopper(role) for role in ROLES}
+        made[FaultKind.ZOOKEEPERS_LEADER_KILLED] = self.kill_zookeepers_leader
+        made[FaultKind.ZOOKEEPER_RESTARTED] = self.restart_zookeepers
+        made |= {FaultKind.POWER_LOST: self.tear, FaultKind.ROLLED: self.roll}
+        made |= {FaultKind.REASSIGNED: self.reassign, FaultKind.LEADERS_MOVED: self.move_leaders}
+        cuts = itertools.product(CUTS, ("", " outwards", " inwards"))
+        made |= {f"{kind}{way}": self._cutter(kind, way) for kind, way in cuts}
         if self._disk is not None:
-            made["disk full"] = self.fill
-        single = [maker for name, maker in made.items() if name.split()[0] in SIMPLE and not name.endswith("all")]
+            made[FaultKind.DISK_FULL] = self.fill
+        single = [maker for name, maker in made.items() if name.startswith(SIMPLE) and not name.endswith("all")]
         made["two at once"] = _pair(single)
         found = [maker for name, maker in made.items() if name.startswith(tuple(wanted) or "")]
         assert found, f"there is no fault {wanted}; there are {', '.join(made)}"
@@ -89,7 +98,7 @@ class FaultMaker:
                     broker.kill()
                 return _names(hit)
 
-            return Fault(f"SIGKILL {role}", begin, lambda: _start(hit), chance.choice(HOLD_S))
+            return Fault(f"{FaultKind.KILLED} {role}", begin, lambda: _start(hit), chance.choice(HOLD_S))
 
         return make
 
@@ -107,7 +116,7 @@ class FaultMaker:
                 for broker in hit:
                     broker.resume()
 
-            return Fault(f"SIGSTOP {role}", begin, end, chance.choice(HOLD_S))
+            return Fault(f"{FaultKind.PAUSED} {role}", begin, end, chance.choice(HOLD_S))
 
         return make
 
@@ -121,7 +130,7 @@ class FaultMaker:
                 _start([broker])
             return "all in turns"
 
-        return Fault("rolling restart", begin, lambda: None)
+        return Fault(FaultKind.ROLLED, begin, lambda: None)
 
     def kill_zookeepers_leader(self, topic: str, chance: random.Random) -> Fault:
         ensemble = self._cluster.zookeeper
@@ -131,7 +140,7 @@ class FaultMaker:
             leader.stop()
             return leader.address
 
-        return Fault("ZooKeeper leader killed", begin, ensemble.start, chance.choice(HOLD_S))
+        return Fault(FaultKind.ZOOKEEPERS_LEADER_KILLED, begin, ensemble.start, chance.choice(HOLD_S))
 
     def restart_zookeepers(self, topic: str, chance: random.Random) -> Fault:
         ensemble = self._cluster.zookeeper
@@ -140,26 +149,27 @@ class FaultMaker:
             ensemble.stop()
             return "all ZooKeepers"
 
-        return Fault("ZooKeeper restarted", begin, ensemble.start, chance.choice(HOLD_S))
+        return Fault(FaultKind.ZOOKEEPER_RESTARTED, begin, ensemble.start, chance.choice(HOLD_S))
 
     # --- network ------------------------------------------------------------------------------------------------------
 
-    def _cutter(self, side: str, way: str) -> Maker:
+    def _cutter(self, kind: FaultKind, way: str) -> Maker:
         def make(topic: str, chance: random.Random) -> Fault:
             role = chance.choice(ROLES[:3])
 
             def begin() -> str:
                 [hit] = self._hit(role, topic, chance)
                 own = hit.directory.name
-                peers = [each.directory.name for each in self._cluster.brokers if each is not hit]
-                for other in {"peers": peers, "ZooKeeper": ["zookeeper"], "both": [*peers, "zookeeper"]}[side]:
+                from_peers, from_zookeeper = CUTS[kind]
+                others = [each.directory.name for each in self._cluster.brokers if from_peers and each is not hit]
+                for other in [*others, "zookeeper"] if from_zookeeper else others:
                     if way != " inwards":
                         self._network.lose(own, other)
                     if way != " outwards":
                         self._network.lose(other, own)
                 return f"{own}, {role}"
 
-            return Fault(f"partition from {side}{way}", begin, self._network.mend, chance.choice(HOLD_S))
+            return Fault(f"{kind}{way}", begin, self._network.mend, chance.choice(HOLD_S))
 
         return make
 
@@ -183,7 +193,7 @@ class FaultMaker:
             self._disk.free()
             self.revive()
 
-        return Fault("disk full", begin, end, chance.choice(HOLD_S[2:]))
+        return Fault(FaultKind.DISK_FULL, begin, end, chance.choice(HOLD_S[2:]))
 
     def tear(self, topic: str, chance: random.Random) -> Fault:
         """As after a loss of power: the last pages of some active segments are not there, or are somebody else's."""
@@ -198,7 +208,7 @@ class FaultMaker:
             torn = [tear(log, chance) for log in _active_segments(hit[0].data_dir, topic)]
             return f"{_names(hit)}: {', '.join(torn)}"
 
-        return Fault("torn tail", begin, lambda: _start(hit))
+        return Fault(FaultKind.POWER_LOST, begin, lambda: _start(hit))
 
     def _is_out_of_sync(self, topic: str, number: int) -> bool:
         found = self._cluster.partitions(topic).values()
@@ -221,7 +231,7 @@ class FaultMaker:
             partitions = self._cluster.partitions(topic)
             self._cluster.reassign(topic, {index: chance.sample(everybody, len(everybody)) for index in partitions})
 
-        return Fault("reassignment", begin, end, chance.choice(HOLD_S))
+        return Fault(FaultKind.REASSIGNED, begin, end, chance.choice(HOLD_S))
 
     def move_leaders(self, topic: str, chance: random.Random) -> Fault:
         everybody = list(range(len(self._cluster.brokers)))
@@ -234,7 +244,7 @@ class FaultMaker:
             self._cluster.elect_preferred(topic, list(targets))
             return ", ".join(f"{index} to {replicas[0]}" for index, replicas in targets.items())
 
-        return Fault("leaders moved", begin, lambda: None)
+        return Fault(FaultKind.LEADERS_MOVED, begin, lambda: None)
 
 
 def _names(brokers: Sequence[BrokerProcess]) -> str:
@@ -250,7 +260,7 @@ def _pair(makers: Sequence[Maker]) -> Maker:
 
         def end() -> None:
             # Processes are started last: a broker that starts and finds no ZooKeeper ends, as Kafka's does.
-            for fault in sorted(chance.sample((one, other), 2), key=lambda each: each.name.startswith("SIGKILL")):
+            for fault in sorted(chance.sample((one, other), 2), key=lambda each: each.name.startswith(FaultKind.KILLED)):
                 fault.end()
 
         return Fault(f"{one.name} and {other.name}", begin, end, one.hold_s)

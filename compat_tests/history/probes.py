@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any
 
 from compat_tests.history.clients import Client
+from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.history import ProbeBegan, Recorder, Served, TroubleBegan, TroubleEnded
 from compat_tests.support.raw import Peer
 
@@ -80,7 +81,9 @@ def is_bearable(fault: str) -> bool:
 
     A leader that is cut off from its followers alone keeps its session, and so the lead, with Apache Kafka too.
     """
-    begins_so = fault.startswith(("SIGKILL", "SIGSTOP", "partition from ZooKeeper", "partition from both"))
+    begins_so = fault.startswith(
+        (FaultKind.KILLED, FaultKind.PAUSED, FaultKind.CUT_FROM_ZOOKEEPER, FaultKind.CUT_FROM_BOTH)
+    )
     return begins_so and " and " not in fault and not fault.endswith("all")
 
 

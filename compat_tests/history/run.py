@@ -38,6 +38,7 @@ from compat_tests.history.clients import (
     RecordedViewer,
     read_to_end,
 )
+from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.faults import Fault
 from compat_tests.history.history import FaultBegan, FaultEnded, HistoryFile, Recorder, TopicBegan
 from compat_tests.history.probes import PARTITIONS as PROBED_PARTITIONS
@@ -101,7 +102,7 @@ class OneBroker:
 
     def faults(self, topic: str, chance: random.Random) -> Iterator[Fault]:
         while True:
-            yield Fault("SIGKILL", self._kill, self._broker.restart)
+            yield Fault(FaultKind.KILLED, self._kill, self._broker.restart)
 
     def _kill(self) -> str:
         self._broker.kill()

@@ -3,6 +3,7 @@
 import random
 from typing import TYPE_CHECKING
 
+from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.history import FaultBegan
 
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -41,27 +42,27 @@ class Administrator:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=[wanted])]
         )
-        await self._ask(f"reassign {topic}-{partition} to {wanted.replicas}", request, REASSIGN_VERSION)
+        await self._ask(FaultKind.REASSIGNED, f"{topic}-{partition} to {wanted.replicas}", request, REASSIGN_VERSION)
 
     async def elect_preferred(self) -> None:
         request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=TIMEOUT_MS)
-        await self._ask("elect preferred leaders", request, ELECT_VERSION)
+        await self._ask(FaultKind.LEADERS_MOVED, "", request, ELECT_VERSION)
 
     async def make_topic(self) -> None:
         name = self._chance.choice(NAMES)
         topic = CreatableTopic(name=name, num_partitions=2, replication_factor=3, assignments=[], configs=[])
         request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        await self._ask(f"make {name}", request, CREATE_VERSION)
+        await self._ask(FaultKind.TOPIC_CREATED, name, request, CREATE_VERSION)
 
     async def delete_topic(self) -> None:
         name = self._chance.choice(NAMES)
         await self._ask(
-            f"delete {name}", DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS), DELETE_VERSION
+            FaultKind.TOPIC_DELETED, name, DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS), DELETE_VERSION
         )
 
-    async def _ask(self, words: str, request: Message, version: int) -> None:
+    async def _ask(self, kind: FaultKind, target: str, request: Message, version: int) -> None:
         controllers = [each.node_id for each in self._simulation.brokers if each.is_controller]
-        self._simulation.record.add(FaultBegan, words, "")
+        self._simulation.record.add(FaultBegan, kind, target)
         if controllers:
             response = await self._client.ask(controllers[0], request, version)
-            self._simulation.trace.note(f"{words}: {response!r}")
+            self._simulation.trace.note(f"{kind} {target}: {response!r}")

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import trio
+from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.history import FaultBegan, FaultEnded
 
 from ottla.replication.log.memory_storage import ShortWrite
@@ -73,7 +74,7 @@ class DiskFaults:
 
     async def _fail_call(self, number: int) -> None:
         call = FailingCall(self._chance, number)
-        await self._with(f"a call fails with {errno.errorcode[number]}", call, is_passing=number != errno.EIO)
+        await self._with(f"{FaultKind.CALL_FAILED} {errno.errorcode[number]}", call, is_passing=number != errno.EIO)
 
     async def run_out_of_descriptors(self) -> None:
         """For a while most files cannot be opened."""
@@ -84,7 +85,7 @@ class DiskFaults:
                 return OSError(errno.EMFILE, "Too many open files", path)
             return None
 
-        await self._with(f"no descriptors ({share:.0%})", fail, is_passing=True)
+        await self._with(f"{FaultKind.NO_DESCRIPTORS} {share:.0%}", fail, is_passing=True)
 
     async def run_out_of_room(self) -> None:
         """The disk fills up, and gets room again."""
@@ -94,9 +95,9 @@ class DiskFaults:
         is_passing = target.is_serving  # a start that meets the fault goes on without a directory, or ends
         target.disk.space_left = self._chance.randrange(ROOM_BYTES)
         life = target.broker
-        await self._while("disk full", target)
+        await self._while(FaultKind.DISK_FULL, target)
         target.disk.space_left = None
-        await self._end(target, life, "disk full", is_passing=is_passing)
+        await self._end(target, life, FaultKind.DISK_FULL, is_passing=is_passing)
 
     async def _with(self, name: str, fail: Callable[[str, str], OSError | None], *, is_passing: bool) -> None:
         target = self._borrow()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import trio
+from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.history import FaultBegan, FaultEnded
 from compat_tests.simulation.administrator import Administrator
 from compat_tests.simulation.brokers import DIRECTORIES, SimBroker
@@ -124,10 +125,16 @@ class Faults:
     def _hold(self) -> float:
         return self._chance.choice(HOLD_S) * self._chance.uniform(0.5, 1.5)
 
-    async def _while(self, name: str, target: object) -> None:
-        self._simulation.record.add(FaultBegan, name, str(target))
+    async def _while(self, kind: FaultKind, target: object, how: object = "") -> None:
+        self._began(kind, target, how)
         await trio.sleep(self._hold())
-        self._simulation.record.add(FaultEnded, name, str(target))
+        self._ended(kind, target, how)
+
+    def _began(self, kind: FaultKind, target: object = "", how: object = "") -> None:
+        self._simulation.record.add(FaultBegan, f"{kind} {how}".rstrip(), str(target))
+
+    def _ended(self, kind: FaultKind, target: object = "", how: object = "") -> None:
+        self._simulation.record.add(FaultEnded, f"{kind} {how}".rstrip(), str(target))
 
     # ------------------------------------------------------------------ processes
 
@@ -144,7 +151,7 @@ class Faults:
 
     async def _kill_one(self, target: SimBroker) -> None:
         await target.kill(is_torn=self._chance.random() < 0.5)
-        await self._while("SIGKILL", target)
+        await self._while(FaultKind.KILLED, target)
         self._restart(target)
 
     def _restart(self, target: SimBroker) -> None:
@@ -164,7 +171,7 @@ class Faults:
                 await target.stop()
             if patience.cancelled_caught:
                 await target.kill()
-            await self._while("SIGTERM", target)
+            await self._while(FaultKind.STOPPED, target)
             self._restart(target)
 
     async def _pause(self) -> None:
@@ -172,7 +179,7 @@ class Faults:
         target = self._target()
         self._block(target, others=range(CLIENT_HOSTS.stop))
         target.cut_from_zookeeper()
-        await self._while("SIGSTOP", target)
+        await self._while(FaultKind.PAUSED, target)
         target.heal_way_to_zookeeper()
         self._unblock(target, others=range(CLIENT_HOSTS.stop))
 
@@ -180,7 +187,7 @@ class Faults:
         if (target := self._free_target()) is not None:
             directory = self._chance.choice(DIRECTORIES)
             target.fail_directory(directory)
-            await self._while(f"failed {directory}", target)
+            await self._while(FaultKind.DISK_FAILED, target, directory)
             await target.kill()
             await trio.sleep(1.0)
             self._restart(target)
@@ -193,10 +200,10 @@ class Faults:
             return
         self._is_power_lost = True
         await target.lose_power()
-        self._simulation.record.add(FaultBegan, "power loss", str(target))
+        self._began(FaultKind.POWER_LOST, target)
         while not self._simulation.is_out_of_sync(target):
             await trio.sleep(1.0)
-        self._simulation.record.add(FaultEnded, "power loss", str(target))
+        self._ended(FaultKind.POWER_LOST, target)
         self._restart(target)
         self._is_power_lost = False
 
@@ -204,7 +211,7 @@ class Faults:
         target, factor = self._target(), self._chance.choice(FACTORS)
         processors = self._simulation.network.processors
         processors.slow_down(target.node_id, factor)
-        await self._while(f"slow by {factor}", target)
+        await self._while(FaultKind.SLOW, target, factor)
         processors.speed_up(target.node_id, factor)
 
     async def _leave_alone(self) -> None:
@@ -214,7 +221,7 @@ class Faults:
         if leader is None:
             return
         processors, others = self._simulation.network.processors, range(CLIENT_HOSTS.start)
-        self._simulation.record.add(FaultBegan, "left alone", str(leader))
+        self._began(FaultKind.LEFT_ALONE, leader)
         processors.slow_down(leader.node_id, FACTORS[-1])
         for _ in range(self._chance.choice((1, 2, 3))):
             self._block(leader, others, outwards=False)
@@ -222,7 +229,7 @@ class Faults:
             self._unblock(leader, others, outwards=False)
             await self._until_too_few(leader, topic, partition, too_few=False)
         processors.speed_up(leader.node_id, FACTORS[-1])
-        self._simulation.record.add(FaultEnded, "left alone", str(leader))
+        self._ended(FaultKind.LEFT_ALONE, leader)
 
     async def _until_too_few(self, leader: SimBroker, topic: str, partition: int, *, too_few: bool) -> None:
         with trio.move_on_after(15.0):
@@ -238,7 +245,7 @@ class Faults:
         leader, target = self._chance.choice(successions)
         self._busy[leader] = None
         target.cut_from_zookeeper()
-        self._simulation.record.add(FaultBegan, "elected while fenced", str(target))
+        self._began(FaultKind.ELECTED_WHILE_FENCED, target)
         with trio.move_on_after(6.0):
             while not target.is_fenced:
                 await trio.sleep(0.05)
@@ -246,7 +253,7 @@ class Faults:
         target.heal_way_to_zookeeper()
         if leader.is_running:
             await leader.kill()
-        self._simulation.record.add(FaultEnded, "elected while fenced", str(target))
+        self._ended(FaultKind.ELECTED_WHILE_FENCED, target)
         self._restart(leader)
 
     def _successions(self) -> list[tuple[SimBroker, SimBroker]]:
@@ -287,13 +294,13 @@ class Faults:
         other = self._chance.choice([each for each in self._brokers if each is not target])
         others = range(other.node_id, other.node_id + 1)
         self._block(target, others, **ways)
-        await self._while(f"cut from {other} {ways}", target)
+        await self._while(FaultKind.CUT_FROM_PEER, target, f"{other}{_way(**ways)}")
         self._unblock(target, others, **ways)
 
     async def _cut_from_zookeeper(self) -> None:
         target, ways = self._target(), self._ways()
         target.cut_from_zookeeper(**ways)
-        await self._while(f"cut from ZooKeeper {ways}", target)
+        await self._while(FaultKind.CUT_FROM_ZOOKEEPER, target, _way(**ways))
         target.heal_way_to_zookeeper()
 
     async def _isolate(self) -> None:
@@ -303,7 +310,7 @@ class Faults:
         self._block(target, peers, **ways)
         if from_all:
             target.cut_from_zookeeper(**ways)
-        await self._while(f"isolated {ways} {from_all}", target)
+        await self._while(FaultKind.CUT_FROM_BOTH if from_all else FaultKind.CUT_FROM_PEERS, target, _way(**ways))
         if from_all:
             target.heal_way_to_zookeeper()
         self._unblock(target, peers, **ways)
@@ -311,12 +318,12 @@ class Faults:
     async def _cut_from_clients(self) -> None:
         target, ways = self._target(), self._ways()
         self._block(target, CLIENT_HOSTS, **ways)
-        await self._while(f"cut from clients {ways}", target)
+        await self._while(FaultKind.CUT_FROM_CLIENTS, target, _way(**ways))
         self._unblock(target, CLIENT_HOSTS, **ways)
 
     async def _break_connections(self) -> None:
         target = self._target()
-        self._simulation.record.add(FaultBegan, "connections broken", str(target))
+        self._began(FaultKind.CONNECTIONS_BROKEN, target)
         for other in range(CLIENT_HOSTS.stop):
             if other != target.node_id and self._chance.random() < 0.5:
                 self._simulation.network.break_connections(target.node_id, other)
@@ -328,21 +335,26 @@ class Faults:
             return
         self._has_zookeeper_fault = True
         self._simulation.zookeeper.stop()
-        await self._while("stopped", "ZooKeeper")
+        await self._while(FaultKind.ZOOKEEPER_RESTARTED, "all ZooKeepers")
         self._simulation.zookeeper.start()
         self._has_zookeeper_fault = False
 
     async def _expire_session(self) -> None:
         target = self._target()
-        self._simulation.record.add(FaultBegan, "session expired", str(target))
+        self._began(FaultKind.SESSION_EXPIRED, target)
         target.expire_session()
 
     async def _reset_session(self) -> None:
         target = self._target()
-        self._simulation.record.add(FaultBegan, "way to ZooKeeper reset", str(target))
+        self._began(FaultKind.SESSION_RESET, target)
         target.reset_session()
 
     async def _depose_controller(self) -> None:
         """Somebody removes /controller, which makes brokers elect another one."""
-        self._simulation.record.add(FaultBegan, "/controller removed", "")
+        self._began(FaultKind.CONTROLLER_REMOVED)
         self._simulation.remove_controller_node()
+
+
+def _way(*, outwards: bool, inwards: bool) -> str:
+    """As the names of chaos have it: nothing stands for both."""
+    return "" if outwards and inwards else " outwards" if outwards else " inwards"
