@@ -50,7 +50,7 @@ lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 5 minutes)
+bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 8 minutes)
 	@$(if $(shell command -v mvn),$(MAKE) --no-print-directory --keep-going --silent $(BENCH_JARS),false) || \
 	    echo "make: some jars could not be fetched; what needs them will be missing" >&2
 	@$(BIN)/python -m benchmarks $(ARGS)
