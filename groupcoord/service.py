@@ -1,7 +1,7 @@
 """The group coordinator: Kafka's group and offset requests, each taken to the shard of its group.
 
-Methods take the wire request and return the wire response, or an awaitable of it where others must be waited for: the
-other members, or a commit. Heartbeats and plain fetches of offsets never wait. Checks that need no group come here,
+Methods take the wire request and return the wire response, or a `PendingAnswer` where others must be waited for: the
+other members, or a commit. A request about very many things is worked off in parts, by a coroutine. Heartbeats and plain fetches of offsets never wait. Checks that need no group come here,
 before the question whether this broker is the coordinator at all, as in Kafka's GroupCoordinatorService.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -57,13 +57,15 @@ from ottla.groupcoord.groups.topics import (
     split_deletion,
     with_topics,
 )
+from ottla.groupcoord.runtime.answers import finished, gathered, then
 from ottla.groupcoord.runtime.coordinator_runtime import PartitionRuntime, Runtime, WaitingCaller, wall_clock_ms
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
+from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -76,7 +78,7 @@ from ottla.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 ELEMENTS_PER_TURN = 500
 """A request about more topics, partitions and members than this is taken in parts."""
@@ -87,6 +89,8 @@ NAME_CHARACTERS_PER_ELEMENT = 64
 PARTITION_INDEXES = attrgetter("partition_indexes")
 GROUPS_PER_TURN = 4  # their names may be very long
 FORGETTING_RETRY_S = 1.0
+
+T = TypeVar("T")
 
 
 class GroupCoordinator:
@@ -110,6 +114,7 @@ class GroupCoordinator:
             make=partial(Shard, config, make_uuid=make_uuid or random_uuid),
             encode=encode_records,
             decode=decode_record,
+            # A commit looks at no offset that another commit writes, so several may go into one append.
             may_share_append=lambda request: type(request) is OffsetCommitRequest,
         )
         self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)
@@ -128,14 +133,15 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of the offsets topic whose leader coordinates the group."""
+        # Kafka's own formula, because brokers of both makes in one cluster have to agree on the coordinator.
         return absolute_string_hash(group_id) % self._log.partition_count()
 
     # ------------------------------------------------------------------ membership
 
-    def join_group(self, request: JoinGroupRequest, *, api_version: int, client_id: str, client_host: str) -> Any:
+    def join_group(self, request: JoinGroupRequest, *, api_version: int, client_id: str, client_host: str) -> Given[JoinGroupResponse]:
         config = self._config
 
-        def refuse(error: ErrorCode) -> Any:
+        def refuse(error: ErrorCode) -> JoinGroupResponse:
             return refused_join(request.member_id, error, api_version)
 
         if not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
@@ -143,16 +149,20 @@ class GroupCoordinator:
         timeout_ms = request.session_timeout_ms
         if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
             return refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
-        caller = WaitingCaller(refuse, api_version=api_version, client_id=client_id, client_host=client_host)
+        # A join waits for other members, often for long. It is given up when its connection is gone.
+        caller = WaitingCaller(
+            refuse, api_version=api_version, client_id=client_id, client_host=client_host, is_abandonable=True
+        )
         return self._submit(request.group_id, request, caller)
 
-    def sync_group(self, request: SyncGroupRequest, *, api_version: int) -> Any:
+    def sync_group(self, request: SyncGroupRequest, *, api_version: int) -> Given[SyncGroupResponse]:
         """Since version 5 the protocol's type and name are mandatory."""
         if api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             return refused_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.group_id:
             return refused_sync(ErrorCode.INVALID_GROUP_ID)
-        return self._submit(request.group_id, request, WaitingCaller(refused_sync, api_version=api_version))
+        caller = WaitingCaller(refused_sync, api_version=api_version, is_abandonable=True)
+        return self._submit(request.group_id, request, caller)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """While the group is being loaded, every heartbeat is good: nobody can tell yet."""
@@ -167,9 +177,10 @@ class GroupCoordinator:
             error = ErrorCode.NONE
         return HeartbeatResponse(error_code=error)
 
-    def leave_group(self, request: LeaveGroupRequest, *, api_version: int) -> Any:
+    def leave_group(self, request: LeaveGroupRequest, *, api_version: int) -> Worked[Given[LeaveGroupResponse]]:
         """Before version 3 one member leaves, and its error is that of the whole answer."""
         if api_version < 3:
+            # The older form is turned into the newer one, so that the shard knows only one.
             request.members = [MemberIdentity(member_id=request.member_id)]
         if len(request.members) > ELEMENTS_PER_TURN:
             return self._leave_in_parts(request, api_version)
@@ -200,7 +211,7 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------------ offsets
 
-    def offset_commit(self, request: OffsetCommitRequest, *, api_version: int) -> Any:
+    def offset_commit(self, request: OffsetCommitRequest, *, api_version: int) -> Worked[Given[OffsetCommitResponse]]:
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
             return self._commit_in_parts(request, api_version)
         known, refused = split_commit(request, self._topics, api_version)
@@ -209,7 +220,7 @@ class GroupCoordinator:
         answer = self._commit(with_topics(request, known), api_version)
         return then(answer, lambda response: merge_commits(refused, response)) if refused else answer
 
-    def _commit(self, request: OffsetCommitRequest, api_version: int) -> Any:
+    def _commit(self, request: OffsetCommitRequest, api_version: int) -> Given[OffsetCommitResponse]:
         caller = WaitingCaller(lambda error: refused_commit(request, error), api_version=api_version)
         return self._submit(request.group_id, request, caller)
 
@@ -221,11 +232,13 @@ class GroupCoordinator:
             await trio.lowlevel.checkpoint()
         return merged.response()
 
-    def offset_fetch(self, request: OffsetFetchRequest, *, api_version: int) -> Any:
+    def offset_fetch(
+        self, request: OffsetFetchRequest, *, api_version: int
+    ) -> Given[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
         groups = fetches_of(request, api_version)
         is_stable = request.require_stable
         if _is_much(groups) or self._holds_much(groups):
-            return InParts(self._fetch_in_parts(groups, api_version, require_stable=is_stable))
+            return self._fetch_in_parts(groups, api_version, require_stable=is_stable)
         answers = [self._fetch(group, api_version, require_stable=is_stable) for group in groups]
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
 
@@ -246,25 +259,31 @@ class GroupCoordinator:
             parts = [group] if not group.topics else parts_of_fetch(group, ELEMENTS_PER_TURN)
             answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=ErrorCode.NONE)
             for part in parts:
+                # Before the shard is asked nobody knows how many these are, so they count as a whole turn.
                 since_turn += ELEMENTS_PER_TURN if part.topics is None else _work_of(part)
                 fetched = await finished(self._fetch(part, api_version, require_stable=require_stable))
                 add_fetched(answer, fetched)
                 if since_turn >= ELEMENTS_PER_TURN // 2:
                     await trio.lowlevel.checkpoint()
                     since_turn = 0
+                # The error is that of the group, so the other parts could not say more.
                 if answer.error_code:
                     break
             answers.append(answer)
         return await fetch_response_in_turns(answers, api_version)
 
-    def _fetch(self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool) -> Any:
+    def _fetch(
+        self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool
+    ) -> Given[OffsetFetchResponseGroup]:
         """Offsets that must be stable wait for the commits that are on their way."""
         by_id = api_version >= TOPIC_ID_VERSION
         unknown = name_fetched_topics(group, self._topics) if by_id else []
 
         def finish(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+            # The shard knows topics by name, but clients of these versions want to read ids.
             if by_id and group.topics is None:
                 identify_fetched_topics(response, self._topics)
+            # An error of the group stands alone.
             if not response.error_code:
                 response.topics += unknown
             return response
@@ -280,7 +299,7 @@ class GroupCoordinator:
         except KafkaError as error:
             return refuse(error.code)
 
-    def offset_delete(self, request: OffsetDeleteRequest) -> Any:
+    def offset_delete(self, request: OffsetDeleteRequest) -> Worked[Given[OffsetDeleteResponse]]:
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
             return self._delete_offsets_in_parts(request)
         known, refused = split_deletion(request, self._topics)
@@ -299,7 +318,7 @@ class GroupCoordinator:
         for part in deletions_of(request, ELEMENTS_PER_TURN):
             response = await finished(self.offset_delete(part))
             if response.error_code:
-                return response  # type: ignore[no-any-return]
+                return response
             merged.add(response.topics)
             await trio.lowlevel.checkpoint()
         return merged.response()
@@ -310,6 +329,7 @@ class GroupCoordinator:
             if not await self._forget(topics, partition):
                 waiting = self._to_forget.setdefault(partition, deque())
                 waiting.append(topics)
+                # One task for each partition, however many topics are deleted while the log refuses.
                 if len(waiting) == 1:
                     self._runtime.spawn(self._forget_persistently, partition)
 
@@ -348,11 +368,12 @@ class GroupCoordinator:
         except KafkaError as error:
             return undescribed(group_id, error.code)
 
-    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse | Coroutine[Any, Any, ListGroupsResponse]:
+    def list_groups(self, request: ListGroupsRequest) -> Worked[ListGroupsResponse]:
         """The groups of all partitions that this broker coordinates, or an error while some are being loaded."""
         try:
             self._check_running()
             now_ms = self._runtime.now_ms()
+            # A partition that could not be loaded must not keep the groups of all others from being listed.
             led = [each for each in self._runtime.partitions() if each.absent is not ErrorCode.NOT_COORDINATOR]
             shards = [partition.shard(now_ms) for partition in led]
         except KafkaError as error:
@@ -370,7 +391,7 @@ class GroupCoordinator:
             await trio.lowlevel.checkpoint()
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 
-    def delete_groups(self, request: DeleteGroupsRequest) -> Any:
+    def delete_groups(self, request: DeleteGroupsRequest) -> Worked[Given[DeleteGroupsResponse]]:
         """Each group once, however often it is named."""
         group_ids = list(dict.fromkeys(request.groups_names))
         if len(group_ids) > GROUPS_PER_TURN:
@@ -380,12 +401,13 @@ class GroupCoordinator:
     async def _delete_in_turns(self, group_ids: list[str]) -> DeleteGroupsResponse:
         results = []
         for start in range(0, len(group_ids), GROUPS_PER_TURN):
+            # All of them are asked before one is awaited, so that their commits are waited for together.
             answers = [self._delete(group_id) for group_id in group_ids[start : start + GROUPS_PER_TURN]]
             results += [await finished(answer) for answer in answers]
             await trio.lowlevel.checkpoint()
         return deletion_response(results)
 
-    def _delete(self, group_id: str) -> Any:
+    def _delete(self, group_id: str) -> Given[DeletableGroupResult]:
         caller = WaitingCaller(lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
         return self._submit(group_id, DeleteGroup(group_id), caller)
 
@@ -399,6 +421,7 @@ class GroupCoordinator:
         self._check_running()
         partition = self._runtime.partition(self.partition_for(group_id))
         if partition is None or self._runtime.is_suspended:
+            # A fenced broker may have been replaced without knowing it, so it says nothing about groups.
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return partition
 
@@ -406,23 +429,11 @@ class GroupCoordinator:
         """The shard of a group, for reading now."""
         return self._partition_of(group_id).shard(self._runtime.now_ms())
 
-    def _submit(self, group_id: str, request: Request, caller: WaitingCaller) -> Any:
+    def _submit(self, group_id: str, request: Request, caller: WaitingCaller[T]) -> Given[T]:
         try:
             return self._partition_of(group_id).submit(request, caller)
         except KafkaError as error:
             return caller.refuse(error.code)
-
-
-class InParts:
-    """An answer that is too long to be made at once. Awaiting it makes it, part by part."""
-
-    __slots__ = ("_work",)
-
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._work = work
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self._work.__await__()
 
 
 def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
@@ -447,6 +458,7 @@ async def fetch_response_in_turns(groups: list[OffsetFetchResponseGroup], api_ve
     for part in parts_of(group.topics, attrgetter("partitions"), ELEMENTS_PER_TURN):
         for topic, partitions in part:
             older = older_topic(OffsetFetchResponseTopics(name=topic.name, partitions=list(partitions)))
+            # A piece without the topic's first partition goes on with the topic before.
             if partitions and topic.partitions[0] is not partitions[0]:
                 topics[-1].partitions += older.partitions
             else:
@@ -457,48 +469,6 @@ async def fetch_response_in_turns(groups: list[OffsetFetchResponseGroup], api_ve
 
 def deletion_response(results: list[DeletableGroupResult]) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=results)
-
-
-# ---------------------------------------------------------------------- answers that may have to be waited for
-
-
-class Later:
-    """A response that `make` makes when it is awaited; forgotten without a trace if it never is."""
-
-    __slots__ = ("_make",)
-
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self._make = make
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self._make().__await__()
-
-
-def then(answer: Any, finish: Callable[[Any], Any]) -> Any:
-    """`finish` applied to a response, at once or when it is there."""
-    if not hasattr(answer, "__await__"):
-        return finish(answer)
-
-    async def make() -> Any:
-        return finish(await answer)
-
-    return Later(make)
-
-
-def gathered(answers: list[Any], finish: Callable[[list[Any]], Any]) -> Any:
-    """`finish` applied to all responses, at once or when they are there."""
-    if not any(hasattr(answer, "__await__") for answer in answers):
-        return finish(answers)
-
-    async def make() -> Any:
-        return finish([await finished(answer) for answer in answers])
-
-    return Later(make)
-
-
-async def finished(answer: Any) -> Any:
-    """The response that an answer is or will be."""
-    return await answer if hasattr(answer, "__await__") else answer
 
 
 # ---------------------------------------------------------------------- the ids of members

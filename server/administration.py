@@ -180,6 +180,8 @@ class Administration(ABC):
         finally:
             for name, turn in taken:
                 turn.release()
+                # `release` gives the lock to the next in line. If it is free now nobody wants it, and names must not
+                # pile up.
                 if not turn.locked():
                     del self._turns[name]
 
@@ -216,6 +218,7 @@ class Administration(ABC):
     ) -> None:
         """Change a topic's settings. `in_thread`: the change is so long that a thread is to work it out."""
         async with self._turn_of([name]):
+            # Read while the turn is held. A change that is worked out from older settings would undo another one.
             known = self.configs.topic_overrides(name)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_topic(self.configs, texts)
@@ -223,6 +226,7 @@ class Administration(ABC):
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
             if validate_only or texts == known.texts:
                 return
+            # Written first: what is in force here has to be in the tree, or it would be gone after a restart.
             self.apply_topic(name, await self._write_settings(znodes.topic_config_path(name), known, texts))
 
     async def alter_broker(
@@ -242,9 +246,11 @@ class Administration(ABC):
         data = znodes.encode_config(texts)
         write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
         try:
+            # One transaction with the notice, so that no broker misses the change.
             await self._coordination.multi([write, *self._notice_of_settings(path)])
         except CoordinationError as error:
             if error.path == path and isinstance(error, (NodeExists, NoNode, BadVersion)):
+                # Another broker has changed the settings since they were read here.
                 raise OutdatedSettings(ErrorCode.UNKNOWN_SERVER_ERROR) from None
             logger.error("the settings in %s cannot be written: %r", path, error)
             raise self._refusal(error) from None
@@ -267,6 +273,7 @@ class Administration(ABC):
         """Put settings of this broker, or of all, into force here; raises InvalidSetting."""
         log_before = self.configs.current.log
         self.configs.put_broker(overrides, for_all=for_all)
+        # Telling all partitions takes time, so it is done only if the defaults did change.
         if self.configs.current.log != log_before:
             await self._spread_defaults()
 
@@ -282,6 +289,7 @@ class Administration(ABC):
     def request_creation(self, names: Iterable[str]) -> None:
         """Have missing topics created soon; names that are wanted already, or cannot be, are passed over."""
         for name in names:
+            # Any client can ask for any number of names.
             if len(self._wanted) + len(self._in_creation) >= AUTO_CREATIONS_MAX:
                 return
             if name not in self._in_creation and topic_name_problem(name) is None:
@@ -379,6 +387,7 @@ class TopicAdministration(Administration):
             outcomes = []
             for number, topic in enumerate(topics):
                 if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+                    # Planning very many topics must not hold the event loop.
                     await trio.lowlevel.checkpoint()
                 outcomes.append(self._planned(topic, is_internal))
             plans = [each for each in outcomes if isinstance(each, TopicPlan)]
@@ -410,10 +419,12 @@ class TopicAdministration(Administration):
             outcomes: list[PlanOrError] = [self._deletion(name) for name in names]
             plans = [plan for plan in outcomes if isinstance(plan, TopicPlan)]
             try:
+                # A client that leaves must not leave a change half done.
                 with trio.CancelScope(shield=True):
                     await self._write_all(plans, outcomes)
                     gone = [plan for plan in outcomes if isinstance(plan, TopicPlan)]
                     for plan in gone:
+                        # Clients stop seeing the topic before its logs go.
                         self.controller.finish(plan)
                         self.configs.remove_topic(plan.name)
                     await self._forget(gone)
@@ -445,6 +456,7 @@ class TopicAdministration(Administration):
             with trio.CancelScope(shield=True):
                 for plan in plans:
                     self.controller.begin(plan)
+                # The logs come before the tree: a topic that is in the tree must have its logs.
                 failures = await self._partitions.make_logs([each for plan in plans for each in self._added(plan)], made)
                 for plan in [plan for plan in plans if plan.name in failures]:
                     self._give_up(plan, outcomes, failures[plan.name])
@@ -462,6 +474,7 @@ class TopicAdministration(Administration):
     async def _let_be_seen(self, written: Sequence[TopicPlan], made: Sequence[MadeLog]) -> None:
         names = {plan.name for plan in written}
         began_with = {each.hosted.topic: each.hosted.config for each in made}
+        # The partitions come first: clients that hear of a topic send to it at once.
         await self._partitions.adopt_logs([each for each in made if each.hosted.topic in names])
         for plan in written:
             if plan.configs is not None:
@@ -496,9 +509,11 @@ class TopicAdministration(Administration):
 
     async def _write_plan(self, plan: TopicPlan) -> None:
         """Write a plan whole; what is left of one that cannot be is removed now, before the next change, or at start."""
+        # What is left of an earlier change of this topic would mix with this one.
         if plan.name in self._half_written:
             await self._finish_half_written(plan.name)
         writes = self.controller.writes(plan)
+        # An error of the first transaction needs no clearing away, because nothing was written before it.
         await self._coordination.multi(next(writes))
         try:
             for operations in writes:
@@ -507,6 +522,7 @@ class TopicAdministration(Administration):
             self._half_written.add(plan.name)
             if plan.after is None:
                 return  # the topic is marked as to be deleted, so its deletion has happened
+            # If this fails as well, the next change of the topic or the next start does it.
             with suppress(CoordinationError):
                 await self._finish_half_written(plan.name)
             raise
@@ -523,6 +539,7 @@ class TopicAdministration(Administration):
         if name in self._cluster.topics:
             return
         (outcome,) = await self.create_topics([self._to_create(name)], is_internal=True)
+        # TOPIC_ALREADY_EXISTS: somebody else was faster, which is as good.
         if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise outcome
 

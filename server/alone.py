@@ -62,8 +62,10 @@ class Alone:
         """Become the controller of what is on the disks."""
         broker = self._broker
         run_in_thread, accepted = broker.surroundings.run_in_thread, broker.configs.started_with.accepted_log_dirs
+        # Before the journal is opened: that would begin a new one where the old one is missing.
         await run_in_thread(check_journal, broker.replicas.directories.all, accepted)
         await run_in_thread(self.coordination.open)
+        # A log directory that was in use names its cluster. The id has to stay the same even if the tree is new.
         known_id = broker.replicas.cluster_id
         broker.cluster.cluster_id = await settle_cluster_id(
             self.coordination, lambda: known_id or random_cluster_id(), self._adopt_what_is_there
@@ -72,6 +74,7 @@ class Alone:
             self.coordination, broker.replicas, cluster_id=broker.cluster.cluster_id, accepted=accepted
         )
         await take_over(self.coordination, broker.controller, broker.configs)
+        # Last of all, because the tree has to say which logs there are, and with which settings.
         await self._hosting.load(self.administration.hosted_partitions(), cluster_id=broker.cluster.cluster_id)
 
     async def _adopt_what_is_there(self) -> None:
@@ -82,6 +85,7 @@ class Alone:
             for directory in replicas.log_directories:
                 if not directory.is_online:  # its topics would not be taken over, now or ever
                     raise LogDirectoryProblem(f"Log directory {directory.path} cannot be used: {directory.failure}")
+            # Imported here, because most starts find nothing to take over.
             from ottla.server.start.from_kafka import adopt, find_cluster
 
             configs, directories = self._broker.configs, replicas.log_directories

@@ -121,8 +121,10 @@ class Broker:
             if known is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if self.node_id in known.replicas and self.replicas.is_offline(topic, index):
+                # Kafka's clients look for another leader when they hear this.
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {topic}-{index} is offline")
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        # A fenced member may have been replaced without knowing it. It must not answer as a leader then.
         if self.member is not None and (partition.must_hear or self.member.is_fenced):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker may have been replaced as a leader")
         return partition
@@ -140,6 +142,7 @@ class Broker:
 
     async def close(self) -> None:
         """Everything to disk, and the directories free for the next broker."""
+        # Whatever cancels the broker, its logs have to reach the disk.
         with trio.CancelScope(shield=True):
             await self.replicas.shutdown(self.member.broker_epoch if self.member else NO_BROKER_EPOCH)
             await self.place.close()
@@ -148,6 +151,7 @@ class Broker:
         """Let the cluster know where clients reach this broker."""
         endpoints = {}
         for endpoint, sock in bound:
+            # The port of the setting may be 0, and clients need the one that was bound.
             told = self.config.advertised_endpoint(endpoint.listener, sock.getsockname()[1])
             rack = self.config.server.broker_rack
             endpoints[endpoint.listener] = BrokerEndpoint(self.node_id, told.host, told.port, rack)

@@ -34,6 +34,7 @@ class PartitionHosting:
     async def adopt_logs(self, made: Sequence[MadeLog]) -> None:
         """Let logs that were made be known as partitions."""
         await self._replicas.adopt_logs(made)
+        # Only now: a coordinator that hears of a partition begins to read it.
         self._elect([each.hosted for each in made])
 
     async def discard_logs(self, made: Sequence[MadeLog]) -> None:
@@ -45,6 +46,7 @@ class PartitionHosting:
             self._coordinators.on_election(each.topic, each.index)
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
+        # Coordinators stop first, so that none appends to a log that is being deleted.
         for topic, index in partitions:
             self._coordinators.on_resignation(topic, index)
         await self._replicas.delete_partitions(partitions)

@@ -90,6 +90,7 @@ async def _serve_bound(
                 await session.start(broker.place.hold)
                 await broker.open()
 
+            # A signal during a long recovery ends the start.
             if await stop.unless(stop.asked, start):
                 listen_all(bound, config.server.socket_listen_backlog_size)
                 await _serve_until_asked(broker, bound, stop, on_ready, before_serving)
@@ -100,6 +101,7 @@ async def _serve_bound(
 
 def _startup_problem(whole: BaseException) -> BaseException:
     """What an operator can do something about, as a StartupError; or everything, which is a bug."""
+    # Nurseries wrap errors into groups; the operator is to read the error itself.
     problem = whole
     while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
         problem = problem.exceptions[0]
@@ -126,9 +128,11 @@ async def _serve_until_asked(
             if await stop.unless(stop.asked, broker.place.join):
                 on_ready(broker)
                 failure = await _stopped(broker, stop)
+            # Requests are still answered while others take over. Another signal ends the wait.
             await stop.unless(stop.at_once, broker.place.leave)
     finally:
         await broker.close()
+    # Raised only after everything is closed and flushed.
     if failure:
         raise StartupError(failure)
 
@@ -141,6 +145,8 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
     limits = ConnectionLimits(
         lambda: broker.config.server,
         broker.surroundings.descriptors,
+        # Clients that open very many connections must not keep out the brokers, if these have a listener of their
+        # own.
         protected=between_brokers if len(bound) > 1 else None,
     )
     for endpoint, sock in bound:
@@ -160,6 +166,7 @@ def calls_of(broker: Broker) -> tuple[Calls, Calls]:
 
 
 async def _open_when_told(member: ClusterMember, calls: Sequence[Calls]) -> None:
+    # Before that the broker knows no topics. Clients that hear so may give up what they have to send.
     await member.until_told()
     for each in calls:
         each.opened.set()
@@ -210,6 +217,7 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
         try:
             bound.append((endpoint, bind(endpoint.host, endpoint.port, config.server.socket_receive_buffer_bytes)))
         except OSError as error:
+            # The start ends here, so no port may stay taken.
             for _, sock in bound:
                 sock.close()
             raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None

@@ -25,6 +25,7 @@ class Stop:
 
             nursery.start_soon(watch)
             await work()
+            # Not reached when `event` has cancelled the work.
             is_done = True
             nursery.cancel_scope.cancel()
         return is_done

@@ -80,6 +80,7 @@ def _generate(cls: type[Struct], version: int, kind: str) -> CodeType:
 def cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
     """Where the code of a class of this package is kept; other classes are not worth a file."""
     compiled_module = __spec__.cached if __spec__ is not None else None
+    # A class inside a function has "<locals>" in its name. Another function may have one of the same name.
     if compiled_module is None or not cls.__module__.startswith("ottla.") or "<" in cls.__qualname__:
         return None
     module = cls.__module__.removeprefix("ottla.")
@@ -121,6 +122,7 @@ def write_cached(path: Path, key: bytes, code: CodeType) -> None:
     if sys.dont_write_bytecode:
         return
     body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(code)
+    # Two processes may write the same file, so each has a name of its own for the unfinished one.
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -54,6 +54,7 @@ _XERIAL_MAGIC_HEAD: int = _XERIAL_LENGTH.unpack_from(XERIAL_MAGIC)[0]
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_BLOCK_BYTES_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+# What a byte of input can become at most; `decompressed_bound` counts on it.
 _LZ4_RATIO_MAX = 255
 
 ZSTD_MAGIC = 0xFD2FB528
@@ -63,6 +64,7 @@ _GZIP_RATIO_MAX = 1032
 _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 16 * 1024  # at a time: what follows a member is copied at its end, and members may be tiny
 _LZ4_INPUT_BYTES = 256 * 1024  # at a time: with each chunk of output the codec copies the input that is left
+# From here on a result lies in pages of its own, which go back to the system as a whole.
 _MAPPED_FROM_BYTES = 4 * 1024 * 1024
 _RESTS_AFTER_BYTES = 1024 * 1024
 BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
@@ -104,16 +106,19 @@ class Compressing:
 
     def add(self, parts: "Sequence[Buffer]") -> None:
         """Append all parts."""
+        # Small parts are joined first: one call for a record and not one for each field.
         if sum(map(len, parts)) <= COPIED_BYTES_MAX:
             self._add(b"".join(parts))
             return
         for part in parts:
             view = memoryview(part)
+            # No other thread runs while bytes are copied, so a long value is taken in steps.
             for start in range(0, len(view), COPIED_BYTES_MAX):
                 self._add(view[start : start + COPIED_BYTES_MAX])
 
     def _add(self, piece: Buffer) -> None:
         self._plain += piece
+        # Records are collected until compressing them is worth a call.
         if len(self._plain) > COPIED_BYTES_MAX and self._codec != Compression.NONE:
             if self._stream is None:
                 self._stream = _stream(self._codec, self._level, self._broken_lz4_checksum)
@@ -124,6 +129,7 @@ class Compressing:
         """All that was added, compressed."""
         if self._codec == Compression.NONE:
             return self._plain
+        # It was short, so it is compressed in one go: zstd writes the size of the contents into the frame then.
         if self._stream is None:
             return compress(self._codec, self._plain, self._level, broken_lz4_checksum=self._broken_lz4_checksum)
         return b"".join((*self._compressed, self._stream.compress(self._plain), self._stream.flush()))
@@ -179,6 +185,7 @@ def decompressed_bound(codec: Compression, data: Buffer) -> int:
     if codec == Compression.NONE:
         return len(data)
     if codec == Compression.GZIP:
+        # The framing of gzip says nothing before its end, so the worst is assumed.
         return len(data) * _GZIP_RATIO_MAX
     if codec == Compression.SNAPPY:
         blocks = _snappy_blocks(data, strict=False, blocks_max=BLOCKS_SCANNED_MAX)
@@ -194,6 +201,7 @@ def _garbage(codec: str, reason: object) -> KafkaError:
 
 def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> Buffer:
     """Everything a decompressing reader gives, chunk by chunk, so that no more is ever allocated than has come."""
+    # Most batches end within the first chunk, which is given away as it is, without a copy.
     first = read(_CHUNK_BYTES)
     if len(first) > limit:
         raise TooLargeDecompressed(limit)
@@ -202,9 +210,11 @@ def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> Buffer:
         return first
     result = bytearray(first)
     while chunk:
+        # Before it is added: a bomb takes one chunk more than the limit and no further memory.
         if len(result) + len(chunk) > limit:
             raise TooLargeDecompressed(limit)
         result += chunk
+        # Memory of the C library would leave holes when it goes; see `wire/pages.py`.
         if len(result) >= _MAPPED_FROM_BYTES:
             return _read_mapped(result, read, limit)
         chunk = read(_CHUNK_BYTES)
@@ -215,12 +225,15 @@ def _read_mapped(begun: bytearray, read: "Callable[[int], bytes]", limit: int) -
     """The same in pages of its own, which take memory as they are written and go back to the system as a whole."""
     mapped = pages(limit)
     mapped.write(begun)
+    # Its memory is free before the pages fill up.
     begun.clear()
     rested_at = 0
     while chunk := read(_CHUNK_BYTES):
         if mapped.tell() + len(chunk) > limit:
             raise TooLargeDecompressed(limit)
         mapped.write(chunk)
+        # The codec lets go of the interpreter lock only for moments that are too short for the event loop to wake up
+        # in.
         if mapped.tell() - rested_at >= _RESTS_AFTER_BYTES:
             rested_at = mapped.tell()
             let_others_run()
@@ -232,6 +245,7 @@ def _read_mapped(begun: bytearray, read: "Callable[[int], bytes]", limit: int) -
 
 def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
     first, position = _gunzip_member(data, 0, limit)
+    # One member, as nearly always: its result needs no copy.
     if not _is_gzip_member(data, position):
         return first
     result = bytearray(first)
@@ -240,6 +254,7 @@ def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
             more, position = _gunzip_member(data, position, limit - len(result))
         except TooLargeDecompressed:
             raise TooLargeDecompressed(limit) from None
+        # What only looks like another member is overlooked, as Java's reader does.
         except KafkaError:
             break
         result += more
@@ -252,6 +267,7 @@ def _is_gzip_member(data: memoryview, position: int) -> bool:
 
 def _gunzip_member(data: memoryview, position: int, limit: int) -> tuple[Buffer, int]:
     """What the member at a position decompresses to, and where it ends."""
+    # 31: a gzip header and trailer, the largest window.
     member = zlib.decompressobj(31)
     pending: Buffer = b""
 
@@ -272,8 +288,10 @@ def _gunzip_member(data: memoryview, position: int, limit: int) -> tuple[Buffer,
         result = _read_bounded(read, limit)
     except zlib.error as error:
         raise _garbage("gzip", error) from None
+    # The trailer with its checksum has not come, so nothing vouches for the result.
     if not member.eof:
         raise _garbage("gzip", "unexpected end of input")
+    # The next member begins in the piece that was read last.
     return result, position - len(member.unused_data)
 
 
@@ -318,6 +336,7 @@ def _snappy_blocks(
             return None
         length: int = _XERIAL_LENGTH.unpack_from(data, position)[0]
         if length == _XERIAL_MAGIC_HEAD:  # the next stream
+            # The magic's first bytes are a negative length, so no block can be meant.
             if strict and data[position : position + 8] != XERIAL_MAGIC:
                 raise _garbage("snappy", "invalid header of a further stream")
             position += len(XERIAL_HEADER)
@@ -346,9 +365,12 @@ def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
     from cramjam import DecompressionError, snappy
 
     blocks = _snappy_blocks(data) or []
+    # The blocks say how long they get, so one buffer of the right size holds them all, without joining.
     size = sum(map(_snappy_length, blocks))
+    # A block may lie about its length, so this is asked before memory is taken for it.
     if size > limit:
         raise TooLargeDecompressed(limit)
+    # The decoder refuses a block that is longer than it says, so nothing is written past the end.
     result = memoryview(bytearray(size) if size <= PAGES_FROM_BYTES else pages(size))
     position = 0
     try:
@@ -366,9 +388,11 @@ class _Lz4Stream:
     def __init__(self, level: int, broken_checksum: bool) -> None:
         from lz4 import frame
 
-        # Java takes 9 for "the fast compressor" and everything else for a level of the slow one, which starts at 3 here.
+        # Java takes 9 for "the fast compressor" and everything else for a level of the slow one, which starts at 3
+        # here.
         frame_level = 0 if level == DEFAULT_LEVELS[Compression.LZ4] else max(level, frame.COMPRESSIONLEVEL_MINHC)
         self._frame = frame.LZ4FrameCompressor(
+            # Blocks that are not linked, because Java's reader knows no others; 64 KiB is what Java writes.
             compression_level=frame_level, block_size=frame.BLOCKSIZE_MAX64KB, block_linked=False
         )
         self._header: bytes = self._frame.begin()
@@ -388,10 +412,12 @@ def _lz4_descriptor_end(data: memoryview) -> int:
     if len(data) < 7 or data[:4] != LZ4_MAGIC:
         raise _garbage("lz4", "no frame header")
     flags, block_descriptor = data[4], data[5]
+    # Java's reader refuses what it does not know. Accepted here, such a frame would stop every Java consumer.
     if flags >> 6 != 1 or flags & 0x03 or block_descriptor & 0x8F or block_descriptor >> 4 not in _LZ4_BLOCK_BYTES_MAX:
         raise _garbage("lz4", "unknown version or reserved bits in the frame header")
     if not flags & 0x20:
         raise _garbage("lz4", "dependent blocks are unsupported")
+    # The frame may carry the size of its contents in eight more bytes.
     end = 14 if flags & 0x08 else 6
     if len(data) <= end:
         raise _garbage("lz4", "stream ended prematurely")
@@ -412,17 +438,20 @@ def _decompress_lz4(data: memoryview, limit: int, overlook_header_checksum: bool
             piece = data[position : position + _LZ4_INPUT_BYTES] if wants_more else b""
             position += len(piece)
             chunk: bytes = decompressor.decompress(piece, max_length=size)
+            # Without output and without more input nothing would ever come.
             if chunk or (wants_more and not piece):
                 return chunk
         return b""
 
     try:
+        # The right checksum is put in place of the stored one; the codec cannot be told to overlook it.
         if overlook_header_checksum:
             decompressor.decompress(bytes((*data[:descriptor_end], _lz4_checksum(bytes(data[4:descriptor_end])))))
             position = descriptor_end + 1
         result = _read_bounded(read, limit)
     except RuntimeError as error:
         raise _garbage("lz4", error) from None
+    # Without its end mark the frame may be cut off, which the codec does not complain of.
     if not decompressor.eof:
         raise _garbage("lz4", "stream ended prematurely")
     return result
@@ -459,12 +488,14 @@ def _lz4_bound(data: memoryview) -> int:
     bound = turns = 0
     while position + 4 <= len(data):
         turns += 1
+        # So many tiny blocks are taken for expensive, because reading their headers already is.
         if turns > BLOCKS_SCANNED_MAX:
             return sys.maxsize
         size = int.from_bytes(data[position : position + 4], "little")
         if size == 0:
             break
         is_stored, size = size >> 31, size & 0x7FFFFFFF
+        # A compressed block gives no size; it is bounded by the frame's block size and by the best ratio.
         bound += size if is_stored else min(block_bytes_max, size * _LZ4_RATIO_MAX)
         position += block_overhead + size
     return bound
@@ -479,6 +510,7 @@ def _decompress_zstd(data: memoryview, limit: int) -> Buffer:
     if not _scan_zstd(data)[1]:  # the reader below takes the end of the input for the end of the frame
         raise _garbage("zstd", "truncated or unknown frame")
     try:
+        # `pop` and `append` are single steps, so threads need no lock here.
         decompressor = _idle_zstd_decompressors.pop()
     except IndexError:
         decompressor = ZstdDecompressor()
@@ -504,6 +536,7 @@ def _scan_zstd(data: memoryview, blocks_max: int = sys.maxsize) -> tuple[int, bo
             return bound, False
         descriptor = data[position + 4]
         single_segment = descriptor >> 5 & 1
+        # A frame of a single segment has one byte of size where others have none, and no byte for the window.
         content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
         position += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes
         last = False
@@ -515,7 +548,10 @@ def _scan_zstd(data: memoryview, blocks_max: int = sys.maxsize) -> tuple[int, bo
                 return bound, False
             header = int.from_bytes(data[position : position + 3], "little")
             last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            # A compressed block gives at most 128 KiB; raw and repeated ones say how much.
             bound += _ZSTD_BLOCK_BYTES_MAX if kind == 2 else size
+            # A repeated byte takes one byte of input, whatever its length.
             position += 4 if kind == 1 else 3 + size
+        # The checksum behind the last block.
         position += 4 if descriptor & 4 else 0
     return bound, position == len(data)

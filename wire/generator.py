@@ -50,6 +50,7 @@ def fixed_struct_format(subcon: construct.Construct) -> str | None:
         return None
     letters = []
     for _name, part in parts_of(subcon):
+        # Room for tagged fields that are not there is one zero byte.
         letter = "B" if isinstance(part, TaggedFields) else fixed_format(part)
         if letter is None:
             return None
@@ -100,6 +101,7 @@ class Source:
         self._indent += 1
         before = len(self._lines)
         yield
+        # Python wants at least one statement in a block.
         if len(self._lines) == before:
             self.line("pass")
         self._indent -= 1
@@ -120,6 +122,7 @@ class Source:
         if value == []:
             return "[]"
         shared = self._global(f"{cls.__name__}.wire_fields[{field_name!r}].initial()", "default")
+        # A list may be changed by whoever gets the object, so each object needs its own.
         return f"{shared}[:]" if isinstance(value, list) else shared
 
     def _global(self, expression: str, hint: str) -> str:

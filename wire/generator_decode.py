@@ -87,6 +87,7 @@ class _Decoder:
             return
         letters = "".join(letter for letter, _ in self._run)
         targets = ", ".join(target for _, target in self._run)
+        # A single byte needs no call of unpack.
         if letters == "B":
             self.line(f"{targets} = buffer[position]")
         else:
@@ -101,6 +102,7 @@ class _Decoder:
         self._run.append(("B", value))
         self._flush()
         with self.block(f"if {value} > 127:"):
+            # The byte that was read is only the first of the varint.
             self.line(f"{value}, position = {reader}(buffer, position - 1)")
             if when_long is not None:
                 when_long(value)
@@ -215,6 +217,7 @@ class _Decoder:
         return count, 1
 
     def _check_count(self, subcon: ArrayType, count: str, path: str) -> None:
+        # An element may take no bytes, but its number has to be bounded all the same.
         item_bytes = max(size_min(subcon.item), 1)
         with self.block(f"if {count} * {item_bytes} > end - position:"):
             self._refuse(f"{path} counts more elements than bytes are left")
@@ -234,6 +237,7 @@ class _Decoder:
         if not letters.endswith("B"):
             self._fixed_structs(item, letters, array)
             return
+        # Only if no element has tagged fields are all of them of the same size.
         with self.block(f"if {count} > {bias + 1} and {self._tag_counts(letters)}.count(0) == {count} - {bias}:"):
             self._fixed_structs(item, letters, array)
         with self.block("else:"):
@@ -290,6 +294,7 @@ class _Decoder:
         self._run.append(("B", count))
         self._flush()
         with self.block(f"if {count}:"):
+            # The byte that was read may be the first of a longer count.
             self.line(f"{count}, position = read_tag_count(buffer, position - 1)")
             self._spend(count, path or "its tagged fields")
             if not subcon.known and not subcon.foreign:

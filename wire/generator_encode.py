@@ -130,6 +130,8 @@ class _Encoder:
             self.line(f"{self._write}({data})")
 
     def _pass_on(self, data: str) -> None:
+        # Records go straight to `append`. The payload of a tagged field is collected apart, so they would come out
+        # before it.
         assert self._write == "write", "records within a tagged field"
         self.line('append(b"".join(parts))')
         self.line("parts.clear()")
@@ -193,6 +195,7 @@ class _Encoder:
         conditions = [condition for _, _, _, condition in present]
         with self.block(f"if {' or '.join(conditions)}:"):
             self.line(f"{self._write}({self._packed()})" if self._run else "pass")
+            # Each of the two branches writes what waits, so the tagged fields begin with nothing waiting.
             run, self._run = self._run, []
             self.line(f"{self._write}(encode_varint({' + '.join(f'({condition})' for condition in conditions)}))")
             for tag, part, tagged, condition in present:

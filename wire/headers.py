@@ -60,6 +60,7 @@ def decode_request_header(
 ) -> tuple[RequestHeader, int]:
     """The header in `buffer[start:end]` and the position of the body."""
     position = start + _FIXED_PART.size
+    # Asked of the frame's end, for the buffer may go on with other frames.
     if position > end:
         raise ProtocolViolation(f"{end - start} bytes are too few for a request header")
     api_key, api_version, correlation_id = _FIXED_PART.unpack_from(buffer, start)
@@ -76,11 +77,13 @@ def _read_client_id(buffer: bytes | bytearray, position: int, end: int) -> tuple
     if text_start > end:
         raise ProtocolViolation("the frame ends within the client id")
     (length,) = _CLIENT_ID_LENGTH.unpack_from(buffer, position)
+    # Kafka takes any length below zero for null.
     if length < 0:
         return None, text_start
     text_end = text_start + length
     if text_end > end:
         raise ProtocolViolation(f"a client id of {length} bytes goes beyond the end of its frame")
+    # As Java reads it: bytes that are not UTF-8 are replaced, and the connection goes on.
     return buffer[text_start:text_end].decode("utf-8", JAVA_REPLACE), text_end
 
 
@@ -89,6 +92,7 @@ def encode_request_header(header: RequestHeader, header_version: int) -> bytes:
     if header_version >= 1:
         client_id = None if header.client_id is None else header.client_id.encode()
         encoded += _CLIENT_ID_LENGTH.pack(-1 if client_id is None else len(client_id)) + (client_id or b"")
+    # A single zero byte is a section without tagged fields.
     return encoded + b"\0" if header_version >= 2 else encoded
 
 

@@ -18,6 +18,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
         raw |= (byte & 127) << shift
         shift += 7
         position += 1
+        # A fifth byte may still follow, at shift 28. A sixth makes the varint too long.
         if shift > 28:
             raise ValueError("varint is longer than 5 bytes")
     raw = (raw | byte << shift) & 0xFFFFFFFF
@@ -31,6 +32,7 @@ def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
         raw |= (byte & 127) << shift
         shift += 7
         position += 1
+        # Ten bytes are as many as 64 bits need.
         if shift > 63:
             raise ValueError("varlong is longer than 10 bytes")
     raw = (raw | byte << shift) & 0xFFFFFFFFFFFFFFFF
@@ -38,12 +40,15 @@ def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def _skip_headers(data: bytes, position: int, count: int) -> int:
+    # A loop would take it for none and accept what Kafka refuses.
     if count < 0:
         raise ValueError("negative header count")
     for _ in range(count):
         length, position = read_varint(data, position)
         if length < 0:
             raise ValueError("null header key")
+        # A length beyond the area needs no check here: the next read raises IndexError, or the record does not end
+        # where it says.
         length, position = read_varint(data, position + length)
         if length > 0:
             position += length
@@ -53,6 +58,7 @@ def _skip_headers(data: bytes, position: int, count: int) -> int:
 def _walk_record(data: bytes, position: int) -> tuple[int, int, int, int]:
     """(next position, timestamp delta, offset delta, key length) of one record."""
     length, position = read_varint(data, position)
+    # Checked first, because all that follows is measured by it.
     end = position + length
     if length < 1 or end > len(data):
         raise ValueError("record length is out of range")
@@ -74,11 +80,13 @@ def _walk_record(data: bytes, position: int) -> tuple[int, int, int, int]:
     length, position = read_varint(data, position)
     if length > 0:
         position += length
+    # Most records have no headers.
     if data[position] == 0:
         position += 1
     else:
         length, position = read_varint(data, position)
         position = _skip_headers(data, position, length)
+    # Such a record would stop every consumer that reads it.
     if position != end:
         raise ValueError("record does not end where its length says")
     return end, timestamp_delta, offset_delta, key_length
@@ -96,8 +104,10 @@ def walk_records_python(buffer: Buffer, start: int, end: int, count: int) -> tup
     for index in range(count):
         try:
             position, timestamp_delta, offset_delta, key_length = _walk_record(data, position)
+        # The C walk has one kind of error, and both walks have to say the same.
         except (ValueError, IndexError):
             raise ValueError(f"record {index} is malformed") from None
+        # Only a larger one: of equal times the first record counts.
         if index == 0 or timestamp_delta > maximum:
             maximum = timestamp_delta
             offset_of_maximum = offset_delta
@@ -107,6 +117,7 @@ def walk_records_python(buffer: Buffer, start: int, end: int, count: int) -> tup
             has_null_key = True
         if offset_delta != index:
             consecutive = False
+    # Kafka's reader complains of bytes behind the last record.
     if position != len(data):
         raise ValueError(f"bytes left after record {count - 1}")
     return minimum, maximum, offset_of_maximum, has_null_key, consecutive
@@ -118,6 +129,7 @@ def _choose_walk() -> Callable[[Buffer, int, int, int], tuple[int, int, int, boo
             from ottla.wire._native import walk_records
 
             return walk_records
+        # No compiler was at hand at the installation, which never needs one.
         except ImportError:
             pass
     return walk_records_python

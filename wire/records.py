@@ -55,6 +55,7 @@ NO_PARTITION_LEADER_EPOCH = -1
 DECOMPRESSED_BYTES_MAX = 100 * 1024 * 1024
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+# Bound once: the hot path calls it for every batch.
 unpack_header = _HEADER.unpack_from
 _CRC = struct.Struct(">I")
 _BASE_OFFSET = struct.Struct(">q")
@@ -146,11 +147,13 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     try:
+        # A message of magic 0 or 1 may be shorter than this header, and then there is too little to unpack.
         fields = unpack_header(buffer, position)
     except struct.error:
         fields = ()
     if fields and fields[3] == MAGIC_V2:
         return _new_tuple(BatchHeader, fields)
+    # Imported here: `legacy_records` needs this module, and most brokers never see an old message.
     from ottla.wire.legacy_records import read_message_as_header
 
     return read_message_as_header(buffer, position)
@@ -161,10 +164,12 @@ def batch_size(buffer: Buffer, position: int, end: int) -> int:
     if end - position < LOG_OVERHEAD:
         return 0
     length: int = _LENGTH.unpack_from(buffer, position + 8)[0]
+    # Also a negative length, which would let a walk over batches stand still or go back.
     if length < SMALLEST_BATCH_LENGTH:
         raise corrupt(f"Record size {length} is less than the minimum record overhead ({SMALLEST_BATCH_LENGTH})")
     if end - position <= MAGIC_OFFSET:
         return 0
+    # Before the rest is there: a wrong magic is an error, whereas a batch that is cut off is none.
     magic = buffer[position + MAGIC_OFFSET]
     if magic > MAGIC_V2:
         raise corrupt(f"Invalid magic found in record: {magic - 256 if magic > 127 else magic}")
@@ -176,6 +181,7 @@ def iter_batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iter
     if end is None:
         end = len(buffer)
     while size := batch_size(buffer, start, end):
+        # `batch_size` knows the smallest message of any magic; a header of this magic takes more.
         if buffer[start + MAGIC_OFFSET] == MAGIC_V2 and size < RECORDS_OFFSET:
             raise corrupt(f"Record batch of {size} bytes is smaller than its header")
         yield read_header(buffer, start), start, start + size
@@ -201,6 +207,7 @@ def assign_timestamps(buffer: WritableBuffer, start: int, end: int, attributes: 
     """New attributes and maximum timestamp, in place, with the checksum this needs."""
     struct.pack_into(">h", buffer, start + ATTRIBUTES_OFFSET, attributes)
     _BASE_OFFSET.pack_into(buffer, start + MAX_TIMESTAMP_OFFSET, max_timestamp)
+    # Last, over what was just written.
     _CRC.pack_into(buffer, start + CRC_OFFSET, crc32c(memoryview(buffer)[start + ATTRIBUTES_OFFSET : end]))
 
 
@@ -259,6 +266,7 @@ def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {header.attributes & COMPRESSION_MASK}"
         ) from None
+    # An uncompressed area stays a view; nothing is copied.
     return area if codec == Compression.NONE else decompress(codec, area, limit)
 
 
@@ -275,6 +283,7 @@ def decode_records(
 
         return iter(decode_message(batch_buffer, start, limit, in_place=in_place))
     area = records_area(batch_buffer, header, start, limit)
+    # A batch of many megabytes is not copied in one step, which would keep other threads waiting.
     area = memoryview(area) if in_place and len(area) > COPIED_BYTES_MAX else bytes(area)
     if header.records_count == 0:  # compaction removed the records, and the header still matters
         return iter(())
@@ -298,9 +307,11 @@ def first_record(
         return None
     walked = check_records(area, header.records_count)
     earliest, latest = header.base_timestamp + walked.min_timestamp_delta, header.base_timestamp + walked.max_timestamp_delta
+    # Deltas say nothing with LogAppendTime, and comparing them fails where a sum leaves 64 bits.
     if header.is_log_append_time or wrap_int64(earliest) != earliest or wrap_int64(latest) != latest:
         return _first_of(iter_records(area, header), timestamp, start_offset, is_exact)
     if is_exact:
+        # The walk has told where the largest timestamp is, so no record has to be read.
         if latest == timestamp:
             return timestamp, wrap_int64(header.base_offset + walked.max_timestamp_offset_delta)
         return _first_of(iter_records(area, header), timestamp, start_offset, is_exact)
@@ -319,6 +330,7 @@ def _first_of(
 
 def _first_not_older(area: Buffer, header: BatchHeader, timestamp: int, start_offset: int) -> tuple[int, int] | None:
     # Lengths and deltas mostly fit one byte or two; a call for each of them would take four times as long.
+    # One subtraction here saves an addition for each record.
     wanted = timestamp - header.base_timestamp
     position = 0
     for _ in range(header.records_count):
@@ -354,6 +366,7 @@ def iter_records(area: Buffer, header: BatchHeader) -> Iterator[Record]:
     Keys and values are slices of the area: whoever keeps them wants an area of bytes.
     """
     position = 0
+    # With this flag all records have the time of the append, and the producer's deltas are void.
     log_append_time = header.max_timestamp if header.is_log_append_time else None
     for _ in range(header.records_count):
         _, position = read_varint(area, position)
@@ -363,6 +376,7 @@ def iter_records(area: Buffer, header: BatchHeader) -> Iterator[Record]:
         value, position = _read_bytes(area, position)
         headers_count, position = read_varint(area, position)
         headers: tuple[tuple[bytes, bytes | None], ...] = ()
+        # Most records have none, and a call would cost more than this question.
         if headers_count:
             headers, position = _read_headers(area, position, headers_count)
         timestamp = wrap_int64(header.base_timestamp + timestamp_delta) if log_append_time is None else log_append_time
@@ -393,6 +407,7 @@ def _read_headers(area: Any, position: int, count: int) -> tuple[tuple[tuple[byt
 def encode_varint(value: int) -> bytes:
     """Zig-zag, for both widths."""
     raw = value << 1 if value >= 0 else (-value << 1) - 1
+    # Most lengths and deltas are short, so their encodings are made once.
     if raw < 128:
         return _SHORT[raw]
     encoded = bytearray()
@@ -461,12 +476,16 @@ def encode_batch(
     """
     records = list(records)
     if delete_horizon_ms is not None:
+        # The horizon has no field of its own in the header. Readers see the flag, and deltas count from here like from
+        # any base.
         base_timestamp = delete_horizon_ms
     else:
         base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    # Compressed while it is put together, so that a large batch does not exist twice.
     area = Compressing(compression, compression_level)
     for index, record in enumerate(records):
         offset_delta = record.offset - base_offset if keep_offsets else index
+        # As in a Java long; a reader's sum wraps back to the same time.
         timestamp_delta = wrap_int64(record.timestamp - base_timestamp)
         area.add(_record_parts(offset_delta, timestamp_delta, record.key, record.value, record.headers))
     if max_timestamp is None:
@@ -500,6 +519,7 @@ def _assembled(area: Buffer, header: BatchHeader, codec: Compression) -> bytes:
         RECORDS_OFFSET - LOG_OVERHEAD + len(area),
         header.partition_leader_epoch,
         MAGIC_V2,
+        # In two steps, so that header and records need not be joined for it.
         crc32c(area, crc32c(checked)),
     )
     return b"".join((front, checked, area))

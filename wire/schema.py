@@ -198,6 +198,7 @@ class Struct(metaclass=StructMeta):
 
     def __init__(self, **values: Any) -> None:
         cls = type(self)
+        # Only the first object of a class comes here: this replaces itself by the constructor that it compiles.
         setattr(cls, "__init__", _constructor(cls))  # noqa: B010 - a plain assignment to __init__ is a type error
         cls.__init__(self, **values)
 
@@ -273,6 +274,7 @@ class Struct(metaclass=StructMeta):
         return cls(**{name: field.initial() for name, field in cls.wire_fields.items()})
 
     def __eq__(self, other: object) -> bool:
+        # A shared default is of a subclass that has the same fields, and must be equal all the same.
         if not isinstance(other, Struct) or other.wire_fields is not self.wire_fields:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.wire_fields)
@@ -348,6 +350,7 @@ def _frozen(value: Struct) -> Struct:
     cls = type(value)
     if cls.__setattr__ is not _refuse_change:
         namespace = {"__slots__": (), "__setattr__": _refuse_change, "__init__": cls.__init__}
+        # Past StructMeta, which lets nobody extend a declared struct.
         frozen: Any = type.__new__(StructMeta, cls.__name__, (cls,), namespace)
         value.__class__ = frozen
     return value

@@ -144,6 +144,7 @@ def parse_value(declared: Setting, text: str | None) -> Any:
 def parse_integer(text: str, bits: int = 32) -> int | None:
     """What Java's Integer.parseInt makes of a text: an optional sign and digits, within the range; None: no number."""
     digits = text[1:] if text[:1] in ("+", "-") else text
+    # Python's int() takes long for very many digits and refuses thousands of them.
     if not digits.isdecimal() or len(digits) >= 100:
         return None
     value = int(text)

@@ -95,6 +95,7 @@ class _Prefixed(construct.Construct):  # type: ignore[misc]
 
     def _parse_length(self, stream: IO[bytes], context: Context, path: Path) -> int | None:
         length = wrap(self.prefix._parse(stream, context, path) - self.compact)
+        # Looked at before anything is made, so that a few bytes cannot ask for much memory.
         if length > bytes_left(stream):
             raise construct.StreamError(f"length or count {length} exceeds the bytes that are left", path=path)
         if length >= 0:
@@ -273,6 +274,8 @@ def resolve(cls: type[Struct], version: int, flexible: bool) -> StructType:
         else:
             known[field.tag] = name, _resolve_field(field, version, flexible), field.default
     if flexible:
+        # A tag may belong to different fields in different versions. It is not foreign if this version has one of
+        # them.
         subcons.append(TAGGED_FIELDS / TaggedFields(known, foreign - known.keys()))
     return StructType(cls, construct.Struct(*subcons))
 

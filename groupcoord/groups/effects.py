@@ -37,6 +37,7 @@ class Effects:
 
     def answer(self, caller: Caller, response: object, failed: Callable[[ErrorCode], object]) -> None:
         """Answer when the records collected so far are committed: with `response`, or with what `failed` makes."""
+        # Nothing is being written, so there is nothing to wait for.
         if not self.records:
             self.reply(caller, response)
         else:
@@ -45,5 +46,6 @@ class Effects:
     def take(self) -> Outcome[GroupRecord]:
         """End the call: everything collected, which the next call starts without."""
         outcome = Outcome(self.records, self.replies, self.settlements)
+        # New lists, because the outcome keeps the old ones while later calls collect.
         self.records, self.replies, self.settlements = [], [], []
         return outcome

@@ -94,6 +94,8 @@ class OffsetTable:
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         topics = self.group(group_id)
         partitions = topics.get(topic)
+        # Empty levels have to go as well: `has_pending` takes a group that is in a table for one that has offsets
+        # there.
         if partitions is None or partitions.pop(partition, None) is None or partitions:
             return
         del topics[topic]
@@ -125,6 +127,8 @@ class Offsets:
         key, value = record
         if value is None:
             self._committed.remove(key.group, key.topic, key.partition)
+            # The offsets of open transactions go, too. Otherwise the end of such a transaction would bring the offset
+            # back.
             for table in self._pending.values():
                 table.remove(key.group, key.topic, key.partition)
             return
@@ -137,6 +141,8 @@ class Offsets:
         if pending is None or not committed:
             return
         for group_id, topic, partition, offset in pending.items():
+            # A plain commit may stand in the log behind the transaction's own, but before its marker. Then the plain
+            # one wins.
             known = self._committed.get(group_id, topic, partition)
             if known is None or offset.record_offset > known.record_offset:
                 self._committed.put(group_id, topic, partition, offset)
@@ -150,12 +156,14 @@ class Offsets:
         retention_ms = request.retention_time_ms
         expires_ms = NO_EXPIRY
         if retention_ms != DEFAULT_RETENTION_TIME_MS:
+            # A client may send any 64-bit number, and the sum has to fit into the record.
             expires_ms = min(timestamp_ms + retention_ms, LATEST_MS)
         records = []
         topics = []
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
+                # A client may send null, but the record has room for a text only.
                 metadata = partition.committed_metadata or ""
                 error = _TOO_LARGE if self._is_too_large(metadata) else _NONE
                 answers.append(
@@ -178,6 +186,7 @@ class Offsets:
     def _is_too_large(self, metadata: str) -> bool:
         """The limit counts UTF-16 units, as a Java string's length does."""
         length = len(metadata)
+        # A character is one or two UTF-16 units. So most texts are judged without encoding them.
         if length > self._metadata_max or length * 2 <= self._metadata_max:
             return length > self._metadata_max
         return len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > self._metadata_max
@@ -225,6 +234,7 @@ class Offsets:
 
     def tombstones_of_group(self, group_id: str) -> list[OffsetRecord]:
         """The end of everything that the group committed or is about to commit."""
+        # An offset may be both committed and pending; one tombstone ends both.
         found: dict[tuple[str, int], None] = {}
         for table in (self._committed, *self._pending.values()):
             for topic, partitions in table.group(group_id).items():
@@ -238,13 +248,16 @@ class Offsets:
             for group_id in table.group_ids():
                 for topic in table.group(group_id).keys() & topics.keys():
                     for partition, committed in table.group(group_id)[topic].items():
+                        # A record without a topic id belongs to whatever topic had the name.
                         if committed.topic_id in (ZERO_UUID, topics[topic]):
                             found[group_id, topic, partition] = None
+                # Looked at once for each group. So there may be some more than the limit, which are cut off below.
                 if len(found) >= limit:
                     break
         return [offset_tombstone(*each) for each in list(found)[:limit]]
 
     def is_expired(self, committed: CommittedOffset, retained_since_ms: int, timestamp_ms: int) -> bool:
+        # A record with an expiry of its own goes by that alone, as in Kafka.
         if committed.expire_timestamp_ms != NO_EXPIRY:
             return timestamp_ms >= committed.expire_timestamp_ms
         return timestamp_ms - retained_since_ms >= self._retention_ms

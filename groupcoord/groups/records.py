@@ -113,6 +113,7 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
         key = _OFFSET_KEY_PREFIX + record.key.encode(0)
         if record.value is None:
             return key, None
+        # Only version 1 has room for an expiry.
         version = 4 if record.value.expire_timestamp == NO_EXPIRY else 1
         return key, _prefix(version) + record.value.encode(version)
     key = _GROUP_KEY_PREFIX + record.key.encode(0)
@@ -124,6 +125,7 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
 def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
     """The record of a key and a value, or None for a type of record that is not ours to understand."""
     key_type = _leading_number(key)
+    # Not one of Kafka's keys, so the runtime passes over the record.
     if key is None or key_type is None:
         return None
     if key_type in (LEGACY_OFFSET_COMMIT_KEY, OFFSET_COMMIT_KEY):
@@ -144,6 +146,7 @@ def _leading_number(data: bytes | None) -> int | None:
 
 def _value_version(value: bytes, newest: int) -> int:
     version = _leading_number(value)
+    # The runtime passes over this record with a warning. A value that is read wrongly would do silent harm.
     if version is None or not 0 <= version <= newest:
         raise ProtocolViolation(f"a coordinator record of value version {version}, newest known {newest}")
     return version

@@ -136,6 +136,7 @@ class Shard:
         self._begin(now_ms, timestamp_ms)
         for settlement in settlements:
             settlement(error)
+        # A settlement only replies and moves states: nobody would append a record that is made here.
         records, replies, more = self._effects.take()
         assert not records and not more
         return replies
@@ -171,8 +172,10 @@ class Shard:
             self._offsets.replay(record, record_offset, producer_id)
         elif record.value is None:
             group = self._groups.pop(group_id, None)
+            # Deadlines know a group by its id only. They would hit the next group of that name.
             if group is not None:
                 group.cancel_timers()
+        # After the load the group in memory is ahead of its records.
         elif not self._is_loaded:
             self._groups[group_id] = ClassicGroup.of_record(group_id, record.value, self._effects)
 
@@ -183,6 +186,7 @@ class Shard:
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
         """All records were replayed: start the clocks."""
         self._begin(now_ms, timestamp_ms)
+        # From here on `replay` leaves living groups alone.
         self._is_loaded = True
         for _ in self.start_sessions(now_ms):
             pass
@@ -193,7 +197,9 @@ class Shard:
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
         """Every member gets a whole session; others may have a turn whenever this yields."""
+        # A copy, because groups come and go whenever this yields.
         for number, group in enumerate(list(self._groups.values()), 1):
+            # Another call may have set its own time since the last yield.
             self._effects.now_ms = now_ms
             group.start_sessions()
             if number % GROUPS_PER_SCAN == 0:
@@ -215,6 +221,7 @@ class Shard:
         group = self._groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
+        # The time of day is not needed: a heartbeat writes nothing.
         self._effects.now_ms = now_ms
         return group.heartbeat(request)
 
@@ -256,6 +263,7 @@ class Shard:
         if group is not None:
             group.join(request, caller)
         elif request.member_id:
+            # Nobody can be a member of a group that does not exist.
             response = refused_join(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID, caller.api_version)
             self._effects.reply(caller, response)
         else:
@@ -263,14 +271,19 @@ class Shard:
 
     def _join_new_group(self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller) -> None:
         """The group exists from now on, even if this join is refused."""
+        # As in Kafka the group is made even if it refuses the join. A refusal with MEMBER_ID_REQUIRED needs it,
+        # because the group remembers the id that it hands out.
         group.join(request, caller)
 
         def settle(error: ErrorCode) -> None:
             if error:
+                # The log has refused the group's first record, so there never was a group. Whoever is parked in it
+                # hears why.
                 group.unload(error)
                 group.cancel_timers()
                 del self._groups[group.group_id]
 
+        # Not left to `replay`, which does not bring a group to life after the load.
         self._groups[group.group_id] = group
         self._effects.append(group.creation_record(), settle)
 
@@ -320,6 +333,7 @@ class Shard:
         return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
     def _fetch_stable_offsets(self, request: FetchStableOffsets, caller: Caller) -> None:
+        # The shell handles this after the commits that came before it are replayed, so what is known now is enough.
         self._effects.reply(caller, self._offsets.fetch(request.group, require_stable=True))
 
     def _delete_offsets(self, request: OffsetDeleteRequest, caller: Caller) -> None:
@@ -340,6 +354,7 @@ class Shard:
         for partition in topic.partitions:
             index = partition.partition_index
             partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+            # Only what exists gets a tombstone. Otherwise a request could make the log grow at will.
             if not is_subscribed and self._offsets.has(group.group_id, topic.name, index):
                 self._effects.append(offset_tombstone(group.group_id, topic.name, index))
         return OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
@@ -349,12 +364,15 @@ class Shard:
         group = self._groups.get(group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
         if not error:
+            # The group's own tombstone comes last. After a crash in between the group is still there to be deleted
+            # again.
             self._append_all(self._offsets.tombstones_of_group(group_id))
             self._effects.append(group_tombstone(group_id))
         response = DeletableGroupResult(group_id=group_id, error_code=error)
         self._effects.answer(caller, response, lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
 
     def _forget_topics(self, request: ForgetTopics, caller: Caller) -> None:
+        # Not all at once: the service asks again until none is left.
         records = self._offsets.tombstones_of_topics(request.topics, RECORDS_PER_CALL)
         self._append_all(records)
         self._effects.answer(caller, len(records), lambda error: FORGETTING_REFUSED)
@@ -382,6 +400,7 @@ class Shard:
     def _scan_for_expired_offsets(self) -> None:
         """Look at some more groups; when all were looked at, rest for offsets.retention.check.interval.ms."""
         if not self._retention_scan:
+            # Ids, not groups: by the time that its turn comes a group may be gone, or another one of the same name.
             self._retention_scan = list(self._groups)
         for _ in range(GROUPS_PER_SCAN):
             if not self._retention_scan or len(self._effects.records) >= RECORDS_PER_CALL:
@@ -389,12 +408,14 @@ class Shard:
             group = self._groups.get(self._retention_scan.pop())
             if group is not None:
                 self._expire_offsets(group)
+        # The one millisecond lets requests pass between two parts of a scan.
         pause_ms = 1 if self._retention_scan else self._config.offsets_retention_check_interval_ms
         self._effects.timers.schedule(RETENTION, self._effects.now_ms + pause_ms)
 
     def _expire_offsets(self, group: ClassicGroup) -> None:
         """Drop the offsets whose time is up, and an empty group that keeps none."""
         group_id, timestamp_ms = group.group_id, self._effects.timestamp_ms
+        # The offsets of an open transaction may still come into force, so their group has to stay.
         kept = self._offsets.has_pending(group_id)
         for topic, partitions in self._offsets.of_group(group_id).items():
             is_subscribed = group.is_subscribed_to(topic)
@@ -408,7 +429,9 @@ class Shard:
                 ):
                     kept = True
                 else:
+                    # `replay` removes the offset when the tombstone is committed.
                     self._effects.append(offset_tombstone(group_id, topic, partition))
+        # A client that was handed a member id comes back with it any moment.
         if not kept and group.state is EMPTY and not group.members.pending_join:
             self._effects.append(group_tombstone(group_id))
 
@@ -430,6 +453,7 @@ def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[Classic
     """Whether a group is in one of these states and of one of these types; none given means all. Case does not matter."""
     wanted = {state.strip().lower() for state in states}
     wanted_types = {each.lower() for each in types}
+    # All groups here are of the classic type.
     if wanted_types and GROUP_TYPE.lower() not in wanted_types:
         return lambda group: False
     return lambda group: not wanted or group.state.value.lower() in wanted

@@ -34,11 +34,14 @@ class Timers:
     def schedule(self, key: TimerKey, deadline_ms: int) -> None:
         known = self._deadlines.get(key)
         self._deadlines[key] = deadline_ms
+        # A later deadline leaves the heap as it is: the old entry comes up too early and is put back then. So a
+        # heartbeat costs one assignment in a dict.
         if known is None or deadline_ms < known:
             heappush(self._heap, (deadline_ms, key))
             self._forget_cancelled()
 
     def cancel(self, key: TimerKey) -> None:
+        # The entry stays in the heap, where looking for it would take a walk. `pop_due` passes over it.
         self._deadlines.pop(key, None)
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
@@ -47,8 +50,10 @@ class Timers:
         while heap and heap[0][0] <= now_ms:
             key = heappop(heap)[1]
             deadline_ms = deadlines.get(key)
+            # The key was cancelled, or another entry of it came up before.
             if deadline_ms is None:
                 continue
+            # The deadline was put off after this entry was made: come back at the right time.
             if deadline_ms > now_ms:
                 heappush(heap, (deadline_ms, key))
                 continue
@@ -61,6 +66,7 @@ class Timers:
 
     def _forget_cancelled(self) -> None:
         """Keep the heap in proportion to the keys when deadlines come and go faster than they pass."""
+        # The 64 keep a small heap from being rebuilt again and again.
         if len(self._heap) > 2 * len(self._deadlines) + 64:
             self._heap = [(deadline_ms, key) for key, deadline_ms in self._deadlines.items()]
             heapify(self._heap)

@@ -90,11 +90,14 @@ def parts_of(
     for topic in topics:
         partitions = partitions_of(topic)
         start = 0
+        # A topic without partitions is passed on, too, because it gets an answer of its own.
         while start == 0 or start < len(partitions):
+            # The topic itself counts as one element.
             piece = partitions[start : start + room - 1]
             part.append((topic, piece))
             start += max(len(piece), 1)
             room -= len(piece) + 1
+            # The next topic and one partition of it need room for two.
             if room < 2:
                 yield part
                 part, room = [], elements_max
@@ -114,8 +117,10 @@ def split_commit(
     by_id = api_version >= TOPIC_ID_VERSION
     for asked in request.topics:
         topic = topics.topic_by_id.get(asked.topic_id) if by_id else topics.topic(asked.name)
+        # If the id is known and the partition is not, nothing is wrong with the id.
         missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is not None:
+            # The record needs both: its key has the name, and the id tells the topic from a later one of that name.
             asked.name, asked.topic_id = topic.name, topic.topic_id
         count = 0 if topic is None else len(topic.partitions)
         kept = [each for each in asked.partitions if 0 <= each.partition_index < count]
@@ -126,6 +131,7 @@ def split_commit(
             for each in asked.partitions
             if not 0 <= each.partition_index < count
         ]
+        # A topic that does not exist is answered even if the request names no partition of it.
         if answers or topic is None:
             refused.append(OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers))
     return known, refused
@@ -139,6 +145,7 @@ class MergedCommits:
 
     def add(self, topics: Iterable[OffsetCommitResponseTopic]) -> None:
         for topic in topics:
+            # A topic with an unknown id has no name, so the id has to tell it from others.
             other = self._topics.setdefault(topic.name or topic.topic_id, topic)
             if other is not topic:
                 other.partitions += topic.partitions
@@ -199,6 +206,7 @@ def add_fetched(whole: OffsetFetchResponseGroup, part: OffsetFetchResponseGroup)
         whole.error_code, whole.topics = part.error_code, part.topics
         return
     for topic in part.topics:
+        # Parts come in order, so only the last topic can go on in the next part.
         last = whole.topics[-1] if whole.topics else None
         if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
             last.partitions += topic.partitions
@@ -220,6 +228,7 @@ def fetches_of(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetc
     whole: set[str] = set()
     for group in request.groups:
         if group.topics is None:
+            # A short request that repeats a group must not get an answer that is many times as long.
             if group.group_id in whole:
                 continue
             whole.add(group.group_id)

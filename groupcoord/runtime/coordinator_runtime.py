@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from typing import Any, Generic, NamedTuple, cast
 
@@ -32,6 +32,7 @@ import trio
 
 from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
+from ottla.wire.answers import Given, PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.records import BatchHeader, ControlType, control_type_id, decode_records, iter_batches
 
@@ -60,64 +61,89 @@ _TRANSLATED = {
 """Errors of the log, and what the client gets in their place: the log's own errors would mislead it."""
 
 
-class WaitingCaller(Caller):
-    """A caller that can be awaited: gives the response as soon as there is one."""
+class WaitingCaller(Caller, Generic[ResponseT]):
+    """A caller that gets a response, now or later.
 
-    __slots__ = ("_answered", "_owner", "refuse", "response")
+    `refuse` makes the response that carries an error; `is_abandonable`: nobody needs the response when the peer has left.
+    """
+
+    __slots__ = ("is_abandonable", "pending", "refuse", "response")
 
     def __init__(
         self,
-        refuse: Callable[[ErrorCode], Any],
+        refuse: Callable[[ErrorCode], ResponseT],
         *,
         api_version: int = 0,
         client_id: str = "",
         client_host: str = "",
+        is_abandonable: bool = False,
     ) -> None:
         super().__init__(api_version=api_version, client_id=client_id, client_host=client_host)
         self.refuse = refuse
-        self.response: Any = None
-        self._answered: trio.Event | None = None
-        self._owner: PartitionRuntime[Any] | None = None
+        self.is_abandonable = is_abandonable
+        self.response: ResponseT | None = None
+        self.pending: PendingReply[ResponseT] | None = None
 
-    def answer(self, response: object) -> None:
+    def answer(self, response: ResponseT) -> None:
         if self.response is None:
             self.response = response
-            if self._answered is not None:
-                self._answered.set()
+            # While `submit` still runs there is no pending answer: it returns the response itself.
+            if self.pending is not None:
+                self.pending.become_ready()
 
-    def waits_for(self, owner: PartitionRuntime[Any]) -> Any:
-        """The response if there is one by now, else this caller, to be awaited."""
+    def waits_for(self, owner: PartitionRuntime[Any]) -> Given[ResponseT]:
+        """The response if there is one by now, else the answer that will have it."""
         if self.response is not None:
             return self.response
+        self.pending = PendingReply(self, owner)
+        return self.pending
+
+
+class PendingReply(PendingAnswer[ResponseT]):
+    """The answer to a caller that is parked or queued in a partition."""
+
+    __slots__ = ("_caller", "_owner")
+
+    def __init__(self, caller: WaitingCaller[ResponseT], owner: PartitionRuntime[Any]) -> None:
+        super().__init__()
+        self._caller = caller
         self._owner = owner
-        return self
 
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self._wait().__await__()
+    @property
+    def is_abandonable(self) -> bool:
+        return self._caller.is_abandonable
 
-    async def _wait(self) -> Any:
-        if self.response is None:
-            self._answered = trio.Event()
-            try:
-                await self._answered.wait()
-            except trio.Cancelled:
-                if self._owner is not None:
-                    self._owner.abandon(self)
-                raise
-        return self.response
+    def response(self) -> ResponseT | None:
+        # Caller and pending answer know each other. Such a circle would never be collected, so it ends here or in
+        # `abandon`.
+        self._caller.pending = None
+        return self._caller.response
+
+    def abandon(self) -> None:
+        self._caller.pending = None
+        if not self.is_ready:
+            self._owner.abandon(self._caller)
 
 
 class Queued(NamedTuple):
     """A request that waits for its turn, and when it came."""
 
     request: Any
-    caller: WaitingCaller
+    caller: WaitingCaller[Any]
     arrival_ms: int
 
 
 NOTHING: Outcome[Any] = Outcome([], [], [])
 
 
+# Its states, by `_shard` and `_is_draining`:
+#
+#     shard   draining   a request                        a deadline
+#     none    no         is refused with `_absent`        there is none
+#     there   no         is handled at once               is kept at once
+#     there   yes        queues up for `_drain`           is kept by `_drain`, before the requests that came after it
+#
+# A load brings the shard; `unload` takes it away, at any await. A failed load or commit, or a bug, makes another load.
 class PartitionRuntime(Generic[ShardT]):
     """One partition of the internal topic that this broker leads, from its election on."""
 
@@ -128,7 +154,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._log = runtime.log
         self._shard: ShardT | None = None
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # why there is no shard
-        self._queue: OrderedDict[WaitingCaller, Queued] = OrderedDict()
+        self._queue: OrderedDict[WaitingCaller[Any], Queued] = OrderedDict()
         self._in_flight: Outcome[Any] | None = None
         self._is_draining = False
         self._failed_loads = 0  # since the last one that succeeded
@@ -147,13 +173,16 @@ class PartitionRuntime(Generic[ShardT]):
         """Why there is no shard; NONE while there is one."""
         return self._absent if self._shard is None else ErrorCode.NONE
 
-    def submit(self, request: Any, caller: WaitingCaller) -> Any:
-        """Handle a request. Returns the response or, when that takes time, something to await it with."""
+    def submit(self, request: Any, caller: WaitingCaller[ResponseT]) -> Given[ResponseT]:
+        """Handle a request. Returns the response or, when that takes time, the answer that will have it."""
         now_ms = self._runtime.now_ms()
+        # What was due before this request happens first. So a late event loop makes no answer wrong.
         self.expire(now_ms)
         if self._shard is None:
             return caller.refuse(self._absent)
         if not self._is_draining and self._is_due(now_ms):  # more than one call may do
+            # More is due than one call does. The request must not overtake it: it queues up behind a task that does
+            # the rest.
             self._is_draining = True
             self._runtime.spawn(self._drain, None, [], iter(()), NOTHING)
         if self._is_draining:
@@ -162,22 +191,32 @@ class PartitionRuntime(Generic[ShardT]):
         try:
             self._carry_out(self._handle(request, caller))
         except Exception:
+            # What the failed call left behind may contradict the log. Only this shard pays for the bug and is loaded
+            # again.
             logger.exception("bug: partition %d of %s, %s", self.partition, self._kind.topic, type(request).__name__)
             self._start_over()
             return caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+        # The request may have set a deadline before the one that the deadline task sleeps until.
         self._runtime.mind(self._shard)
         return caller.waits_for(self)
 
-    def abandon(self, caller: WaitingCaller) -> None:
+    def abandon(self, caller: WaitingCaller[Any]) -> None:
         """The caller no longer waits. What it asked for may still happen."""
         if self._is_draining:
+            # Records are on their way, so the shard must not be touched. A request that has left the queue is carried
+            # out.
             self._queue.pop(caller, None)
         elif self._shard is not None:
-            self._carry_out(self._shard.abandon(caller, **self._runtime.times()))
+            try:
+                self._carry_out(self._shard.abandon(caller, **self._runtime.times()))
+            except Exception:
+                logger.exception("bug: partition %d of %s, a caller that left", self.partition, self._kind.topic)
+                self._start_over()
             self._runtime.mind(self._shard)
 
     def expire(self, now_ms: int) -> None:
         """Do what is due, or much of it."""
+        # While a task drains the queue, it keeps the deadlines as well, each before the requests that came after it.
         if self._shard is None or self._is_draining or not self._is_due(now_ms):
             return
         try:
@@ -194,6 +233,7 @@ class PartitionRuntime(Generic[ShardT]):
 
     def _expire(self, now_ms: int) -> Outcome[Any]:
         assert self._shard is not None
+        # As of the given time, which for a queued request is that of its arrival.
         return self._shard.expire(**self._runtime.times() | {"now_ms": now_ms})
 
     async def resume(self) -> None:
@@ -206,7 +246,7 @@ class PartitionRuntime(Generic[ShardT]):
         """When `expire` can do something; nothing can be done while records are on their way."""
         return None if self._shard is None or self._is_draining else self._shard.next_deadline_ms()
 
-    def _handle(self, request: Any, caller: WaitingCaller) -> Outcome[Any]:
+    def _handle(self, request: Any, caller: WaitingCaller[Any]) -> Outcome[Any]:
         assert self._shard is not None
         return self._shard.handle(request, caller, **self._runtime.times())
 
@@ -214,9 +254,11 @@ class PartitionRuntime(Generic[ShardT]):
 
     def _carry_out(self, outcome: Outcome[Any]) -> None:
         """Do what the shard wants done: at once if the log commits at once, else by a task of its own."""
+        # These depend on no record.
         send(outcome.replies)
         if not outcome.records:
             return
+        # `unload` settles this outcome if the shard is lost on the way.
         self._in_flight = outcome
         pieces = self._pieces(outcome.records)
         for records, batch in pieces:
@@ -226,6 +268,8 @@ class PartitionRuntime(Generic[ShardT]):
                 self._settle(outcome, translated(error.code))
                 return
             if commit is not None:
+                # A commit has to be waited for. A task does so, and everything that arrives meanwhile queues up
+                # behind it.
                 self._is_draining = True
                 self._runtime.spawn(self._drain, commit, records, pieces, outcome)
                 return
@@ -234,6 +278,7 @@ class PartitionRuntime(Generic[ShardT]):
 
     def _pieces(self, records: list[Any]) -> Iterator[tuple[list[Any], bytes]]:
         timestamp_ms = self._runtime.times()["timestamp_ms"]
+        # A generator, so that of many batches each is encoded when its turn comes.
         for start in range(0, len(records), RECORDS_PER_BATCH):
             piece = records[start : start + RECORDS_PER_BATCH]
             yield piece, self._kind.encode(piece, timestamp_ms)
@@ -258,15 +303,19 @@ class PartitionRuntime(Generic[ShardT]):
         outcome: Outcome[Any],
     ) -> None:
         """Wait for this commit, then work off the queue until it is empty. Ends early when the shard is unloaded."""
+        # During any await the partition may be unloaded, and even loaded again. Then this task must touch nothing any
+        # more.
         shard = self._shard
         try:
             if commit is not None:
                 await commit
             while self._shard is shard:
+                # In the first turn: the batch that `_carry_out` has appended. Later turns bring none.
                 self._replay(records)
                 await self._append_rest(pieces, outcome)
                 if self._shard is not shard or not self._queue:
                     break
+                # Others get a turn even if no commit had to be awaited. Meanwhile callers may have left the queue.
                 await trio.lowlevel.checkpoint()
                 if self._shard is not shard or not self._queue:
                     break
@@ -275,6 +324,8 @@ class PartitionRuntime(Generic[ShardT]):
                 self._in_flight = outcome
                 records, pieces = [], self._pieces(outcome.records)
         except KafkaError as error:
+            # The batch was written, but nobody knows whether it will be committed. Memory may be wrong now, so the
+            # log decides.
             if self._shard is shard:
                 logger.error("partition %d of %s could not commit: %s", self.partition, self._kind.topic, error)
                 self._start_over(translated(error.code))
@@ -282,6 +333,7 @@ class PartitionRuntime(Generic[ShardT]):
             logger.exception("bug: partition %d of %s, on the way to a commit", self.partition, self._kind.topic)
             if self._shard is shard:
                 self._start_over()
+        # If the shard was lost, `unload` has reset the flag, and a new shard may have a draining task of its own.
         if self._shard is shard is not None:
             self._is_draining = False
             self._runtime.mind(shard)
@@ -297,6 +349,7 @@ class PartitionRuntime(Generic[ShardT]):
             if commit is not None:
                 await commit
             else:
+                # Many batches in a row must not hold the event loop.
                 await trio.lowlevel.checkpoint()
             if self._shard is not shard:
                 return
@@ -308,11 +361,11 @@ class PartitionRuntime(Generic[ShardT]):
 
         What was due when it arrived comes first.
         """
+        # Only looked at: what was due before it arrived comes first, and then it is still in the queue.
         first = next(iter(self._queue.values()))
         if self._is_due(first.arrival_ms):
             return self._expire(first.arrival_ms)
-        del self._queue[first.caller]
-        outcome = self._handle(first.request, first.caller)
+        outcome = self._in_flight = self._handle_queued(first)
         left = REQUESTS_PER_APPEND - 1 if self._kind.may_share_append(first.request) else 0
         while (
             left
@@ -322,24 +375,42 @@ class PartitionRuntime(Generic[ShardT]):
             and not self._is_due(following.arrival_ms)
         ):
             left -= 1
-            del self._queue[following.caller]
-            more = self._handle(following.request, following.caller)
-            outcome = Outcome(
+            try:
+                more = self._handle_queued(following)
+            except Exception:
+                # The shard is loaded again, which settles what is in flight. The replies would be forgotten.
+                send(outcome.replies)
+                raise
+            outcome = self._in_flight = Outcome(
                 outcome.records + more.records,
                 outcome.replies + more.replies,
                 outcome.settlements + more.settlements,
             )
         return outcome
 
+    def _handle_queued(self, queued: Queued) -> Outcome[Any]:
+        """Take a request from the queue and handle it."""
+        del self._queue[queued.caller]
+        try:
+            return self._handle(queued.request, queued.caller)
+        except Exception:
+            # It is in the queue no more, and perhaps not in the shard: nobody else would answer it.
+            queued.caller.answer(queued.caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+            raise
+
     # ------------------------------------------------------------------ load and unload
 
     async def load(self) -> None:
         """Rebuild the shard from the log. Whatever goes wrong, this is tried again."""
+        # A new shard, so that nothing of an earlier one mixes with the log.
         shard = self._kind.make()
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         try:
             await self._replay_log(shard)
+            # Another broker may have been elected while this one read.
             if self._runtime.leads(self):
+                # The shard has to be in place before its first records are carried out, because these are replayed
+                # into it.
                 self._shard = shard
                 self._carry_out(shard.loaded(**self._runtime.times()))
                 self._runtime.mind(shard)
@@ -365,8 +436,10 @@ class PartitionRuntime(Generic[ShardT]):
         self._shard = None
         if not self._runtime.leads(self):
             return
+        # A client that hears this looks for the coordinator again. COORDINATOR_LOAD_IN_PROGRESS would keep it here.
         self._absent = ErrorCode.NOT_COORDINATOR
         pause_s = min(LOAD_RETRY_S * 2**self._failed_loads, LOAD_RETRY_MAX_S)
+        # One line for a whole series of tries.
         if not self._failed_loads:
             logger.error(
                 "partition %d of %s cannot be loaded: %s; this is tried again",
@@ -385,6 +458,7 @@ class PartitionRuntime(Generic[ShardT]):
 
     def unload(self, error: ErrorCode, absent: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """Stop coordinating. Requests that wait are answered with `error`, later ones with `absent`."""
+        # All at once and before anybody is answered, because an answer calls back into its connection.
         shard, self._shard, self._absent, self._is_draining = self._shard, None, absent, False
         outcome, self._in_flight = self._in_flight, None
         while self._queue:
@@ -393,7 +467,9 @@ class PartitionRuntime(Generic[ShardT]):
         if shard is None:
             return
         try:
+            # A call that a bug ended halfway has collected things, which the settlements below must not send.
             shard.discard()
+            # A settlement is called exactly once, also now.
             if outcome is not None:
                 send(shard.settle(outcome.settlements, error, **self._runtime.times()))
             send(shard.unload(error))
@@ -433,6 +509,7 @@ class Runtime(Generic[ShardT]):
 
     def leads(self, partition: PartitionRuntime[ShardT]) -> bool:
         """Whether a partition was not lost since its election."""
+        # By identity: a partition that was lost and won again has a new object here.
         return self._partitions.get(partition.partition) is partition
 
     @property
@@ -452,6 +529,7 @@ class Runtime(Generic[ShardT]):
 
     def on_election(self, partition: int) -> None:
         """This broker leads the partition from now on: load it, again if it was loaded."""
+        # What is in memory belongs to an earlier term. It may lack what another leader has written since.
         self.on_resignation(partition)
         elected = self._partitions[partition] = PartitionRuntime(partition, self)
         self.load_soon(elected)
@@ -483,6 +561,7 @@ class Runtime(Generic[ShardT]):
                 nursery.start_soon(self._keep_deadlines)
                 await self._load_elected()
         finally:
+            # First of all, so that requests that arrive from now on hear that there is no coordinator.
             self._nursery = None
             for partition in self.partitions():
                 self.on_resignation(partition.partition)
@@ -499,21 +578,26 @@ class Runtime(Generic[ShardT]):
 
     async def _keep_deadlines(self) -> None:
         while True:
+            # Others get a turn between two rounds, however much is due.
             await trio.lowlevel.checkpoint()
             self._wake = trio.Event()
             deadlines = [each.next_deadline_ms() for each in self._partitions.values()]
             self._sleeping_until_ms = min((each for each in deadlines if each is not None), default=float("inf"))
             with trio.move_on_at(self._sleeping_until_ms / 1000):
                 await self._wake.wait()
+            # Members could not reach a fenced broker, so their silence proves nothing.
             if self.log.is_fenced():
                 await self._suspend()
             now_ms = self.now_ms()
             for partition in self.partitions():
                 partition.expire(now_ms)
+            # This task is awake and looks at all deadlines before it sleeps again, so nobody has to wake it.
             self._sleeping_until_ms = 0
 
     async def _suspend(self) -> None:
         """Let no deadline pass until this broker can be reached, and then begin the members' sessions anew."""
+        # It stays set while sessions begin anew, which takes several turns of the event loop. No deadline passes in
+        # between.
         self._is_suspended = True
         while self.log.is_fenced():
             await trio.sleep(FENCED_LOOK_S)
@@ -526,9 +610,12 @@ class Runtime(Generic[ShardT]):
             await self._elected.wait()
             self._elected = trio.Event()
             while self._to_load:
+                # While this broker is fenced another one may lead the partition, and what is read here may be
+                # outdated.
                 while self.log.is_fenced():
                     await trio.sleep(FENCED_LOOK_S)
                 partition = self._to_load.popleft()
+                # The partition may have been lost while it waited for its turn.
                 if self.leads(partition):
                     await partition.load()
 
@@ -547,6 +634,7 @@ def replay_batch(
     kind: ShardKind[ShardT], shard: ShardT, header: BatchHeader, buffer: bytes, start: int
 ) -> Iterator[None]:
     """Replay a batch of the log, one record at each step. Records that do not parse are passed over, with a warning."""
+    # An idempotent producer has an id, too, but without a transaction its records count at once.
     producer_id = header.producer_id if header.is_transactional else -1
     yield  # compaction may have left no record
     for record in decode_records(buffer, start):
@@ -559,6 +647,7 @@ def replay_batch(
         try:
             decoded = kind.decode(record.key, record.value)
         except ProtocolViolation as error:
+            # One bad record must not take all groups of the partition out of service.
             logger.warning("a record of %s at offset %d does not parse: %s", kind.topic, record.offset, error)
             continue
         if decoded is not None:

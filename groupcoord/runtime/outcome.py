@@ -28,6 +28,7 @@ class Caller:
         self.api_version = api_version
         self.client_id = client_id
         self.client_host = client_host
+        # Where the request is parked, so that it can be found again when its connection is gone.
         self.parked_group_id = ""
         self.parked_member_id = ""
 

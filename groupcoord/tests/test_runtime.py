@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 import trio.testing
 
 from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
 from ottla.groupcoord.groups.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
 from ottla.groupcoord.groups.shard import TIMERS_PER_CALL, Shard
 from ottla.groupcoord.runtime import coordinator_runtime as runtime
+from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S, LOAD_RETRY_MAX_S, LOAD_SLICE_S, PartitionRuntime
-from ottla.groupcoord.service import finished
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -71,7 +72,7 @@ async def test_commit_is_answered_when_it_is_committed(autojump_clock: trio.abc.
     await talk.start(nursery)
     answer = talk.commit(5)
     assert offset_of(committed(talk)) == -1
-    assert error_of(await answer) is ErrorCode.NONE
+    assert error_of(await finished(answer)) is ErrorCode.NONE
     assert trio.current_time() == pytest.approx(2, abs=0.01)
     assert offset_of(committed(talk)) == 5
 
@@ -99,18 +100,18 @@ async def test_stable_offsets_wait_for_the_commits_before_them(
     talk.log.commit_seconds = 2
     await talk.start(nursery)
     nursery.start_soon(collect, {}, "commit", talk.commit(5))
-    assert offset_of(await committed(talk, require_stable=True)) == 5
+    assert offset_of(await finished(committed(talk, require_stable=True))) == 5
 
 
 async def test_heartbeats_do_not_wait_for_appends(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     await talk.start(nursery)
-    joined = await talk.join()
+    joined = await finished(talk.join())
     talk.log.commit_seconds = 2
     syncing = talk.sync(joined, assignment=b"all")
     request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
     assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
-    assert (await syncing).assignment == b"all"
+    assert (await finished(syncing)).assignment == b"all"
 
 
 async def test_refused_append_changes_nothing(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
@@ -145,7 +146,7 @@ async def test_refused_append_behind_a_slow_one_fails_alone(
     assert error_of(answers["first"]) is ErrorCode.NONE
     assert error_of(answers["second"]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     talk.log.refusal = None
-    assert error_of(await talk.commit(3)) is ErrorCode.NONE
+    assert error_of(await finished(talk.commit(3))) is ErrorCode.NONE
 
 
 async def test_failed_commit_sends_everybody_away_and_loads_again(
@@ -188,7 +189,7 @@ async def test_joins_wait_for_each_other(autojump_clock: trio.abc.Clock, nursery
 async def test_silent_members_are_dropped_in_time(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     await talk.start(nursery)
-    joined = await talk.join()
+    joined = await finished(talk.join())
     await trio.sleep(9.9)
     request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
     assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
@@ -311,9 +312,9 @@ async def test_no_session_ends_while_nobody_can_reach_the_coordinator(
 async def test_cancelled_caller_leaves_nothing_behind(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
     await talk.start(nursery)
-    first = await talk.join()
+    first = await finished(talk.join())
     with trio.move_on_after(1):
-        await talk.join()  # waits for the first member, which does not know of it yet
+        await finished(talk.join())  # waits for the first member, which does not know of it yet
     response = await finished(talk.join(first.member_id))
     assert [each.member_id for each in response.members] == [first.member_id]
 
@@ -327,7 +328,7 @@ async def test_caller_cancelled_in_the_queue_is_not_handled(
     await talk.start(nursery)
     nursery.start_soon(collect, answers, "commit", talk.commit(1))
     with trio.move_on_after(1):
-        await talk.join()
+        await finished(talk.join())
     await trio.sleep(20)
     assert error_of(answers["commit"]) is ErrorCode.NONE
     assert not any(isinstance(record, GroupMetadataRecord) for record in talk.log.records())
@@ -564,6 +565,48 @@ async def test_bug_costs_no_more_than_a_reload(
     assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
     assert offset_of(committed(talk)) == 5
     assert error_of(talk.commit(6)) is ErrorCode.NONE
+
+
+async def test_bug_in_a_request_that_stood_in_line_costs_nobody_an_answer(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    talk.log.commit_seconds = 2
+    answers: dict[int, Any] = {}
+    await talk.start(nursery)
+    check, checked = Shard._check_commit, count()
+
+    def fail_at_the_third(*arguments: Any) -> Any:
+        return 1 / 0 if next(checked) == 2 else check(*arguments)
+
+    monkeypatch.setattr(Shard, "_check_commit", fail_at_the_third)
+    with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+        async with trio.open_nursery() as askers:
+            for number in range(4):  # the first one's commit is waited for, the others stand in line
+                askers.start_soon(collect, answers, number, talk.commit(number))
+    assert [error_of(answers[number]) for number in range(4)] == [
+        ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_COORDINATOR,
+    ]  # fmt: skip
+    await trio.testing.wait_all_tasks_blocked()
+    assert error_of(await finished(talk.commit(6))) is ErrorCode.NONE
+
+
+async def test_bug_while_a_caller_leaves_costs_no_more_than_a_reload(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    answers: dict[str, Any] = {}
+    await talk.start(nursery)
+    talk.commit(5)
+    first, second = talk.join(), talk.join()
+    nursery.start_soon(collect, answers, "second", second)
+    await trio.lowlevel.checkpoint()
+    with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+        patch.setattr(Shard, "abandon", lambda *arguments, **times: 1 / 0)
+        first.abandon()
+    await trio.testing.wait_all_tasks_blocked()
+    assert answers["second"].error_code == ErrorCode.NOT_COORDINATOR
+    assert offset_of(committed(talk)) == 5
 
 
 async def test_all_partitions_are_served(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:

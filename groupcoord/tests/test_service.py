@@ -106,7 +106,7 @@ async def test_leave_before_version_3_has_one_member_and_one_error(
 ) -> None:
     unknown = talk.groups.leave_group(LeaveGroupRequest(group_id="group", member_id="who"), api_version=2)
     assert (unknown.error_code, unknown.members) == (ErrorCode.UNKNOWN_MEMBER_ID, [])
-    joined = await talk.join()
+    joined = await finished(talk.join())
     left = talk.groups.leave_group(LeaveGroupRequest(group_id="group", member_id=joined.member_id), api_version=0)
     assert (left.error_code, left.members) == (ErrorCode.NONE, [])
 
@@ -114,7 +114,7 @@ async def test_leave_before_version_3_has_one_member_and_one_error(
 async def test_leave_since_version_3_has_an_error_for_each_member(
     talk: Coordination, autojump_clock: trio.abc.Clock
 ) -> None:
-    joined = await talk.join()
+    joined = await finished(talk.join())
     members = [MemberIdentity(member_id=joined.member_id), MemberIdentity(member_id="who")]
     left = talk.groups.leave_group(LeaveGroupRequest(group_id="group", members=members), api_version=3)
     assert left.error_code == ErrorCode.NONE
@@ -233,7 +233,7 @@ async def test_large_commit_is_taken_in_parts(nursery: trio.Nursery, autojump_cl
     talk.topics = talk.groups._topics = type(talk.topics)(topic=count, other=1)
     await talk.start(nursery)
     request = commit_request(("topic", bytes(16), tuple(range(count + 1))), ("other", bytes(16), (0, 1)))
-    response = await talk.groups.offset_commit(request, api_version=9)
+    response = await finished(talk.groups.offset_commit(request, api_version=9))
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     errors = errors_of(response)
     assert errors == {"topic": dict.fromkeys(range(count), 0) | {count: unknown}, "other": {0: 0, 1: unknown}}
@@ -355,7 +355,7 @@ async def test_all_offsets_of_several_groups_are_fetched_in_turns(
     monkeypatch.setattr(service, "_is_much", lambda groups: False)
     answer = talk.groups.offset_fetch(OffsetFetchRequest(groups=asked), api_version=8)
     async with counted_turns() as turns:
-        response = await answer
+        response = await finished(answer)
     assert [each.group_id for each in response.groups] == names
     assert all(len(each.topics) == 1 for each in response.groups)
     assert turns.count >= len(names) // 2, "the order of tasks within a turn is random, so some are not seen"
@@ -449,14 +449,14 @@ async def test_a_large_fetch_is_answered_in_parts_as_a_small_one(talk: Coordinat
     group = OffsetFetchRequestGroup(group_id="group", topics=topics)
     for require_stable in (False, True):
         request = OffsetFetchRequest(groups=[group, group], require_stable=require_stable)
-        response = await talk.groups.offset_fetch(request, api_version=8)
+        response = await finished(talk.groups.offset_fetch(request, api_version=8))
         for answer in response.groups:
             assert [each.name for each in answer.topics] == ["topic", "none", "other"]
             for topic in answer.topics:
                 assert [each.partition_index for each in topic.partitions] == indexes
             assert [each.committed_offset for each in answer.topics[0].partitions[:2]] == [5, -1]
     older = [OffsetFetchRequestTopic(name=each.name, partition_indexes=indexes) for each in topics]
-    response = await talk.groups.offset_fetch(OffsetFetchRequest(group_id="group", topics=older), api_version=5)
+    response = await finished(talk.groups.offset_fetch(OffsetFetchRequest(group_id="group", topics=older), api_version=5))
     assert [(each.name, len(each.partitions)) for each in response.topics] == [
         (name, len(indexes)) for name in ("topic", "none", "other")
     ]
@@ -467,7 +467,7 @@ async def test_an_error_of_a_group_stands_for_all_parts_of_a_large_fetch(talk: C
     talk.groups.on_resignation(talk.groups.partition_for("group"))
     topics = [OffsetFetchRequestTopics(name="topic", partition_indexes=list(range(2_000)))]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=topics)])
-    (group,) = (await talk.groups.offset_fetch(request, api_version=8)).groups
+    (group,) = (await finished(talk.groups.offset_fetch(request, api_version=8))).groups
     assert (group.error_code, group.topics) == (ErrorCode.NOT_COORDINATOR, [])
 
 
@@ -475,16 +475,16 @@ async def test_a_large_deletion_is_taken_in_parts(talk: Coordination) -> None:
     talk.commit(5)
     partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in range(2_000)]
     topics = [OffsetDeleteRequestTopic(name=name, partitions=partitions) for name in ("topic", "nowhere")]
-    response = await talk.groups.offset_delete(OffsetDeleteRequest(group_id="group", topics=topics))
+    response = await finished(talk.groups.offset_delete(OffsetDeleteRequest(group_id="group", topics=topics)))
     errors = errors_of(response)
     assert errors["topic"][0] == ErrorCode.NONE
     assert (len(errors["topic"]), len(errors["nowhere"])) == (2_000, 2_000)
-    missing = await talk.groups.offset_delete(OffsetDeleteRequest(group_id="who", topics=topics))
+    missing = await finished(talk.groups.offset_delete(OffsetDeleteRequest(group_id="who", topics=topics)))
     assert (missing.error_code, missing.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
 async def test_very_many_members_leave_in_parts(talk: Coordination) -> None:
     members = [MemberIdentity(member_id=str(number)) for number in range(2_000)]
     request = LeaveGroupRequest(group_id="group", members=members)
-    response = await talk.groups.leave_group(request, api_version=5)
+    response = await finished(talk.groups.leave_group(request, api_version=5))
     assert [each.member_id for each in response.members] == [each.member_id for each in members]

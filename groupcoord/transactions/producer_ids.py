@@ -28,6 +28,7 @@ class ProducerIdManager:
     async def next(self) -> int:
         """An id, from a new block if need be. Raises KafkaError when none can be reserved."""
         async with self._lock:
+            # Looked at again under the lock, because the caller before may have brought a new block.
             while (producer_id := self.take()) is None:
                 self._block = iter(await self._allocate_block())
             return producer_id

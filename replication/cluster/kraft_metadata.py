@@ -25,11 +25,12 @@ from ottla.wire.schema import field as wire
 from ottla.wire.varint import read_varint
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
+# Kafka's numbers of its ConfigResource types.
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
 _FRAME_VERSION = 1
-_LEADER_UNCHANGED = -2
+_LEADER_UNCHANGED = -2  # in a PartitionChangeRecord
 _SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
 _BEGIN_TRANSACTION, _END_TRANSACTION, _ABORT_TRANSACTION = 23, 24, 25
 
@@ -60,6 +61,7 @@ class PartitionRecord(Struct, versions="0-2", flexible="0+"):
 class PartitionChangeRecord(Struct, versions="0-2", flexible="0+"):
     partition_id: int = wire(Int32, default=-1)
     topic_id: bytes = wire(Uuid)
+    # Its other tagged fields, the ISR among them, are skipped like any unknown tag.
     leader: int = wire(Int32, tag=1, default=_LEADER_UNCHANGED)
     replicas: list[int] | None = wire(Array(Int32), nullable="0+", tag=2, default=None)
 
@@ -125,6 +127,7 @@ class ClusterImage:
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics.pop(record.topic_id)
+        # Kafka writes no records that unset the settings of a topic that goes.
         self.configs.pop((TOPIC_RESOURCE, topic.name), None)
 
     def _put_partition(self, record: PartitionRecord) -> None:
@@ -134,6 +137,7 @@ class ClusterImage:
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         image = self.topics[record.topic_id].partitions[record.partition_id]
         image.replicas = image.replicas if record.replicas is None else record.replicas
+        # A record that names a leader begins a leader epoch, even if it names the same leader again.
         if record.leader != _LEADER_UNCHANGED:
             image.leader_epoch += 1
 
@@ -171,6 +175,7 @@ def read_cluster_metadata(storage: Storage, log_directory: str) -> ClusterImage 
             if api_key == _BEGIN_TRANSACTION:
                 open_transaction = []
             elif api_key in (_END_TRANSACTION, _ABORT_TRANSACTION):
+                # An aborted transaction leaves nothing. One that the log does not end is never applied.
                 for each in open_transaction or () if api_key == _END_TRANSACTION else ():
                     image.apply(each)
                 open_transaction = None
@@ -201,13 +206,16 @@ def _decode(value: bytes) -> tuple[int, Struct | None]:
 def _values(storage: Storage, directory: str) -> Iterator[bytes]:
     """The values of all records, from the newest snapshot on."""
     names = storage.names(directory)
+    # The offset has a fixed number of digits, so the last name is that of the newest snapshot.
     snapshots = sorted((match for name in names if (match := _SNAPSHOT.fullmatch(name))), key=lambda match: match[0])
     start = 0
     if snapshots:
+        # The log may still hold records that are in the snapshot already; they are passed over.
         start = int(snapshots[-1][1])
         yield from _values_of(storage.read(path_in(directory, snapshots[-1][0])), 0)
     for name in sorted(names):
         segment = parse_segment_file(name)
+        # A file with a suffix is on its way in or out, and no part of the log.
         if segment is not None and segment.kind == LOG_SUFFIX and not segment.suffix:
             yield from _values_of(storage.read(path_in(directory, name)), start)
 

@@ -140,9 +140,11 @@ class ClusterState:
         known = self.topics.get(topic.name)
         if known is None:
             self._sorted_names = None
+        # It was deleted and made anew under the same name. Nobody may find it by its former id.
         elif known.topic_id != topic.topic_id:
             self.topic_by_id.pop(known.topic_id, None)
         self.topics[topic.name] = topic
+        # Several topics can be without an id, so none of them is found by that.
         if topic.topic_id != NO_TOPIC_ID:
             self.topic_by_id[topic.topic_id] = topic
         self._tell(topic.name)
@@ -155,7 +157,7 @@ class ClusterState:
 
     def _tell(self, topic: str) -> None:
         self.version += 1
-        for listener in list(self._topic_listeners.values()):
+        for listener in list(self._topic_listeners.values()):  # a listener may add or cancel others
             listener(topic)
 
     def put_broker(self, broker: BrokerRegistration) -> None:
@@ -164,6 +166,7 @@ class ClusterState:
 
     def put_brokers(self, brokers: Iterable[BrokerRegistration], *, controller_id: int) -> None:
         """These are the live brokers, and no others."""
+        # Another mapping, so that who holds the former one still sees the brokers that are gone.
         self.brokers = {broker.node_id: broker for broker in brokers}
         self.controller_id = controller_id
         self._tell_of_brokers()
@@ -175,6 +178,7 @@ class ClusterState:
 
     def topic_names(self) -> list[str]:
         """All topic names in order."""
+        # Sorted when somebody asks: while thousands of topics come one after the other, nobody may.
         if self._sorted_names is None:
             self._sorted_names = sorted(self.topics)
         return self._sorted_names
@@ -193,6 +197,7 @@ class ClusterState:
 
 def _added(listeners: dict[object, ListenerT], listener: ListenerT) -> Callable[[], None]:
     """Add a listener; returns the function that takes it away."""
+    # The same function may listen twice, and each time ends for itself.
     key = object()
     listeners[key] = listener
 

@@ -35,7 +35,7 @@ DEFAULT_ENTITY = "<default>"
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
-_LOG_DIR_FAILURE = 1
+_LOG_DIR_FAILURE = 1  # Kafka knows no other event
 
 PERSISTENT_PATHS = (
     "/cluster",
@@ -121,6 +121,7 @@ def _below(parent: str, name: str) -> str:
 
 
 def topic_config_path(topic: str) -> str:
+    # Kafka's Sanitizer encodes the names of all entities below /config.
     return f"{TOPIC_CONFIGS}/{quote(topic, safe='')}"
 
 
@@ -167,8 +168,10 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 def decode_topic(data: bytes) -> TopicAssignment:
     node = _decode(data)
     try:
+        # Topics from before Kafka 2.8 have no id. The controller gives them one.
         topic_id = decode_uuid(node["topic_id"]) if node.get("topic_id") else None
         partitions = _decode_replicas(node["partitions"])
+        # Older nodes lack these two, which came with KIP-455.
         adding = _decode_replicas(node.get("adding_replicas") or {})
         removing = _decode_replicas(node.get("removing_replicas") or {})
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -181,6 +184,7 @@ def _encode_replicas(replicas: Mapping[int, list[int]]) -> dict[str, list[int]]:
 
 
 def _decode_replicas(node: Mapping[str, list[int]]) -> dict[int, list[int]]:
+    # By number: in JSON the keys are texts, and callers take the position in this order for the number of a partition.
     return dict(sorted((int(partition), [int(each) for each in ids]) for partition, ids in node.items()))
 
 
@@ -192,6 +196,7 @@ def encode_state(state: LeaderAndIsr) -> bytes:
         "leader_epoch": state.leader_epoch,
         "isr": state.isr,
     }
+    # Kafka writes this only for a leader that is recovering.
     if state.leader_recovery_state:
         node["leader_recovery_state"] = state.leader_recovery_state
     return _encode(node)
@@ -245,6 +250,7 @@ def encode_broker(broker: BrokerRegistration, timestamp_ms: int) -> bytes:
         "timestamp": str(timestamp_ms),
         "endpoints": [f"{name}://{_bracketed(each.host)}:{each.port}" for name, each in broker.endpoints.items()],
         "listener_security_protocol_map": protocols,
+        # The controller ignores a broker that lacks a feature that is finalized in /feature. Normally none is.
         "features": {},
     }
     if broker.rack is not None:
@@ -256,6 +262,7 @@ def decode_broker(node_id: int, data: bytes, epoch: int) -> BrokerRegistration:
     """What a broker says of itself, as Kafka has written it since 0.8 (versions 1 to 5)."""
     node = _decode(data)
     try:
+        # Version 1 knows one address, and no listeners.
         if node["version"] < 2:
             listeners = [f"PLAINTEXT://{_bracketed(node['host'])}:{node['port']}"]
         else:
@@ -267,6 +274,7 @@ def decode_broker(node_id: int, data: bytes, epoch: int) -> BrokerRegistration:
         for text in listeners:
             name, host, port = _endpoint(text)
             endpoints[name] = BrokerEndpoint(node_id, host, port, rack)
+            # Without the map listeners have no names of their own yet: each is called like its protocol.
             security[name] = SECURITY_PROTOCOLS[name if protocols is None else protocols[name]]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise MalformedNode(f"not a broker's registration: {error!r}") from None
@@ -334,7 +342,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    if not data:
+    if not data:  # the node is there, but nobody has set anything
         return {}
     config = _decode(data).get("config", {})
     if not isinstance(config, dict):
@@ -356,7 +364,7 @@ def decode_config_change(data: bytes) -> str:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return _encode({"version": "1", "id": cluster_id})
+    return _encode({"version": "1", "id": cluster_id})  # this version is a text in Kafka, too
 
 
 def decode_cluster_id(data: bytes) -> str:
@@ -397,6 +405,7 @@ def decode_log_dirs(data: bytes) -> dict[bytes, KnownDirectory]:
 
 
 def encode_producer_id_block(broker: int, first: int, last: int) -> bytes:
+    # Kafka writes these two numbers as texts.
     return _encode({"version": 1, "broker": broker, "block_start": str(first), "block_end": str(last)})
 
 

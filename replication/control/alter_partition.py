@@ -43,15 +43,18 @@ def judge(states: PartitionStates, request: AlterPartitionRequest, version: int)
     changes: dict[TopicPartition, StateChange] = {}
     for topic in request.topics:
         name = states.topic_names.get(topic.topic_id)
-        if name is None:
+        if name is None:  # answered by `respond`
             continue
         for asked in topic.partitions:
             partition = (name, asked.partition_index)
+            # If a request names a partition twice, the last word counts.
             changes.pop(partition, None)
             try:
                 state = _known(states, partition)
                 following = _judge(states, state, request.broker_id, asked, version)
             except KafkaError as error:
+                # The answers are kept until all are written; the frames of an error would keep the request alive with
+                # them.
                 answers[partition] = bare(error)
                 continue
             answers[partition] = state if following is None else following
@@ -96,18 +99,23 @@ def _judge(
 ) -> PartitionState | None:
     """The next state, None if it is so already, or KafkaError."""
     isr, recovery = _proposed_isr(asked, version), asked.leader_recovery_state
+    # Who decides here? A leader that knows more has heard of it from another controller.
     if asked.partition_epoch > state.partition_epoch or asked.leader_epoch > state.leader_epoch:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     if asked.leader_epoch < state.leader_epoch:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    # Before the partition epochs are compared: a leader that missed the answer asks again with its old epoch. It has
+    # to hear that its proposal was carried out.
     if (sender, isr, recovery) == (state.leader, state.isr, state.leader_recovery_state):
         return None
     if asked.partition_epoch < state.partition_epoch:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
+    # May the sender propose that?
     if recovery == RECOVERING and (len(isr) > 1 or state.leader_recovery_state == RECOVERED):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if sender != state.leader or sender not in isr or len(set(isr)) < len(isr) or not set(isr) <= set(state.replicas):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    # May those whom it names be in sync?
     if not all(_is_eligible(states, broker) for broker in isr) or not _are_current(states, asked):
         raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
     return replace(state, isr=isr, leader_recovery_state=recovery, partition_epoch=state.partition_epoch + 1)
@@ -118,6 +126,7 @@ def _proposed_isr(asked: PartitionRequest, version: int) -> tuple[int, ...]:
 
 
 def _is_eligible(states: PartitionStates, broker: int) -> bool:
+    # Whoever is shutting down would have to leave the ISR again a moment later.
     return broker in states.brokers and broker not in states.shutting_down
 
 

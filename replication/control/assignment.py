@@ -26,6 +26,8 @@ def place_replicas(
             "broker(s) are registered or some brokers have all their log directories cordoned."
         )
     row = _alternating(racks)
+    # After this many partitions both the first replica and the shift of the followers begin again. So ten thousand
+    # partitions cost no more than one period.
     period = len(row) * (len(row) - 1) or 1  # then all begins again
     placed = [_replicas(row, racks, start + number, replication_factor) for number in range(min(partition_count, period))]
     return [placed[number % period] for number in range(partition_count)]
@@ -38,6 +40,7 @@ def _replicas(row: list[int], racks: Mapping[int, str | None], number: int, coun
     left = [row[(number + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
     held = Counter([racks[chosen[0]]])
     while len(chosen) < count:
+        # `min` takes the first of several that are equal, so without racks the order of the row decides.
         broker = min(left, key=lambda each: held[racks[each]])
         left.remove(broker)
         chosen.append(broker)

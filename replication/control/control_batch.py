@@ -28,6 +28,7 @@ from ottla.wire.messages.update_metadata import (
 )
 from ottla.wire.schema import ZERO_UUID
 
+# Kafka's marks of a partition that is being deleted, in UpdateMetadata and in StopReplica.
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 
@@ -98,7 +99,8 @@ class Sender:
         if (leading := batch.leader_and_isr.get(receiver)) is not None:
             requests.append(self._leader_and_isr(receiver, leading))
         if (known := batch.update_metadata.get(receiver)) is not None:
-            # Who is new serves clients as soon as it knows itself, and then has to know all topics as well.
+            # A broker that has just come serves clients as soon as it finds itself among the live brokers. It has to
+            # know all topics by then, so they are in the same request.
             place = 0 if receiver in batch.introduced else len(requests)
             requests.insert(place, self._update_metadata(receiver, known))
         if (stopped := batch.stop_replica.get(receiver)) is not None:

@@ -16,6 +16,7 @@ from ottla.replication.cluster.state import NO_PARTITION_EPOCH, PartitionState
 from ottla.replication.control.control_batch import ControlBatch, TopicPartition
 from ottla.wire.errors import KafkaError
 
+# ZooKeeper refuses a multi beyond jute.maxbuffer, 1 MB by default. The `DecisionWriter` halves a part that it refuses.
 OPERATIONS_PER_MULTI = 500
 
 Answer = PartitionState | KafkaError
@@ -52,6 +53,8 @@ class StateChange:
             )
         )
         path = znodes.state_path(topic, index)
+        # `state` is the next state, so the node still has the version before it. The write fails if anybody else wrote
+        # meanwhile, and the controller decides again on what it reads then.
         expected = self.state.partition_epoch - 1
         if expected != NO_PARTITION_EPOCH:
             return [SetData(path, data, expected)]
@@ -81,6 +84,7 @@ class NodeRemoval:
 
     @property
     def operations(self) -> list[Operation]:
+        # Any version: the topic goes, whatever its nodes hold by now.
         return [Delete(path) for path in self.paths]
 
 
@@ -101,6 +105,7 @@ class Decision:
     def operations(self, controller_epoch_version: int) -> list[Operation]:
         """One multi; it fails if this controller is the controller no more. Empty if there is nothing to write."""
         operations = [operation for change in self.changes for operation in change.operations]
+        # A controller that was replaced without hearing of it must not write: its successor has raised the epoch.
         fence = Check(znodes.CONTROLLER_EPOCH, controller_epoch_version)
         return [fence, *operations] if operations else []
 
@@ -112,6 +117,8 @@ class Decision:
             size += len(change.operations)
             if size >= limit:
                 yield Decision(changes=tuple(changes), batch=batch, answers=self.answers)
+                # What is told besides has gone with the first part. The others tell only of their own changes.
                 batch, changes, size = ControlBatch(), [], 0
+        # A decision without changes may still have something to tell.
         if changes or batch is self.batch:
             yield Decision(changes=tuple(changes), batch=batch, answers=self.answers)

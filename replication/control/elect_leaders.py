@@ -42,6 +42,7 @@ def balance_leaders(states: PartitionStates, imbalance_percentage: int) -> Decis
     """Preferred elections where a broker leads too few of its partitions (leader.imbalance.per.broker.percentage)."""
     by_preferred: dict[int, list[tuple[TopicPartition, PartitionState]]] = {}
     for partition, state in states.partitions():
+        # The first replica is the preferred leader, in Kafka as well.
         by_preferred.setdefault(state.replicas[0], []).append((partition, state))
     candidates: list[TopicPartition] = []
     for broker, own in by_preferred.items():
@@ -51,6 +52,7 @@ def balance_leaders(states: PartitionStates, imbalance_percentage: int) -> Decis
             if state.partition_epoch != NO_PARTITION_EPOCH and state.leader != broker
         ]
         if len(elsewhere) * 100 > imbalance_percentage * len(own):
+            # A broker that is away or not in sync cannot take over, so an election would fail at every look.
             candidates += [partition for partition, state in elsewhere if _preferred(states, partition, state)]
     return elect_leaders(states, candidates, ElectionType.PREFERRED)
 
@@ -64,6 +66,7 @@ def _elect(states: PartitionStates, partition: TopicPartition, election_type: El
     if election_type == ElectionType.PREFERRED:
         is_needed = state.leader != state.replicas[0]
         following = _preferred(states, partition, state)
+        # The error's text names Kafka's strategies, as its controller does.
         strategy, code = "PreferredReplicaPartitionLeaderElectionStrategy", ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     else:
         online = states.online(partition, state.replicas)
@@ -75,6 +78,7 @@ def _elect(states: PartitionStates, partition: TopicPartition, election_type: El
     if following is None or state.partition_epoch == NO_PARTITION_EPOCH:
         name = f"{partition[0]}-{partition[1]}"
         raise KafkaError(code, f"Failed to elect leader for partition {name} under strategy {strategy}")
+    # Whoever is shutting down hears of it too: it may be the one that led until now.
     return states.change(partition, following, states.alive(partition, state.replicas))
 
 

@@ -34,6 +34,7 @@ def offline_election(state: PartitionState, online: Container[int], *, unclean: 
     if (leader := _first(state.replicas, online, in_sync)) is not None:
         return succeed(state, leader, in_sync)
     if unclean and (leader := _first(state.replicas, online)) is not None:
+        # The others may hold records that the new leader never had. They drop those before they count as in sync.
         return replace(succeed(state, leader, (leader,)), leader_recovery_state=RECOVERING)
     return None
 
@@ -45,6 +46,7 @@ def reassignment_election(state: PartitionState, online: Container[int]) -> Part
     """
     target = state.target_replicas
     in_sync = tuple(broker for broker in state.isr if broker in target)
+    # Clients need not look for another leader where the present one may stay.
     leader = state.leader if state.leader in in_sync and state.leader in online else _first(target, online, in_sync)
     if leader is None:
         return None
@@ -79,6 +81,7 @@ def after_loss(
         elected = offline_election(state, online, unclean=unclean)
         if elected is not None or state.leader == NO_LEADER:
             return elected
+        # Those who are in sync and alive, and were not elected, are shutting down. They stay in sync without a leader.
         return succeed(state, NO_LEADER, tuple(broker for broker in state.isr if broker in alive) or state.isr)
     in_sync = tuple(broker for broker in state.isr if broker in alive)
     return None if in_sync == state.isr else succeed(state, state.leader, in_sync)
@@ -88,6 +91,7 @@ def without_replica(state: PartitionState, broker: int) -> PartitionState | None
     """The same leader, and an ISR without this follower."""
     assert broker != state.leader
     in_sync = tuple(each for each in state.isr if each != broker)
+    # The last one in sync stays: it has every committed record.
     return None if in_sync == state.isr or not in_sync else succeed(state, state.leader, in_sync)
 
 

@@ -69,6 +69,7 @@ class PartitionStates(PartitionTable):
 
     def start(self) -> Decision:
         """The first decision of a new controller, after everything was loaded."""
+        # Nobody knows what the controller before has told whom, so this one tells all of it.
         batch = ControlBatch()
         batch.introduce_brokers(self.brokers)
         changes: list[Change] = []
@@ -83,8 +84,12 @@ class PartitionStates(PartitionTable):
     def _restored(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
         change = self._elected(partition, state)
         known = change.state if change is not None else state
+        # A complete reassignment is finished by `pending`; a partition without a state gets its first one when
+        # somebody lives.
         if not state.is_being_reassigned or is_complete(known) or known.partition_epoch == NO_PARTITION_EPOCH:
             return change
+        # The controller before may have failed before the leader heard of the new replicas. Brokers pass over
+        # LeaderAndIsr of an epoch that they know, so the same leader gets a new epoch.
         if change is None:
             known = succeed(state, state.leader, state.isr)
         return self.change(partition, known, known.replicas)
@@ -98,6 +103,8 @@ class PartitionStates(PartitionTable):
             known = self.brokers.get(node_id)
             if known is None:
                 changes.up.append(broker)
+            # It registered anew between two looks. As the earlier incarnation it has lost what it led, so it goes and
+            # comes.
             elif known.epoch < broker.epoch:
                 changes.down.append(node_id)
                 changes.bounced.append(broker)
@@ -108,6 +115,8 @@ class PartitionStates(PartitionTable):
         new = {broker.node_id: broker for broker in brokers}
         self.brokers.update(new)
         for node_id in new:
+            # The LeaderAndIsr below names all of its replicas. Its answer says which of them are on a failed
+            # directory.
             self.offline.pop(node_id, None)
             self.shutting_down.discard(node_id)
         batch = ControlBatch()
@@ -117,11 +126,13 @@ class PartitionStates(PartitionTable):
             if state.partition_epoch != NO_PARTITION_EPOCH:
                 returned = new.keys() & set(state.replicas)
                 self.tell(batch, partition, state, returned)
-                # Those who knew the partition know which of its replicas were offline.
+                # Where a replica has returned everybody hears so, because all were told that it was offline. Otherwise
+                # only the new brokers have something to learn.
                 hearers = self.brokers if returned else new
                 batch.announce(hearers, partition, state, self.offline_replicas(partition, state))
             if (change := self._elected(partition, state)) is not None:
                 changes.append(change)
+        # A deletion waits for every replica, and this broker has not heard of it while it was away.
         for node_id in new:
             for partition in self.deletions.left_on(node_id):
                 self.deletions.stop(batch, partition, [node_id])
@@ -147,20 +158,24 @@ class PartitionStates(PartitionTable):
         known = self.brokers.get(broker)
         if known is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
+        # Requests below v2 say no epoch (-1).
         if -1 < broker_epoch < known.epoch:
             raise KafkaError(
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Received controlled shutdown request from an old broker epoch {broker_epoch} for broker {broker}. "
                 f"Current broker epoch is {known.epoch}.",
             )
+        # It counts from here to the end of the broker's session, also for partitions that cannot be moved yet.
         self.shutting_down.add(broker)
         batch = ControlBatch()
         changes = list[Change]()
         for partition, state in self.partitions():
+            # A sole replica serves until its broker stops: there is nobody to take over.
             if broker not in state.replicas or len(state.replicas) == 1 or state.partition_epoch == NO_PARTITION_EPOCH:
                 continue
             if (change := self._shut_down(partition, state, broker)) is not None:
                 changes.append(change)
+            # Its leaving changes no state, but it is to stop fetching here as well.
             elif state.leader != broker:
                 batch.stop(broker, partition, state.leader_epoch, delete=False)
                 self.tell_all(batch, partition, state)
@@ -171,6 +186,7 @@ class PartitionStates(PartitionTable):
         if state.leader == broker:
             moved = controlled_shutdown_election(state, alive, self.shutting_down)
             return None if moved is None else self.change(partition, moved, alive)
+        # Without a live leader the ISR stays as it is: whoever of it returns first may lead.
         if state.leader not in alive or (smaller := without_replica(state, broker)) is None:
             return None
         return self.change(partition, smaller, alive - {broker}, stopped=(broker,))
@@ -179,6 +195,8 @@ class PartitionStates(PartitionTable):
 
     def log_dir_failed(self, broker: int) -> Decision:
         """A broker lost a log directory: ask it about all its replicas; the answer goes to `replicas_answered`."""
+        # The broker knows these states already. Their answers count: replicas on the failed directory are refused with
+        # KAFKA_STORAGE_ERROR, and a log that could not be made before is made now.
         batch = ControlBatch()
         for partition, state in self.partitions():
             is_known = broker in self.brokers and broker in state.replicas
@@ -194,10 +212,13 @@ class PartitionStates(PartitionTable):
         offline = self.offline.setdefault(broker, set())
         lost = {each for each, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
         new = lost - offline
+        # These logs could not be made for a passing reason, and are there after all.
         found = offline.intersection(each for each, code in errors.items() if code == ErrorCode.NONE)
         offline -= found
         offline.update(lost)
         known = [(each, state) for each in sorted(lost) if (state := self.partition(each)) is not None]
+        # Not only what is new: if the write of this decision failed, the same answer comes once more, and is known by
+        # then.
         affected = [
             (partition, state)
             for partition, state in known
@@ -221,7 +242,7 @@ class PartitionStates(PartitionTable):
         for index in assignment.partitions.keys() - topic.partitions.keys():
             topic.partitions[index] = assigned(assignment, index)
         topic.partitions = dict(sorted(topic.partitions.items()))
-        return self.elect_offline([name])
+        return self.elect_offline([name])  # those without a state have no leader either
 
     def elect_offline(self, topics: Iterable[str] | None = None) -> Decision:
         """Elect leaders where there is none, of some topics or of all: unclean elections may be allowed now."""
@@ -238,6 +259,7 @@ class PartitionStates(PartitionTable):
         for name in names:
             if name in self.topics:
                 self.deletions.add(name, self.topics[name].partitions)
+                # Nothing is written of the topic any more, except its end.
                 self.unwritten.discard(name)
                 self.reassigned = {each for each in self.reassigned if each[0] != name}
         return self.decision([])
@@ -245,6 +267,7 @@ class PartitionStates(PartitionTable):
     def replicas_deleted(self, broker: int, errors: Mapping[TopicPartition, int]) -> Decision:
         """A broker's answer to StopReplica with deletion."""
         for partition, code in errors.items():
+            # What could not be deleted holds the topic up until its broker comes up again.
             if code == ErrorCode.NONE:
                 self.deletions.note_deleted(partition, broker)
         return self.decision([])
@@ -253,6 +276,8 @@ class PartitionStates(PartitionTable):
         """What earlier decisions lead to, or None: to be asked for after the last part of each decision."""
         if names := self.deletions.not_started():
             return self._deletion_start(names[:DELETIONS_PER_DECISION])
+        # One phase of each reassignment and deletion: settle what is complete, complete what is in sync, remove what
+        # is gone.
         changes: list[Change] = [self.topic_change(name) for name in sorted(self.unwritten)]
         changes += self._completions()
         for name in self.deletions.finished():
@@ -276,19 +301,23 @@ class PartitionStates(PartitionTable):
             self.deletions.start(name)
             for index, state in self.topics[name].partitions.items():
                 self.deletions.announce(batch, (name, index), state, self.brokers)
+                # Brokers that are down are asked when they come up (`brokers_up`).
                 self.deletions.stop(batch, (name, index), self.brokers.keys() & set(state.replicas))
         return self.decision([], batch)
 
     def _removal(self, name: str) -> list[NodeRemoval]:
         paths = list[str]()
         for index, state in self.topics[name].partitions.items():
+            # A partition that never had a leader has no nodes, unless another controller failed while it made them.
             has_state = state.partition_epoch != NO_PARTITION_EPOCH
             above = znodes.partition_path(name, index)
             paths += [znodes.state_path(name, index)] if has_state else []
             paths += [above] if has_state or self.nodes.get(above) else []
         above = znodes.partitions_path(name)
         paths += [above] if paths or self.nodes.get(above) else []
+        # The mark goes last: until then it tells the next controller that there is something left to remove.
         paths += [znodes.topic_path(name), znodes.topic_config_path(name), znodes.deleted_topic_path(name)]
+        # Removing a node that is known to be missing would fail the whole multi again.
         return self.deletions.removal(name, [path for path in paths if self.nodes.get(path) is not False])
 
     # ------------------------------------------------------------------ parts of decisions
@@ -296,16 +325,19 @@ class PartitionStates(PartitionTable):
     def _elected(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
         """A first state, or what a loss leads to, or the end of being offline; None if all is as it should be."""
         online = self.online(partition, state.replicas)
+        # New: there are no records yet, so everybody who is online is in sync from the start.
         if state.partition_epoch == NO_PARTITION_EPOCH:
             in_sync = tuple(broker for broker in state.replicas if broker in online)
             if not in_sync:
                 return None
             return self.change(partition, succeed(state, in_sync[0], in_sync), in_sync)
+        # Offline, or online.
         unclean = self.is_unclean(partition[0])
         if state.leader == NO_LEADER:
             following = offline_election(state, online, unclean=unclean)
         else:
             following = after_loss(state, self.alive(partition, {*state.replicas, *state.isr}), online, unclean=unclean)
+        # A leader hears of it even while its broker shuts down: it leads until somebody else is elected.
         return (
             None if following is None else self.change(partition, following, online | {following.leader} - {NO_LEADER})
         )
@@ -313,14 +345,17 @@ class PartitionStates(PartitionTable):
     def _losses(self, partitions: Iterable[tuple[TopicPartition, PartitionState]]) -> Decision:
         """Some replicas of these partitions are not alive any more."""
         batch = ControlBatch()
+        # Everybody hears which brokers are left, even if no leader changes.
         batch.announce_brokers(self.brokers)
         changes = list[Change]()
         for partition, state in partitions:
+            # Nobody was ever told of such a partition.
             if state.partition_epoch == NO_PARTITION_EPOCH:
                 continue
             change = self._elected(partition, state)
             if change is not None:
                 changes.append(change)
             else:
+                # The state stays, but clients are to see that the replica is offline.
                 self.tell_all(batch, partition, state)
         return self.decision(changes, batch)

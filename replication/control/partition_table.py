@@ -32,15 +32,15 @@ class PartitionTable:
     def __init__(self, *, controller_epoch: int, is_unclean: Callable[[str], bool] = lambda _: False) -> None:
         self.controller_epoch = controller_epoch
         self.is_unclean = is_unclean
-        self.brokers: dict[int, BrokerRegistration] = {}
-        self.shutting_down: set[int] = set()
+        self.brokers: dict[int, BrokerRegistration] = {}  # those that have a session
+        self.shutting_down: set[int] = set()  # they live until their sessions end, and nobody is elected there
         self.topics: dict[str, ControlledTopic] = {}
         self.deletions = TopicDeletions()
-        self.topic_names: dict[bytes, str] = {}
-        self.offline: dict[int, set[TopicPartition]] = {}
-        self.reassigned: set[TopicPartition] = set()
-        self.unwritten: set[str] = set()
-        self.nodes: dict[str, bool] = {}
+        self.topic_names: dict[bytes, str] = {}  # AlterPartition and answers to LeaderAndIsr name topics by id
+        self.offline: dict[int, set[TopicPartition]] = {}  # by broker: replicas on log directories that failed
+        self.reassigned: set[TopicPartition] = set()  # so that `pending` need not look at every partition
+        self.unwritten: set[str] = set()  # topics whose nodes still name the replicas of a complete reassignment
+        self.nodes: dict[str, bool] = {}  # by path: what writes that failed have shown; see `note_node`
 
     # ------------------------------------------------------------------ what is known
 
@@ -67,6 +67,7 @@ class PartitionTable:
 
     def led_by(self, broker: int) -> list[TopicPartition]:
         """What a broker leads and others replicate: what is left after a controlled shutdown."""
+        # A sole replica cannot be handed over. If it counted, a broker that stops would ask again in vain.
         return [name for name, state in self.partitions() if state.leader == broker and len(state.replicas) > 1]
 
     def reassignments(self) -> dict[TopicPartition, PartitionState]:
@@ -96,11 +97,14 @@ class PartitionTable:
             if index in states:
                 state = _with_leadership(state, *states[index])
             topic.partitions[index] = state
+        # A topic that was deleted and made anew has another id, and the old one must not lead to it.
         if (known := self.topics.get(name)) is not None:
             self.topic_names.pop(known.topic_id, None)
         self.topics[name] = topic
         if assignment.topic_id is not None:
             self.topic_names[topic_id] = name
+        # A reassignment that was complete, but not yet settled in the node, shows here once more and is completed
+        # again.
         self.reassigned = {each for each in self.reassigned if each[0] != name}
         self.reassigned.update((name, index) for index, state in topic.partitions.items() if state.is_being_reassigned)
         self.unwritten.discard(name)
@@ -129,14 +133,18 @@ class PartitionTable:
     def _commit_state(self, change: StateChange, batch: ControlBatch) -> None:
         partition, state = change.partition, change.state
         known = self.topics[partition[0]].partitions[partition[1]]
+        # The write went through on the version before. Anything else would mean that this picture and the tree differ.
         assert state.partition_epoch == known.partition_epoch + 1 and state.leader_epoch >= known.leader_epoch
         self.topics[partition[0]].partitions[partition[1]] = state
         self._note_reassignment(partition, state)
+        # The topic's node follows with `pending`: until then it names the replicas that still have to be deleted.
         if change.completes:
             self.unwritten.add(partition[0])
+        # A broker that is down hears of everything it replicates when it comes up (`brokers_up`).
         for broker in change.recipients:
             if broker in self.brokers:
                 batch.lead_or_follow(broker, partition, state, is_new=broker in change.newcomers)
+        # A replica that left while its broker was down is not deleted later either: its log stays, as with Kafka.
         for brokers, delete in ((change.stopped, False), (change.deleted, True)):
             for broker in brokers:
                 if broker in self.brokers:
@@ -146,6 +154,7 @@ class PartitionTable:
     def _commit_topic(self, change: TopicChange) -> None:
         topic = self.topics[change.topic]
         assert topic.version == change.version
+        # The write has raised the node's version.
         topic.version += 1
         for index, state in change.states.items():
             topic.partitions[index] = state
@@ -159,6 +168,7 @@ class PartitionTable:
         self.deletions.remove(name)
         self.unwritten.discard(name)
         self.reassigned = {each for each in self.reassigned if each[0] != name}
+        # A new topic of the same name begins with nothing known of its replicas and nodes.
         for index in topic.partitions:
             for offline in self.offline.values():
                 offline.discard((name, index))
@@ -176,6 +186,7 @@ class PartitionTable:
         """Write a topic's node, with other replicas for some of its partitions."""
         topic = self.topics[name]
         merged = {**topic.partitions, **(states or {})}
+        # Kafka names in the last two only partitions that are being reassigned.
         assignment = TopicAssignment(
             topic.topic_id,
             {index: list(state.replicas) for index, state in merged.items()},
@@ -195,6 +206,8 @@ class PartitionTable:
         completes: bool = False,
     ) -> StateChange:
         """A next state by this controller. Who holds no log of it yet is a newcomer."""
+        # A newcomer makes its log even where one of its log directories has failed, because the log cannot be in
+        # there. Version 0 is the first state of a partition: nobody had a log before.
         receivers = tuple(sorted(recipients))
         is_first = state.partition_epoch == 0
         return StateChange(
@@ -219,6 +232,7 @@ class PartitionTable:
         return tuple(broker for broker in state.replicas if broker not in online)
 
     def decision(self, changes: Iterable[Change], batch: ControlBatch | None = None) -> Decision:
+        # Several first states of a topic share the node above them. The first change makes it for all of them.
         made: set[str] = set()
         placed = [self._placed(change, made) if isinstance(change, StateChange) else change for change in changes]
         return Decision(changes=tuple(placed), batch=batch or ControlBatch())
@@ -229,6 +243,8 @@ class PartitionTable:
             return change
         topic, index = change.partition
         parents = []
+        # What a failed write has shown counts. Otherwise the states tell: where one is written, the node above is
+        # there.
         if self.nodes.get(above := znodes.partitions_path(topic)) is not True and above not in made:
             states = self.topics[topic].partitions.values()
             if all(state.partition_epoch == NO_PARTITION_EPOCH for state in states):
@@ -253,6 +269,7 @@ def _arriving(state: PartitionState) -> tuple[int, ...]:
 
 def assigned(assignment: TopicAssignment, index: int) -> PartitionState:
     return PartitionState(
+        # The first election raises both epochs by one, to 0, where Kafka's begin.
         leader=NO_LEADER,
         leader_epoch=-1,
         replicas=tuple(assignment.partitions[index]),

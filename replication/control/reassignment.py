@@ -48,9 +48,13 @@ def plan_reassignments(
             assignment = reassigned(state, state.origin_replicas if target is None else target)
             change = _begun(states, partition, state, assignment)
         except KafkaError as error:
+            # The answers are kept until all are written; the frames of an error would keep the request alive with
+            # them.
             answers[partition] = bare(error)
             continue
         answers[partition] = assignment if change is None else change.state
+        # The topic's node changes the replicas only. The leader and the epochs change with the state that is written
+        # next.
         assigned.setdefault(partition[0], {})[partition[1]] = replace(
             state,
             replicas=assignment.replicas,
@@ -60,12 +64,15 @@ def plan_reassignments(
         planned.setdefault(partition[0], []).extend([] if change is None else [change])
     changes: list[Change] = []
     for topic, replicas in assigned.items():
+        # The topic's node goes first, once for all its partitions. A controller that takes over in between finds there
+        # what was begun, and goes on (`PartitionStates.start`).
         changes += [states.topic_change(topic, replicas), *planned[topic]]
     return Decision(changes=tuple(changes), answers=answers)
 
 
 def reassigned(state: PartitionState, target: Iterable[int]) -> PartitionState:
     """The replicas while they move to `target`, which come first and in its order."""
+    # What a reassignment that is going on was adding does not count as held before: this one replaces it.
     wanted, origin = tuple(target), state.origin_replicas
     replicas = tuple(dict.fromkeys((*wanted, *origin)))
     adding = tuple(broker for broker in replicas if broker not in origin)
@@ -97,6 +104,7 @@ def _check_target(states: PartitionStates, state: PartitionState | None, target:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"A replica list of {len(target)} brokers is longer than {REPLICAS_MAX}."
         )
+    # Replicas that hold the partition may be down. Only those that are to join have to live.
     origin = () if state is None else state.origin_replicas
     live = sorted(states.brokers.keys() - states.shutting_down)
     adding = [broker for broker in target if broker not in origin]
@@ -119,6 +127,7 @@ def _begun(
     """The state with which the leader learns of the new replicas; None if there never was a leader."""
     if before.partition_epoch == NO_PARTITION_EPOCH:
         return None
+    # Added by the reassignment that is replaced, and not wanted any more.
     unneeded = tuple(broker for broker in before.replicas if broker not in assignment.replicas)
     state = _without(states, partition, assignment, unneeded)
     return states.change(partition, state, state.replicas, deleted=unneeded)
@@ -128,8 +137,10 @@ def _without(
     states: PartitionStates, partition: TopicPartition, state: PartitionState, unneeded: tuple[int, ...]
 ) -> PartitionState:
     in_sync = tuple(broker for broker in state.isr if broker not in unneeded)
+    # The leader stays.
     if state.leader not in unneeded and in_sync:
         return succeed(state, state.leader, in_sync)
+    # The leader has to go, or nobody who stays is in sync. An unclean election only where the topic allows it.
     online = states.online(partition, state.replicas)
     unclean = not in_sync and states.is_unclean(partition[0])
     elected = offline_election(replace(state, isr=in_sync), online, unclean=unclean)
@@ -141,4 +152,5 @@ def _without(
             f"Unable to revert partition assignment for {partition[0]}:{partition[1]} because it would require an "
             "unclean leader election.",
         )
+    # Those who are in sync are down: the partition waits for them.
     return succeed(state, NO_LEADER, in_sync)

@@ -26,6 +26,7 @@ class TopicDeletions:
     """For each topic that is being deleted the replicas that are not known to be gone."""
 
     def __init__(self) -> None:
+        # By topic: partition and broker of each replica. A topic that is in here is queued.
         self._left: dict[str, set[tuple[int, int]]] = {}
         self._started: set[str] = set()
 
@@ -33,6 +34,7 @@ class TopicDeletions:
         return name in self._left
 
     def add(self, name: str, partitions: Mapping[int, PartitionState]) -> None:
+        # Marks are looked at again and again. What was deleted meanwhile stays noted.
         if name not in self._left:
             self._left[name] = {(index, broker) for index, state in partitions.items() for broker in state.replicas}
 
@@ -51,6 +53,7 @@ class TopicDeletions:
 
     def note_deleted(self, partition: TopicPartition, broker: int) -> None:
         name, index = partition
+        # Otherwise the answer is about a replica that a reassignment removed, or about a topic that is gone.
         if name in self._started:
             self._left[name].discard((index, broker))
 
@@ -69,11 +72,13 @@ class TopicDeletions:
 
     def stop(self, batch: ControlBatch, partition: TopicPartition, brokers: Iterable[int]) -> None:
         for broker in brokers:
+            # With this epoch a broker deletes the replica whatever leader epoch it knows.
             batch.stop(broker, partition, EPOCH_DURING_DELETE, delete=True)
 
     def removal(self, name: str, paths: list[str]) -> list[NodeRemoval]:
         """Remove all nodes in order."""
         starts = range(0, len(paths), OPERATIONS_PER_MULTI)
+        # Only the last part names the topic: the controller forgets it when all of its nodes are gone.
         last = starts[-1]
         return [
             NodeRemoval(tuple(paths[start : start + OPERATIONS_PER_MULTI]), name if start == last else None)

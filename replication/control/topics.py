@@ -74,9 +74,9 @@ class Controller:
         self.replication_factor = replication_factor
         self.epoch = 0
         self.epoch_version = 0
-        self._next_start = start
-        self._planned: dict[str, TopicPlan] = {}
-        self._colliding: dict[str, set[str]] = {}
+        self._next_start = start  # in the row of brokers; see `assignment.py`
+        self._planned: dict[str, TopicPlan] = {}  # by name, from `begin` on
+        self._colliding: dict[str, set[str]] = {}  # names of topics by what metrics make of them
         for name in cluster.topics:
             self._note_name(name)
         cluster.on_topic_change(self._on_topic_change)
@@ -106,6 +106,7 @@ class Controller:
         if name in self.cluster.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         for other in self._colliding.get(_unified(name), ()):
+            # A topic of this very name is refused above if it exists, or by the shell if it is planned.
             if other != name:
                 raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
@@ -145,6 +146,7 @@ class Controller:
     def _added_replicas(
         self, topic: TopicState, additional: int, assignments: Sequence[Sequence[int]] | None
     ) -> Sequence[Sequence[int]]:
+        # As in Kafka, partition 0 decides how many replicas the new partitions get.
         factor = len(topic.partitions[0].replicas)
         if assignments is None:
             return self._place(additional, factor)
@@ -199,6 +201,7 @@ class Controller:
     def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
         racks = {node_id: broker.rack for node_id, broker in self.cluster.brokers.items()}
         placed = place_replicas(racks, partition_count=count, replication_factor=factor, start=self._next_start)
+        # The next topic goes on where this one ends. Otherwise one broker would lead all topics of one partition.
         self._next_start += count
         return placed
 
@@ -232,12 +235,14 @@ class Controller:
 
     def _new_partitions(self, replicas: Sequence[Sequence[int]]) -> tuple[PartitionState, ...]:
         """New partitions with these replicas. Thousands of them are few different states."""
+        # To make one for each of ten thousand partitions would hold the event loop.
         states = {ids: self._new_partition(ids) for ids in {tuple(each) for each in replicas}}
         return tuple([states[tuple(ids)] for ids in replicas])
 
     def _new_partition(self, ids: tuple[int, ...]) -> PartitionState:
         isr = tuple([broker for broker in ids if broker in self.cluster.brokers])
-        return PartitionState(leader=isr[0], leader_epoch=0, replicas=ids, isr=isr)
+        # Where none of them lives nobody leads, and whoever comes first has every record: there are none.
+        return PartitionState(leader=isr[0] if isr else NO_LEADER, leader_epoch=0, replicas=ids, isr=isr or ids)
 
     # ------------------------------------------------------------------ deletion
 
@@ -266,6 +271,7 @@ class Controller:
 
     def abandon(self, plan: TopicPlan) -> None:
         """The plan's writes did not happen, or the cluster hears of them in another way. May come twice."""
+        # A second call must not give up a later plan of the same name.
         if self._planned.get(plan.name) is plan:
             del self._planned[plan.name]
             self._on_topic_change(plan.name)
@@ -284,8 +290,10 @@ class Controller:
         """
         if known is None:
             return self._new_partition(tuple(assignment))
+        # If none of them lives they stay in sync: nobody else has every committed record.
         isr = tuple(broker for broker in known.isr if broker in self.cluster.brokers) or tuple(known.isr)
         leader = next((broker for broker in assignment if broker in isr and broker in self.cluster.brokers), NO_LEADER)
+        # Both are as the write will leave them: `state_operation` writes on the version before.
         return PartitionState(leader, known.leader_epoch + 1, tuple(assignment), isr, partition_epoch + 1)
 
     def state_operation(self, topic: str, partition: int, state: PartitionState, *, exists: bool) -> list[Operation]:
@@ -303,13 +311,18 @@ class Controller:
 
     def writes(self, plan: TopicPlan) -> Iterator[list[Operation]]:
         """The multis that make a plan last, in order."""
+        # Deletion: the first multi decides, as it marks the topic or removes all of it.
         if plan.after is None:
             assert plan.before is not None
             return self._deletion(plan.name, len(plan.before.partitions))
         is_large = len(plan.after.partitions) - plan.first_new > PARTITIONS_PER_MULTI
+        # Extension: the topic's node comes with the last multi. Until then nobody believes the states of new
+        # partitions.
         if plan.before is not None:
             fence, topic = self.extension(plan)
             return self._with_states([fence], plan.after, plan.first_new, last=topic)
+        # Creation: one multi if that holds it. A large one begins with a mark, and whoever finds the mark removes what
+        # is there. The last multi takes it away.
         first = [*self.creation(plan), Create(znodes.partitions_path(plan.name))]
         if not is_large:
             return self._with_states(first, plan.after, 0)
@@ -336,6 +349,7 @@ class Controller:
     ) -> Iterator[list[Operation]]:
         """`first`, the nodes of the partitions from `start` on, as many in each multi as it may hold, and `last`."""
         operations = first
+        # Each multi has its own fence, as another controller may have been elected since the one before.
         for partition in range(start, len(topic.partitions)):
             if partition > start and (partition - start) % PARTITIONS_PER_MULTI == 0:
                 yield operations
@@ -344,6 +358,7 @@ class Controller:
         yield operations if last is None else [*operations, last]
 
     def _deletion(self, name: str, partition_count: int) -> Iterator[list[Operation]]:
+        # Children come before parents, because a node with children cannot be deleted.
         paths = [
             path
             for partition in range(partition_count)
@@ -359,7 +374,7 @@ class Controller:
     def deletion_rest(self, name: str, paths: Sequence[str]) -> Iterator[list[Operation]]:
         """Remove the nodes of a topic that is marked as to be deleted, children first, and the mark at the end."""
         left = [*paths, znodes.deleted_topic_path(name)]
-        for start in range(0, len(left), 2 * PARTITIONS_PER_MULTI):
+        for start in range(0, len(left), 2 * PARTITIONS_PER_MULTI):  # a partition has two nodes
             yield [self._fence(), *map(Delete, left[start : start + 2 * PARTITIONS_PER_MULTI])]
 
     def extension_rest(self, name: str, partitions: Sequence[int]) -> Iterator[list[Operation]]:
@@ -375,12 +390,14 @@ class Controller:
     # ------------------------------------------------------------------ names
 
     def _on_topic_change(self, name: str) -> None:
+        # A planned name collides with others before the cluster shows its topic.
         if name in self.cluster.topics or name in self._planned:
             self._note_name(name)
         else:
             self._forget_name(name)
 
     def _note_name(self, name: str) -> None:
+        # All other names collide only with themselves.
         if "." in name or "_" in name:
             self._colliding.setdefault(_unified(name), set()).add(name)
 

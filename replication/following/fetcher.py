@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.fetcher")
 
-LIST_OFFSETS_VERSION = 9
-SEGMENTS_PER_CUT = 32
+LIST_OFFSETS_VERSION = 9  # brokers of Kafka 3.9 speak this one among themselves, and do not negotiate
+SEGMENTS_PER_CUT = 32  # the event loop renames the files of each, so a long cut gives way in between
 TURN_BYTES = 256 * 1024  # what is appended before others get their turn: at worst some 4,000 batches
 PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
 GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
-FIRST_BACKOFF_MS = 10
-GOODBYE_S = 1.0
+FIRST_BACKOFF_MS = 10  # doubled with each refusal, up to replica.fetch.backoff.ms
+GOODBYE_S = 1.0  # to hang up, even while the broker is being stopped
 INTERRUPTION_S = 0.1  # for the answer to a fetch after one that was given up; twice as long for the next
 
 _batch_length = Struct(">i").unpack_from
@@ -103,11 +103,15 @@ class ReplicaFetchers:
         key = (partition.topic, partition.index)
         if key in self._followed:
             fetcher, following = self._followed[key]
+            # The same said once more must not interrupt the fetch that waits at the leader.
             if following.partition is partition and following.is_wanted and not fetcher.has_failed(following):
                 return
+            # The same fetcher replaces the old entry in `add`. Only
+            # the fetcher of another leader has to let go of it here.
             if following.leader_id != partition.leader_id:
                 fetcher.remove(following)
         following = Following(partition)
+        # Records without epochs and beyond the high watermark may differ from the leader's, and it could not tell.
         following.must_be_cut = nobody_vouches_for_the_end(partition)
         if following.must_be_cut:
             with suppress(KafkaError):  # then it is tried again before anything is appended
@@ -135,6 +139,7 @@ class ReplicaFetchers:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
+                # `follow` may have been called before this runs, when there was no nursery for its fetchers.
                 for fetcher in self._fetchers.values():
                     nursery.start_soon(fetcher.run)
                 task_status.started()
@@ -143,6 +148,8 @@ class ReplicaFetchers:
                 self._nursery = None
 
     def _number(self, partition: Partition) -> int:
+        # Python's own hash of a string differs from process to
+        # process. This one spreads the same way after every restart.
         return (crc32(partition.topic.encode()) + partition.index) % self._count
 
     def _fetcher(self, leader_id: int, number: int) -> Fetcher:
@@ -165,9 +172,12 @@ class ReplicaFetchers:
         self._count = count
         for key, (fetcher, following) in list(self._followed.items()):
             wanted = self._fetcher(following.leader_id, self._number(following.partition))
+            # The old entry dies with its fetcher's session. What its
+            # answers still bring must not be used, so a new one goes on.
             if wanted is not fetcher:
                 fetcher.remove(following)
                 moved = Following(following.partition)
+                # A cut that failed so far is still owed: the new fetcher must not append on top of those records.
                 moved.must_be_cut = following.must_be_cut
                 self._followed[key] = (wanted, moved)
                 wanted.add(moved)
@@ -198,6 +208,8 @@ class Fetcher:
     def remove(self, following: Following) -> None:
         """Fetch this partition no more."""
         self._fetch.remove(following)
+        # While others are left, the next request forgets this one.
+        # Without any, the task would wait at the leader for nothing.
         if not len(self._fetch):
             self._interrupt()
 
@@ -210,8 +222,11 @@ class Fetcher:
         self._wake.set()
         if self._asking is not None:
             soon = trio.current_time() + GRACE_S
+            # An answer that takes longer than the grace would be given
+            # up each time that a partition is added, and never come.
             if self._interruptions:  # it may be that an answer takes long on its way
                 soon = max(soon, self._interrupted_s + INTERRUPTION_S * 2**self._interruptions)
+            # The deadline only moves nearer: a later interruption must not let an earlier one wait longer.
             self._asking.deadline = min(self._asking.deadline, soon)
 
     # --- the task
@@ -220,36 +235,45 @@ class Fetcher:
         """Fetch until there is nothing to fetch."""
         try:
             while True:
+                # Nobody reports a change of num.replica.fetchers, so every round looks for it.
                 self._fetchers.resize()
                 if not len(self._fetch):
+                    # No await between the look and this: a partition that is followed from now on gets a new fetcher.
                     self._fetchers.ended(self)
                     return
                 await self._fetch_once()
         finally:
+            # The leader may have answered a request that this cancels. Whoever runs again begins another session.
             self._fetch.renew()
             await self._hang_up()
 
     async def _fetch_once(self) -> None:
         fetchers = self._fetchers
         config = fetchers.config()
+        # Phase 1: what to ask.
         next_request = self._fetch.next_request(config, fetchers.broker_epoch(), fetchers.clock_ms())
         if next_request is None:
             await self._wait_for_work(config)
             return
+        # Phase 2: ask, and hear that the leader is lost or that there is something new to ask for.
         try:
             response = await self._ask_interruptibly(*next_request)
         except PeerUnavailable as error:
             logger.debug("Fetching from broker %d: %s", self.leader_id, error)
             await self._lose()
             return
+        # The leader answers a connection's requests in order. The next request must not queue behind the one given up.
         if response is None:
             await self._hang_up()
             return
+        # Phase 3: use the answer.
         self._interruptions = 0
         answers = self._fetch.take(response)
         if answers is not None:
             self._failures = 0
             await self._use(answers)
+        # The first refusal of a session is natural, for instance after the leader restarted: a
+        # new session is asked for at once. A second one in a row must not become a busy loop.
         elif self._failures:
             self._delay_all()
         else:
@@ -258,7 +282,9 @@ class Fetcher:
     async def _wait_for_work(self, config: ReplicationConfig) -> None:
         now_ms = self._fetchers.clock_ms()
         due_ms = self._fetch.due_ms(now_ms, config.replica_fetch_backoff_ms)
+        # There is no await since the look for work, so nothing that was added meanwhile is missed.
         self._wake = trio.Event()
+        # At least 1 ms: a due time that has passed in between must not make the task spin.
         with trio.move_on_after(float("inf") if due_ms is None else max(due_ms - now_ms, 1) / 1000):
             await self._wake.wait()
 
@@ -268,14 +294,17 @@ class Fetcher:
             try:
                 return await self._ask(request, version)
             finally:
+                # An interruption that comes later must not shorten a wait for something else.
                 self._asking = None
+        # Only the deadline of `_interrupt` leads here. The leader
+        # may have handled the request, so the session is unsure.
         self._interrupted_s = trio.current_time()
         self._interruptions += 1
         self._fetch.renew()
         return None
 
     async def _ask(self, request: Any, version: int) -> Any:
-        if self._peer is None:
+        if self._peer is None:  # after each loss `connect` is asked for a new way
             self._peer = self._fetchers.connect(self.leader_id, self.number)
         timeout_s = self._fetchers.config().replica_socket_timeout_ms / 1000
         return await self._peer.ask(request, version, timeout_s=timeout_s)
@@ -290,8 +319,10 @@ class Fetcher:
         self._fetch.delay_all(self._fetchers.clock_ms() + config.replica_fetch_backoff_ms)
 
     async def _hang_up(self) -> None:
+        # Forgotten before the await: nobody may ask on a way that is being closed.
         peer, self._peer = self._peer, None
         if peer is not None:
+            # A cancelled task could not await the goodbye without a shield. A peer that hangs may not hold up the stop.
             with trio.move_on_after(GOODBYE_S, shield=True):
                 await peer.aclose()
 
@@ -302,18 +333,25 @@ class Fetcher:
         unsynced: list[Following] = []
         turn_bytes = 0
         for following, data in answers:
+            # The partition has changed its role or its log since it
+            # was asked for. The leader does not repeat an answer.
             if not following.awaits_answer:
                 self._fetch.note_unused(following)
             elif data.error_code == ErrorCode.NONE:
                 turn_bytes = await self._use_data(following, data, turn_bytes)
                 if following.partition.log.is_flush_required:
+                    # Waiting here would sync one log after the other. Collected, they share the syncs of the flusher.
                     unsynced.append(following)
             elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                out_of_range.append(following)
+                out_of_range.append(following)  # one request to the leader for all of them
             else:
                 self._back_off(following, ErrorCode.of(data.error_code))
+        # The offset of the next request tells the leader that this
+        # replica holds the records, so they are synced before that.
         for following in unsynced:
             await _until_synced(following)
+        # Last, because it asks the leader again. The buffer that
+        # holds the records of `answers` is used again with that.
         if out_of_range:
             await self._find_place(out_of_range)
 
@@ -322,6 +360,7 @@ class Fetcher:
         records: Any = data.records
         turn_bytes += len(records or b"") + PARTITION_BYTES
         try:
+            # What came along follows records that nobody vouches for. The cut comes first, then the same question anew.
             if following.must_be_cut:
                 self._fetchers.cut(following)
                 self._fetch.note_fetched(following, is_in_sync=False)
@@ -331,15 +370,19 @@ class Fetcher:
             elif len(records or b"") <= TURN_BYTES:
                 self._append(following, records or _EMPTY, data)
             else:
+                # The log refuses to write more than a segment holds in one go.
                 for piece in pieces(records, min(TURN_BYTES, following.partition.log.config.segment_bytes)):
                     if not self._append(following, piece, data):
                         break
                     await trio.lowlevel.checkpoint()
+                    # Others had their turn at the checkpoint: the controller
+                    # may have made this broker the leader meanwhile.
                     if not following.is_wanted:
                         break
                 return 0
         except KafkaError as error:
             self._back_off(following, error.code, error)
+        # A bug that one partition meets must not stop the replication of all others. It rests until its next epoch.
         except Exception:
             logger.exception("%r cannot be fetched", following)
             self._fetch.fail(following)
@@ -355,6 +398,7 @@ class Fetcher:
         now_ms = fetchers.clock_ms()
         size = len(records)
         if not size:
+            # The high watermark and the log start of the leader move without records, too.
             partition.take_over(data.high_watermark, data.log_start_offset)
             following.is_in_sync = data.high_watermark <= partition.log.log_end_offset
             return False
@@ -364,8 +408,11 @@ class Fetcher:
             leader_log_start_offset=data.log_start_offset,
             now_ms=now_ms,
         )
+        # They came over the network even if the log refuses them, so they count.
         if fetchers.throttle.is_throttled(partition.topic, partition.index):
             fetchers.throttle.record(size, now_ms)
+        # No whole batch, or batches of a later epoch than was asked
+        # in. To ask again at once would bring the same, in a loop.
         if info.first_offset < 0:
             self._back_off(following, ErrorCode.CORRUPT_MESSAGE)
             return False
@@ -374,8 +421,11 @@ class Fetcher:
 
     async def _truncate(self, following: Following, diverging: EpochEndOffset) -> None:
         partition = following.partition
+        # Taken at its word this would drop the whole log.
         if diverging.end_offset < 0:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"epoch {diverging.epoch} without an end")
+        # The leader names the last epoch that both may know. If this replica never saw that epoch,
+        # one cut does not settle it: the next request asks with an older epoch, until the logs agree.
         before = partition.log_end_offset
         if not await self._cut(following, partition.divergence(diverging.epoch, diverging.end_offset)):
             return
@@ -395,12 +445,16 @@ class Fetcher:
         partition = following.partition
         while True:
             log, now_ms = partition.log, self._fetchers.clock_ms()
+            # From the end, so that at any time what is left is the beginning of the log.
             next_cut = max(offset, log.segments[-SEGMENTS_PER_CUT:][0].base_offset)
             truncation = log.prepare_truncation(next_cut, now_ms=now_ms)
+            # The producers' state at the cut may take the reading of a whole segment.
             if truncation is not None:
                 await trio.to_thread.run_sync(truncation.run)
                 if not following.is_wanted:
                     return False
+                # Retention or a move between directories changed the
+                # log under the thread: what it read is of another log.
                 if not truncation.is_current or partition.log is not log:
                     continue
             partition.truncate_to(next_cut, now_ms=now_ms, truncation=truncation)
@@ -411,15 +465,18 @@ class Fetcher:
                 return False
 
     def _back_off(self, following: Following, code: ErrorCode, reason: object = None) -> None:
+        # A partition that fails every second would fill the log of the broker with one line each time.
         if following.complaint != code:
             following.complaint = code
             level = logging.INFO if code in _PASSING else logging.WARNING
             logger.log(level, "Cannot fetch %r: %s", following, reason or code.name)
+        # Only a restart brings the directory back, so asking again would never help.
         if following.partition.log.log_directory.failure is not None:
             self._fetch.fail(following)
         else:
             backoff_ms = self._fetchers.config().replica_fetch_backoff_ms
             if code in _UNDER_WAY:
+                # The exponent is bounded: a partition that is refused for hours must not shift to enormous numbers.
                 backoff_ms = min(FIRST_BACKOFF_MS << min(following.refusals, 20), backoff_ms)
                 following.refusals += 1
             self._fetch.delay(following, self._fetchers.clock_ms() + backoff_ms)
@@ -429,8 +486,10 @@ class Fetcher:
     async def _find_place(self, out_of_range: list[Following]) -> None:
         """Go on where the leader's log ends or begins, whichever it is that this replica is beyond."""
         try:
+            # Phase 1: replicas that are beyond the leader's end drop the rest.
             latest = await self._list_offsets(out_of_range, LATEST_TIMESTAMP)
             behind = [each for each in out_of_range if not await self._cut_off(each, latest.get(each))]
+            # Phase 2: the others must be before the leader's beginning.
             if behind:
                 earliest = await self._list_offsets(behind, EARLIEST_TIMESTAMP)
                 for each in behind:
@@ -445,6 +504,7 @@ class Fetcher:
             topic = topics.setdefault(each.partition.topic, ListOffsetsTopic(name=each.partition.topic, partitions=[]))
             topic.partitions.append(
                 ListOffsetsPartition(
+                    # A leader of another epoch refuses: its ends must not cut this log.
                     partition_index=each.partition.index, current_leader_epoch=each.leader_epoch, timestamp=timestamp
                 )
             )
@@ -453,6 +513,7 @@ class Fetcher:
         told = {(topic.name, each.partition_index): each for topic in response.topics for each in topic.partitions}
         offsets: dict[Following, int] = {}
         for each in wanted:
+            # The leader may leave partitions out. Without an answer nothing is known, and nothing may be cut.
             answer = told.get((each.partition.topic, each.partition.index))
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if answer is None else ErrorCode.of(answer.error_code)
             if answer is not None and code == ErrorCode.NONE and answer.offset >= 0:
@@ -463,6 +524,7 @@ class Fetcher:
 
     async def _cut_off(self, following: Following, leader_end: int | None) -> bool:
         """Drop what the leader does not have; returns whether that settles it."""
+        # The log may have moved on while the leader was asked. Its answer would cut what is right.
         if leader_end is None or not following.awaits_answer:
             return True
         partition = following.partition
@@ -484,12 +546,16 @@ class Fetcher:
         if leader_start > partition.log_end_offset:
             logger.warning("Beginning %r anew at %d: it ends at %d", following, leader_start, partition.log_end_offset)
             try:
+                # A log may have thousands of segments. `_cut` gives up
+                # most of them in slices, `restart_at` only what is left.
                 if await self._cut(following, partition.log.segments[0].base_offset):
                     partition.restart_at(leader_start, now_ms=self._fetchers.clock_ms())
                     self._fetch.note_fetched(following, is_in_sync=False)
             except KafkaError as error:
                 self._back_off(following, error.code, error)
         else:
+            # The log lies within the leader's by now, because the leader's
+            # has changed since the error. The same question works.
             self._fetch.note_fetched(following, is_in_sync=False)
             self._fetch.note_unused(following)
 
@@ -513,6 +579,7 @@ def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
     start = end = 0
     size = len(records)
     while size - end > _LOG_OVERHEAD:
+        # A negative length would lead backwards. The log's own checks refuse such bytes; here only progress matters.
         batch_end = end + _LOG_OVERHEAD + max(_batch_length(records, end + _LENGTH_OFFSET)[0], 0)
         if batch_end > size:
             break
@@ -520,6 +587,7 @@ def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
             yield records[start:end]
             start = end
         end = batch_end
+    # With what is cut off at the end: the log leaves that out by itself.
     if start < size:
         yield records[start:]
 
@@ -530,10 +598,11 @@ async def _until_synced(following: Following) -> None:
     Not for what comes after it: a partition that is led here by now may never be synced to its end.
     """
     partition, log = following.partition, following.partition.log
-    end_offset = log.log_end_offset
+    end_offset = log.log_end_offset  # what this answer brought, and no more
     while following.is_wanted and log.is_flush_required and log.recovery_point < min(end_offset, log.log_end_offset):
         if log.log_directory.failure is not None:
             return
+        # The event is added before anything is awaited, so no change falls between the look and the wait.
         changed = trio.Event()
         partition.watchers.add(changed.set)
         try:

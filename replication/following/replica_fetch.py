@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.fetcher")
 
-VERSION = 17
-VERSION_WITHOUT_TOPIC_IDS = 12
+VERSION = 17  # brokers of Kafka 3.9 speak it among themselves
+VERSION_WITHOUT_TOPIC_IDS = 12  # from 13 on requests name topics by their ids alone
 
 SWEEP_MS = 1_000  # between two looks for what changed beside the fetching, such as the log start offset by retention
 NO_SESSION = 0
@@ -124,16 +124,19 @@ class Following:
     @property
     def awaits_answer(self) -> bool:
         """Whether an answer to what was asked last is one to where the log is now."""
+        # A log that was cut, or that another epoch has changed, must not get records that follow something else.
         asked = self.asked
         return asked is not None and self.partition.log.log_end_offset == asked.fetch_offset and self.is_wanted
 
     def wish(self, max_bytes: int) -> Asked:
         """What to ask the leader for."""
+        # The epoch of the last record is how the leader notices that the two logs have parted.
         log = self.partition.log
         return Asked(self.leader_epoch, log.log_end_offset, log.latest_leader_epoch, log.log_start_offset, max_bytes)
 
     def wire_key(self, uses_topic_ids: bool) -> WireKey:
         """What the partition is called in requests."""
+        # The id is that of the time of `__init__`: the key must not change while the session holds it.
         topic_id = self.topic_id
         partition = self.partition
         return (topic_id if uses_topic_ids and topic_id is not None else partition.topic), partition.index
@@ -166,6 +169,7 @@ class ReplicaFetch:
     def add(self, following: Following) -> None:
         """Ask for a partition from now on, in place of what was asked for it."""
         partition = following.partition
+        # Removed first, so that the new entry stands at the end of the order.
         self._drop(self._followed.pop((partition.topic, partition.index), None))
         self._followed[partition.topic, partition.index] = following
         self._without_topic_id += following.topic_id is None
@@ -186,12 +190,14 @@ class ReplicaFetch:
         self._delayed.pop(following, None)
         self._throttled.pop(following, None)
         self._failed.discard(following)
+        # The next request looks at it, finds it unwanted and lets the leader forget it.
         self._changed[following] = None
 
     def delay(self, following: Following, until_ms: int) -> None:
         """Leave it alone for a while."""
         if following.is_current:
             self._delayed[following] = until_ms
+            # It leaves the session. Else the leader would go on to answer every fetch at once, with the same error.
             self._changed[following] = None
 
     def delay_all(self, until_ms: int) -> None:
@@ -215,11 +221,15 @@ class ReplicaFetch:
         following.complaint, following.refusals = None, 0
         key = (following.partition.topic, following.partition.index)
         if following.is_current:
+            # To the end, as the leader does in its session: where an
+            # answer is full, those that got nothing come first next time.
             self._followed[key] = self._followed.pop(key)
             self._changed[following] = None
 
     def note_unused(self, following: Following) -> None:
         """The leader's answer about this partition was not used. The leader has to send it again."""
+        # A replacement counts as well: in the leader's session it has
+        # the same key, and the leader believes that it was answered.
         if following.is_current or (following.partition.topic, following.partition.index) in self._followed:
             self.renew()
 
@@ -231,13 +241,17 @@ class ReplicaFetch:
         """A request and its version; None if there is nothing to ask for."""
         self._look_around(now_ms)
         uses_topic_ids = not self._without_topic_id
+        # One request names all its topics by id or all by name, and a session keeps to that.
         if uses_topic_ids is not self._uses_topic_ids:
             self._uses_topic_ids = uses_topic_ids
             self.renew()
+        # A full request makes the leader's session anew from what it names, so everything counts as new.
         if self._session_epoch == INITIAL_EPOCH:
             self._session.clear()
             self._changed = dict.fromkeys(self._followed.values())
         asked, forgotten = self._changed_wishes(config.replica_fetch_max_bytes, now_ms)
+        # An empty incremental request would wait at the leader for
+        # nothing. The leader's session is given up with the next one.
         if not self._session:
             self.renew()
             return None
@@ -246,6 +260,7 @@ class ReplicaFetch:
 
     def due_ms(self, now_ms: int, backoff_ms: int) -> int | None:
         """When to look again while there is nothing to ask for; None: when something is added."""
+        # Nobody says when a throttle lets go, so it is asked again after a while.
         if self._throttled:
             return now_ms + backoff_ms
         return min(self._delayed.values(), default=None)
@@ -257,12 +272,17 @@ class ReplicaFetch:
                 del self._delayed[following]
                 self._changed[following] = None
         is_exceeded = self._throttle.is_exceeded(now_ms)
+        # The throttle is shared by all fetchers and gives way with time. Nobody reports that either.
         if self._throttled and not is_exceeded:
             self._changed.update(self._throttled)
             self._throttled.clear()
+        # While too much was moved, replicas in the session that are throttled have to
+        # leave it at once. Else one look a second is enough for changes that nobody
+        # reports, and keeps the cost of a request independent of how many are followed.
         if is_exceeded or now_ms - self._sweep_ms >= SWEEP_MS:
             self._sweep_ms = now_ms
             for following in list(self._followed.values()):
+                # The topic's id was written down since: the session's key of the partition is another now.
                 if following.topic_id != following.partition.topic_id and following.is_wanted:
                     self.add(Following(following.partition))
                 else:
@@ -272,6 +292,7 @@ class ReplicaFetch:
         if not following.is_wanted or following in self._delayed or following in self._failed:
             return False
         partition = following.partition
+        # A replica that keeps up moves only what producers send. To throttle it would put it out of sync (as in Kafka).
         if is_exceeded and not following.is_in_sync and self._throttle.is_throttled(partition.topic, partition.index):
             self._throttled[following] = None
             return False
@@ -282,15 +303,18 @@ class ReplicaFetch:
         asked: list[Following] = []
         forgotten: list[WireKey] = []
         is_exceeded = self._throttle.is_exceeded(now_ms)
+        # Only what has changed is looked at: a broker may follow thousands of partitions of which few have news.
         for following in self._changed:
             key = following.wire_key(self._uses_topic_ids)
             held = session.get(key)
             if self._is_ready(following, is_exceeded):
                 wish = following.wish(max_bytes)
+                # The leader has this question already, if nothing is different. To repeat it would only cost.
                 if held is not following or following.asked != wish:
                     following.asked = wish
                     session[key] = following
                     asked.append(following)
+            # If another has its place in the session, that one replaces it and nothing is to be forgotten.
             elif held is following:
                 del session[key]
                 forgotten.append(key)
@@ -318,10 +342,13 @@ class ReplicaFetch:
                 )
             )
         return FetchRequest(
+            # Both fields: versions below 15 have only the first one. The codec writes what the version has.
             replica_id=self._node_id,
             replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
             max_wait_ms=config.replica_fetch_wait_max_ms,
             min_bytes=config.replica_fetch_min_bytes,
+            # Kafka's leader goes beyond these limits for one batch,
+            # so a batch larger than any of them still gets through.
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
@@ -345,6 +372,8 @@ class ReplicaFetch:
             return None
         session = self._session
         found: list[tuple[Following, PartitionData]] = []
+        # Phase 1: everything that was answered must have been asked
+        # for. Nothing is used of a response that mixes things up.
         for topic in response.responses:
             name = topic.topic_id if self._uses_topic_ids else topic.topic
             for data in topic.partitions:
@@ -353,19 +382,23 @@ class ReplicaFetch:
                     self._misunderstood(f"{name!r}-{data.partition_index} was not asked for")
                     return None
                 found.append((following, data))
+        # Phase 2: a full answer has to name every partition. An incremental one leaves out those that have no news.
         is_full = self._session_epoch == INITIAL_EPOCH
         if is_full and len(found) != len(session):
             self._misunderstood(f"{len(found)} partitions where {len(session)} were asked for")
             return None
+        # Phase 3: the leader has counted this answer, and so must we, even if some of it turns out to be of no use.
         self._go_on(response.session_id, is_full)
         return found
 
     def _go_on(self, session_id: int, is_full: bool) -> None:
+        # The leader keeps no session for us, for instance because its cache is full. Everything is asked for each time.
         if session_id == NO_SESSION:
             self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
         elif is_full:
             self._session_id, self._session_epoch = session_id, 1
         else:
+            # 0 would ask for a new session, so the count begins again at 1, as in Kafka.
             self._session_epoch = 1 if self._session_epoch == _EPOCH_MAX else self._session_epoch + 1
 
     def _on_session_error(self, code: int) -> None:
@@ -373,6 +406,7 @@ class ReplicaFetch:
             "Broker %d does not serve fetch session %d in epoch %d: %s",
             self._leader_id, self._session_id, self._session_epoch, ErrorCode.of(code).name,
         )  # fmt: skip
+        # Else the id stays: a full request that names it asks the leader to end that session and free its place.
         if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self._session_id = NO_SESSION
         self.renew()

@@ -58,11 +58,13 @@ class ReplicationThrottle:
 
     def is_throttled(self, topic: str, index: int) -> bool:
         """Whether this broker's replica of a partition is one that the limit is for."""
+        # Most topics list nothing, so no string is made for them.
         listed = self._throttled_replicas(topic)
         return bool(listed) and (listed == (ALL_REPLICAS,) or f"{index}:{self._node_id}" in listed)
 
     def is_exceeded(self, now_ms: int) -> bool:
         """Whether more was moved than may be."""
+        # Nothing was moved lately. The settings need not be looked up.
         if not self._windows:
             return False
         limit = self._limit()
@@ -70,6 +72,7 @@ class ReplicationThrottle:
         moved = sum([window.size for window in self._windows])
         if not moved:
             return False
+        # At least one whole window: the first bytes after a pause would else count as an enormous rate.
         elapsed_ms = max(now_ms - self._windows[0].start_ms, limit.window_seconds * 1000)
         return moved * 1000 > limit.bytes_per_second * elapsed_ms
 
@@ -77,6 +80,7 @@ class ReplicationThrottle:
         """So many bytes of throttled replicas were moved."""
         limit = self._limit()
         windows = self._windows
+        # Whole windows, not single answers: their number, and with it the cost of `is_exceeded`, stays bounded.
         if not windows or now_ms - windows[-1].start_ms >= limit.window_seconds * 1000:
             self._forget_old_windows(limit, now_ms)
             windows.append(_Window(now_ms))

@@ -14,6 +14,7 @@ class Catalogue:
     """See the module's docstring."""
 
     def __init__(self) -> None:
+        # Nested: those of a topic are found without going through all others.
         self._topics: dict[str, dict[int, Partition]] = {}
 
     def partition(self, topic: str, index: int) -> Partition | None:
@@ -27,6 +28,7 @@ class Catalogue:
 
     def partitions(self) -> Iterator[Partition]:
         """All partitions, also those that come or go meanwhile."""
+        # Copies, because callers give way between two partitions, and topics are made and deleted meanwhile.
         for topic in list(self._topics):
             yield from self.partitions_of(topic)
 
@@ -42,6 +44,7 @@ class Catalogue:
         """Forget a partition; answers which it was."""
         of_topic = self._topics.get(topic, {})
         partition = of_topic.pop(index, None)
+        # An empty entry for each topic that ever was would stay for the life of the broker.
         if not of_topic:
             self._topics.pop(topic, None)
         return partition

@@ -27,7 +27,7 @@ from ottla.replication.slices import Slices
 
 logger = logging.getLogger("ottla.replication")
 
-RETRY_S = 1.0
+RETRY_S = 1.0  # a disk that is full stays so for a while
 
 _shortage = Reminder()
 
@@ -61,9 +61,12 @@ class CheckpointWriter:
         """Write the recovery points of directories in which logs were cut, at once; until cancelled."""
         while True:
             await self._was_cut.wait()
+            # Replaced before the writing: a cut during it sets the new one.
             self._was_cut = trio.Event()
             cut, self._cut = self._cut, set()
             for held in cut:
+                # A full disk may have room again later. Until then a crash
+                # would recover by the old point, so it is tried on and on.
                 if not await self.write(held, RECOVERY_POINT_CHECKPOINT) and held.log_directory.is_online:
                     self.note_cut(held)
             if self._cut:
@@ -79,11 +82,14 @@ class CheckpointWriter:
         Else, after a kill, a new log would begin at the old one's start offset, and records below it would be lost.
         """
         for held in directories:
+            # Most names are new. `tells_of` saves them the writing of four files in each directory.
             if held.log_directory.is_online and held.tells_of(logs) and not await self.write_all(held):
                 raise OSError(errno.EAGAIN, "The checkpoints still tell of deleted partitions, and cannot be written", held.path)
 
     async def write(self, held: HeldDirectory, name: str) -> bool:
         """One checkpoint of one directory; False: not this time. A broken disk takes the directory offline."""
+        # What is written is collected within the turn: collected
+        # before, it could be older than what is on the disk by then.
         async with self._turn:
             offsets = {}
             slices = Slices()
@@ -92,6 +98,7 @@ class CheckpointWriter:
                 if offset is not None:
                     offsets[noted.log.topic, noted.log.partition] = offset
                 await slices.give_way()
+            # It may have failed while this gave way. Nothing is written to a disk that has failed.
             if not held.log_directory.is_online:
                 return False
             try:
@@ -106,6 +113,7 @@ class CheckpointWriter:
         jobs: list[EpochsJob] = []
         slices = Slices()
         for log, _, is_future in self._logs_in(held):
+            # A thread appends to a future log and changes its epochs. Its own flushes write them.
             if held.log_directory.is_online and not is_future:
                 if log.epochs_are_dirty:
                     jobs.append(log.epochs_to_write())
@@ -131,4 +139,5 @@ def _offset_to_note(noted: NotedLog, checkpoint: str) -> int | None:
         return log.recovery_point
     if checkpoint == CLEANER_OFFSET_CHECKPOINT:
         return log.first_dirty_offset if log.first_dirty_offset >= 0 and log.config.is_compacted else None
+    # A start at the front of the first segment needs no entry: loading finds it by the segment's name.
     return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None

@@ -44,7 +44,7 @@ logger = logging.getLogger("ottla.replication.control")
 T = TypeVar("T")
 
 RETRY_S = 0.1
-NODES_PER_LOOK = 500
+NODES_PER_LOOK = 500  # read in one call
 TOPICS_KEPT_MAX = 100_000
 NEVER = float("-inf")
 
@@ -57,6 +57,7 @@ class KnownTopic(NamedTuple):
 
     def refusal(self, topic_id: bytes, index: int) -> ErrorCode:
         """Why a partition of this number under this topic id cannot be; NONE if it is there."""
+        # A side that knows no id contradicts nothing: topics from before Kafka 2.8 have none at first.
         if ZERO_UUID not in (topic_id, self.topic_id) and topic_id != self.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         return ErrorCode.NONE if 0 <= index < self.partition_count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -83,6 +84,7 @@ class ControllerClaims:
         self._node_id = node_id
         self._epoch = 0
         self._controller_id = NO_CONTROLLER
+        # When the last looks began, without and with a barrier. A request that came before may rely on them.
         self._looked_at = self._looked_for_certain_at = NEVER
         self._topics: dict[str, KnownTopic] = {}
         self._brokers: Mapping[int, BrokerRegistration] = {}
@@ -91,11 +93,16 @@ class ControllerClaims:
 
     async def is_controller(self, controller_id: int, epoch: int, *, since: float) -> bool:
         """Whether a broker is the controller of this epoch."""
+        # 1. What was verified before costs no read.
         if self._holds_office(controller_id, epoch):
             return True
+        # 2. A plain look. One that began after this request came is as good as its own.
         if self._looked_at < since:
             await self._look_at_office()
+        # 3. The server may lag behind, so nobody is refused before a look behind a barrier. A storm of false requests
+        # shares one.
         if not self._holds_office(controller_id, epoch) and self._looked_for_certain_at < since:
+            # The look counts from its beginning: the answer may lack what was written later.
             began = trio.current_time()
             await self._barrier()
             await self._look_at_office()
@@ -113,6 +120,7 @@ class ControllerClaims:
             self._epoch = 0 if epoch is None else znodes.decode_controller_epoch(epoch.data)
             self._controller_id = NO_CONTROLLER if controller is None else znodes.decode_controller(controller.data)
         except MalformedNode as problem:
+            # With epoch 0 nobody is: the first controller that is elected has epoch 1.
             logger.error("No controller is believed: %s", problem)
             self._epoch = 0
         self._looked_at = began
@@ -123,7 +131,9 @@ class ControllerClaims:
         self, told: Mapping[int, BrokerRegistration], known: Collection[int]
     ) -> Mapping[int, BrokerRegistration]:
         """The brokers among `told` and `known` that live, as the tree has them. This broker has heard of `known` before."""
+        # The tree may have brokers that no controller has introduced. They do not count before one does.
         named = {*told, *known}
+        # First what was read before, then a plain look, then one behind a barrier. What agrees ends it.
         if self._brokers_among(named) != told:
             self._brokers = await self._read_brokers()
         if self._brokers_among(named) != told:
@@ -140,6 +150,7 @@ class ControllerClaims:
         found: dict[int, BrokerRegistration] = {}
         for name, node in (await self._patiently(lambda: self._coordination.children_data(znodes.BROKER_IDS))).items():
             try:
+                # Without its epoch, which UpdateMetadata does not tell: the two are compared.
                 found[int(name)] = znodes.decode_broker(int(name), node.data, NO_BROKER_EPOCH)
             except ValueError as problem:
                 logger.error("%s/%s is passed over: %s", znodes.BROKER_IDS, name, problem)
@@ -149,12 +160,16 @@ class ControllerClaims:
 
     async def topics(self, claims: Mapping[str, Claim]) -> Mapping[str, KnownTopic]:
         """What the tree has of these topics, or had when it agreed with the claim; NO_TOPIC where there is none."""
+        # A plain look at what is new, and a certain one at what still does not agree.
         await self._learn([name for name, claim in claims.items() if not claim.agrees(self._known(name))])
         doubtful = [name for name, claim in claims.items() if not claim.agrees(self._known(name))]
+        # Taken before the second look, which may drop everything that is kept.
+        known = {name: self._known(name) for name in claims}
         if doubtful:
             await self._barrier()
             await self._learn(doubtful)
-        return {name: self._known(name) for name in claims}
+            known |= {name: self._known(name) for name in doubtful}
+        return known
 
     def forget_topic(self, name: str) -> None:
         """A topic is gone."""
@@ -164,9 +179,10 @@ class ControllerClaims:
         return self._topics.get(name, NO_TOPIC)
 
     async def _learn(self, names: Sequence[str]) -> None:
+        # A stranger chooses the names, and a name that is no topic's could be the path of another node.
         names = [name for name in names if topic_name_problem(name) is None]
         if len(self._topics) + len(names) > TOPICS_KEPT_MAX:
-            self._topics.clear()
+            self._topics.clear()  # what is dropped is read again
         for start in range(0, len(names), NODES_PER_LOOK):
             some = names[start : start + NODES_PER_LOOK]
             for name, node in zip(some, await self._read(map(znodes.topic_path, some)), strict=True):
@@ -181,6 +197,7 @@ class ControllerClaims:
         """Those of these partitions whose replica here is to be deleted."""
         wanted = set(partitions)
         going = await self._going(wanted)
+        # Nothing is deleted in doubt, but the server may not have seen the mark yet.
         if going != wanted:
             await self._barrier()
             going |= await self._going(wanted - going)
@@ -191,12 +208,14 @@ class ControllerClaims:
         going: set[tuple[str, int]] = set()
         for start in range(0, len(names), NODES_PER_LOOK):
             some = names[start : start + NODES_PER_LOOK]
+            # Topics and their marks in one call: the first half of the answer and the second.
             nodes = await self._read([*map(znodes.topic_path, some), *map(znodes.deleted_topic_path, some)])
             kept = {
                 name: assignment
                 for name, node, deletion in zip(some, nodes[: len(some)], nodes[len(some) :], strict=True)
                 if deletion is None and (assignment := _assignment(name, node)) is not None
             }
+            # A name that was not looked up goes nowhere.
             looked_at = frozenset(some)
             going |= {
                 (name, index)
@@ -217,6 +236,7 @@ class ControllerClaims:
 
     async def _barrier(self) -> None:
         """Let the next read see at least what any broker has written before now."""
+        # If the node is missing, the multi fails, but it has passed through the leader all the same.
         with suppress(NoNode):
             await self._patiently(lambda: self._coordination.multi([Check(znodes.CONTROLLER_EPOCH, ANY_VERSION)]))
 
@@ -227,6 +247,7 @@ class ControllerClaims:
                 return await call()
             except NoNode:
                 raise
+            # Also SessionExpired: the member opens another session, and the same call reaches that one.
             except CoordinationError as problem:
                 logger.debug("A request of the controller cannot be verified yet: %r", problem)
                 if isinstance(problem, CoordinationUnavailable):

@@ -88,6 +88,7 @@ class HeldDirectory:
         self.meta = meta
         self._lock = lock
         self._storage = log_directory.storage
+        # What this process wrote last, so that an unchanged checkpoint costs no sync.
         self._written: dict[str, bytes] = {}
         self._told_of: dict[str, set[tuple[str, int]]] = {}  # by the checkpoints on the disk, as far as is known
 
@@ -106,6 +107,8 @@ class HeldDirectory:
         """
         if self.meta is None:
             self._write_meta(MetaProperties(0, node_id, cluster_id, directory_id))
+        # A directory of another cluster holds other topics of perhaps
+        # the same names. Its logs must not be served, nor removed.
         elif self.meta.cluster_id not in (None, cluster_id):
             raise LogDirectoryProblem(
                 f"{self.path} belongs to cluster {self.meta.cluster_id}, but this broker is in cluster {cluster_id}"
@@ -140,6 +143,7 @@ class HeldDirectory:
     def _topic_id(self, name: str) -> bytes | None:
         try:
             return decode_partition_metadata(self._storage.read(path_in(partition_path(self.path, name), PARTITION_METADATA)))
+        # Brokers before topic ids wrote no such file, and a damaged one tells nothing. The log then counts by its name.
         except (FileNotFoundError, CorruptCheckpoint):
             return None
 
@@ -148,6 +152,8 @@ class HeldDirectory:
         if not self._storage.exists(self._in(CLEAN_SHUTDOWN)):
             return False
         self._storage.remove(self._in(CLEAN_SHUTDOWN))
+        # If a power cut brought the mark back, the next start would
+        # trust logs that were being written, without a check.
         self._storage.sync_directory(self.path)
         return True
 
@@ -174,8 +180,10 @@ class HeldDirectory:
     def write_checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Write one of the checkpoints, if it would say anything new."""
         data = encode_offsets(offsets)
+        # Checkpoints are due again and again, and in a quiet broker they always say the same.
         if self._written.get(name) != data:
             self._written.pop(name, None)  # if this fails, the file may say either
+            # Until the replacement is over, the file on the disk may be the old or the new one.
             self._told_of[name] = self._told_of.get(name, set()) | offsets.keys()
             self._storage.replace(self._in(name), data)
             self._written[name] = data
@@ -198,16 +206,19 @@ def hold_directories(
 
     Those whose disk fails are offline from the start; one must be left.
     """
+    # Phase 1: each directory by itself. One bad disk must not keep a broker from starting on the others.
     held: list[HeldDirectory] = []
     try:
         for path in paths:
             log_directory = LogDirectory(path, storage, descriptors=descriptors)
             held.append(_hold(log_directory, node_id))
+        # Phase 2: what can only be judged of all of them together.
         if not any(each.log_directory.is_online for each in held):
             raise LogDirectoryProblem(f"Log directory {held[0].path} cannot be used: {held[0].log_directory.failure}")
         clusters = {each.meta.cluster_id for each in held if each.meta is not None and each.meta.cluster_id}
         if len(clusters) > 1:
             raise LogDirectoryProblem(f"The log directories belong to different clusters: {', '.join(sorted(clusters))}")
+    # The process may go on without a broker, and another attempt must find the locks free.
     except BaseException:
         for each in held:
             each.release()
@@ -218,6 +229,7 @@ def hold_directories(
 def _hold(log_directory: LogDirectory, node_id: int) -> HeldDirectory:
     lock, meta = None, None
     try:
+        # The lock comes first: nothing is read of a directory that another process may be writing.
         lock = _lock(log_directory.path, log_directory.storage)
         meta = _read_meta(log_directory.path, log_directory.storage)
     except OSError as error:
@@ -233,6 +245,7 @@ def _hold(log_directory: LogDirectory, node_id: int) -> HeldDirectory:
 
 
 def _lock(path: str, storage: Storage) -> DirectoryLock:
+    # One by one, because the port to the disk makes a single directory at a time.
     for parent in (*reversed(PurePath(path).parents), PurePath(path)):
         if not storage.is_directory(str(parent)):
             storage.make_directory(str(parent))

@@ -55,6 +55,7 @@ def identify(
     known: Known | None, seen: Sequence[SeenDirectory], *, accepted: Collection[str], new_uuid: Callable[[], bytes]
 ) -> Identities:
     """Raises LogDirectoryProblem unless every directory is what it was; `accepted` are the paths of those that need not be."""
+    # A copy first: with two directories of one id no other question has an answer.
     _refuse_copies(seen)
     if known is None:
         _refuse_empty_beside_known(seen, accepted)
@@ -73,17 +74,22 @@ class _Identification:
         self._seen = seen
         self._accepted = accepted
         self._new_uuid = new_uuid
+        # Ids and not paths decide: a disk may be mounted elsewhere than before.
         present = {each.directory_id for each in seen}
         self._known = dict(known or {})
+        # Ids of the tree that no directory has shown.
         self._missing = {key: entry for key, entry in self._known.items() if key not in present}
 
     def run(self) -> Identities:
         ids: dict[str, bytes] = {}
         after: dict[bytes, KnownDirectory] = {}
+        # Phase 1: every directory that can be read gets its id.
         for each in self._seen:
             if each.is_online:
                 ids[each.path] = self._id_of(each)
                 after[ids[each.path]] = KnownDirectory(each.path, each.directory_id is None)
+        # Phase 2: ids of the tree that nobody has. They may be on a
+        # disk that cannot be read, or else their records are lost.
         offline = {each.path for each in self._seen if not each.is_online}
         for key, entry in self._missing.items():
             if entry.path in offline or (offline and entry.path not in ids):
@@ -93,17 +99,21 @@ class _Identification:
         return Identities(ids, after)
 
     def _id_of(self, each: SeenDirectory) -> bytes:
+        # Case 1: the directory says who it is.
         if each.directory_id is not None:
             if not self._is_first and each.directory_id not in self._known and each.path not in self._accepted:
                 raise _foreign(each)
             return each.directory_id
+        # Case 2: it says nothing. Does the tree expect one at this path?
         expected = next((key for key, entry in self._missing.items() if entry.path == each.path), None)
         if expected is None:
             return self._new_uuid()
+        # Properties without an id are of this broker, as `_hold` has checked.
+        # With `is_new` a crash may have come before the id reached the directory.
         is_as_expected = each.meta is not None or self._missing[expected].is_new
         if not is_as_expected and each.path not in self._accepted:
             raise _empty(expected, each.path)
-        del self._missing[expected]
+        del self._missing[expected]  # the path is settled: phase 2 of `run` must not complain of it again
         return expected if is_as_expected else self._new_uuid()
 
 

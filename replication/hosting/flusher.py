@@ -26,7 +26,7 @@ logger = logging.getLogger("ottla.replication")
 RunInThread = Callable[..., Awaitable[Any]]
 
 SYNC_THREADS = 4
-LOGS_PER_ROUND = 256
+LOGS_PER_ROUND = 256  # looked at in one step of the event loop
 RETRY_S = 0.2
 
 
@@ -43,13 +43,14 @@ class Flusher:
         """`files_max`: how many files may be open for a flush."""
         self._run_in_thread = run_in_thread
         self._files_max = files_max
-        self._requests: dict[Partition, None] = {}
+        self._requests: dict[Partition, None] = {}  # in order, and each partition once however often it asks
         self._wanted = trio.Event()
         self._postponed: dict[Partition, KafkaError] = {}
         self._reminder = Reminder()
 
     def request(self, partition: Partition) -> None:
         """Flush a partition with the next round."""
+        # This is called with every append to a topic that is flushed, so it does as little as possible.
         self._requests[partition] = None
         self._wanted.set()
 
@@ -63,12 +64,15 @@ class Flusher:
         async with trio.open_nursery() as nursery:
             while True:
                 await self._wanted.wait()
+                # Both are replaced before anything is awaited: an append
+                # during the sync asks for the next round, and is not lost.
                 self._wanted = trio.Event()
                 requests, self._requests = self._requests, {}
                 for partition in await self._flush_some(list(requests)):
                     self.request(partition)
                 if self._postponed:
                     postponed, self._postponed = self._postponed, {}
+                    # In a task of its own, or one full disk would hold up the flushes of all the others.
                     nursery.start_soon(self._try_again_later, postponed)
 
     async def _try_again_later(self, postponed: dict[Partition, KafkaError]) -> None:
@@ -103,6 +107,7 @@ class Flusher:
         flushes: list[_Flush] = []
         files = 0
         for _ in range(min(LOGS_PER_ROUND, len(waiting))):
+            # Every file of a job is open until it is synced, and descriptors are limited.
             if files >= self._files_max:
                 break
             partition = waiting.popleft()
@@ -111,6 +116,7 @@ class Flusher:
             try:
                 job = None if partition.is_deleted else log.prepare_flush(include_active=wants_all)
             except KafkaError as error:
+                # Its files could not be opened: the log waits, the others of this round go on.
                 self._postpone(partition, log, error)
                 continue
             if job is not None:
@@ -128,6 +134,7 @@ class Flusher:
                     flush.job.run()
                     done.append(flush)
                 except OSError as error:
+                    # The thread only notes it: what follows from an error changes logs, which belong to the event loop.
                     errors.append((flush, bare(error)))
 
         await self._run_in_thread(run)
@@ -135,6 +142,7 @@ class Flusher:
             self._postpone(flush.partition, flush.log, flush.log.storage_error(error))
         for partition, log, job in done:
             if log.log_directory.is_online:
+                # Too long for one job, or cut while the thread worked. Then what it has synced is not the log's end.
                 if not log.finish_flush(job):
                     unfinished.append(partition)
                 if partition.log is log:  # it may have moved to another directory meanwhile

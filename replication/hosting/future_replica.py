@@ -74,12 +74,15 @@ class FutureReplica:
         self.is_over = False
         self.source_failure: OSError | None = None
         self._clock_ms = clock_ms
+        # A new copy is as clean as its source was. Of one that was
+        # found on the disk that is not known: -1 is the beginning.
         self._first_dirty_offset = partition.log.first_dirty_offset if is_new else -1
         self._reaches = log.log_end_offset  # once the thread is done
-        self._cut_to: int | None = None
+        self._cut_to: int | None = None  # set by a watcher on the event loop, carried out by the next job
         self._floor: int | None = None  # while finishing: what the current log had on disk before
-        self._synced_to = -1
+        self._synced_to = -1  # up to where the copy is certain to be on the disk
         partition.watchers.add(self._look_at_current)
+        # While the broker was away the current log may have been cut or written by other leaders.
         if not is_new:
             self._cut(common_end(partition.log, log, partition.high_watermark))
 
@@ -102,6 +105,7 @@ class FutureReplica:
         return self._cut_to is not None
 
     def _look_at_current(self) -> None:
+        # The current log may grow again beyond this before the next job. Only at this moment is the cut to be seen.
         if self.partition.log.log_end_offset < self._reaches:
             self._cut(self.partition.log.log_end_offset)
 
@@ -113,31 +117,43 @@ class FutureReplica:
 
     def next_job(self) -> Job | None:
         """What to do next; None if the future log may take over now. KafkaError: the current log cannot be read."""
+        # State copying: what the current log has lost is cut off before anything else is appended.
         if self._cut_to is not None:
             offset, self._cut_to = self._cut_to, None
             self.pause()
             return Job(partial(self._truncate, offset, self._clock_ms()))
+        # The loop decides what is copied, and the thread gets it as
+        # a region of a file. So it never looks at the current log.
         current = self.partition.log
         read = self._read_next()
         piece = partial(self._append, read, current.log_start_offset, self._clock_ms())
+        # Noted before the thread begins: if the current log is cut below this, the thread may have copied what is gone.
         self._reaches = max(self._reaches, current.log_end_offset)
         is_last = len(read.region) <= LAST_BYTES and (read.end_offset == current.log_end_offset or not read.region)
         if not is_last:
             return Job(piece, len(read.region))
+        # State finishing: so little is left that the event loop can write it.
+        # First the copy has to be on the disk as far as the current log is.
         if self._floor is None:
             self._floor = current.recovery_point
             self._hold_acknowledgements()
+        # Where the topic asks for flushes, the recovery point of the current log rises with every append, and the copy
+        # would never reach it. As acknowledgements wait for the copy meanwhile, what was on the disk before is enough.
         needed = self._floor if current.is_flush_required else current.recovery_point
         if self._synced_to < needed:
             return Job(partial(self._append_and_sync, piece), len(read.region))
+        # The future log may take over.
         return None
 
     def _read_next(self) -> LogRead:
         log, current = self.log, self.partition.log
         log.config = self._config(current.config)
+        # Records below the start of the current log may be gone, so the copy goes on where that begins.
         start = min(max(log.log_end_offset, current.log_start_offset), current.log_end_offset)
+        # A log refuses to write more than a segment holds in one go.
         limit = min(COPY_BYTES, log.config.segment_bytes)
         read = current.read(start, limit, upper_bound=current.log_end_offset, at_least_one_batch=True)
+        # The batch has to be copied as it is, or the move would never end.
         if len(read.region) > log.config.segment_bytes:  # written while segments could be larger
             log.config = replace(log.config, segment_bytes=len(read.region))
         return read
@@ -160,6 +176,7 @@ class FutureReplica:
 
     def _hold_acknowledgements(self) -> None:
         self.partition.durability_limit = self.log.recovery_point
+        # The limit may have risen: whoever waits for the copy's disk looks again.
         self.partition.on_flushed()
 
     def let_acknowledge(self) -> None:
@@ -170,20 +187,28 @@ class FutureReplica:
     def take_over(self, name_of_deleted: str) -> PartitionLog:
         """Let the future log be the current one; returns the old one. KafkaError: everything is as before."""
         partition, log, old = self.partition, self.log, self.partition.log
+        # Phase 1: what may fail. Until the old log has its new name
+        # the move can go on later, as if nothing had happened.
         read = self._read_next()
         if read.region:
             self._append(read, old.log_start_offset, self._clock_ms())
         log.note_producers_of(old)
+        # The rename is the point of no return. A future log without a current one beside it counts as the current one.
         old.rename_directory(name_of_deleted)
+        # Phase 2: memory only, in one step of the event loop, so that no append and no read falls in between. What
+        # was durable on the old disk still counts. Nothing beyond that does until the old name is gone for certain.
         partition.durability_limit = min(partition.durability_limit, old.recovery_point)
         self.is_over = True
         partition.watchers.discard(self._look_at_current)
+        # From now on the event loop uses the log, so its failures are the directory's own again.
         self.target.reunite(log.log_directory)
         log.log_directory = self.target
+        # The smaller of both: the current log may have been cut since the copy began.
         log.first_dirty_offset = min(self._first_dirty_offset, old.first_dirty_offset)
         log.take_over_from(old)
         log.enter_service(old.on_damage)
         partition.replace_log(log)
+        # Reads that are under way hold the files that they need.
         old.release_files()
         return old
 
@@ -206,9 +231,13 @@ class FutureReplica:
             log.truncate_fully_and_start_at(next_offset, now_ms=now_ms)  # the current log begins beyond our end
         elif header is not None and next_offset < log.log_end_offset:
             log.truncate_to(next_offset, now_ms=now_ms)  # the current log begins in the midst of this batch
+        # The batches are taken with their offsets and epochs as they are, as a follower takes them from its leader.
         rolled = header is not None and log.append_as_follower(data, now_ms=now_ms).rolled
+        # The copy keeps no record that the current log has deleted. Its own retention is switched off.
         if log.increase_log_start_offset(min(log_start_offset, log.log_end_offset)):
             log.delete_old_segments(now_ms, log.log_start_offset)
+        # Finished segments are synced one by one, so that little is
+        # left to sync when acknowledgements have to wait for it.
         if rolled:
             log.flush(include_active=False)
 
@@ -218,6 +247,7 @@ class FutureReplica:
         try:
             return memoryview(read.region.read())
         except OSError as error:
+            # The thread's `OSError` does not say which of the two disks it came from.
             self.source_failure = error
             raise
 
@@ -230,6 +260,7 @@ class FutureReplica:
         log = self.log
         end_offset = log.log_end_offset
         log.flush()
+        # The names of new segments and of the log itself have to be on the disk as well as their bytes.
         for path in (log.directory, self.target.path):
             self.target.storage.sync_directory(path)
         self._synced_to = end_offset
@@ -262,9 +293,12 @@ def common_end(current: PartitionLog, future: PartitionLog, high_watermark: int)
     epoch = min(future.latest_leader_epoch, current.latest_leader_epoch)
     if epoch == UNDEFINED_EPOCH:  # written before there were epochs: only what is committed is sure to be the same
         return min(end, high_watermark)
+    # The two histories are compared from the latest epoch that
+    # both may know downwards, as a follower does with its leader.
     while True:
         epoch, current_end = current.end_offset_for_epoch(epoch)
         future_epoch, future_end = future.end_offset_for_epoch(epoch)
+        # They share no epoch, so nothing of the copy is sure to be the same.
         if UNDEFINED_EPOCH in (epoch, future_epoch):
             return min(end, current.log_start_offset)
         end = min(end, current_end, future_end)

@@ -31,6 +31,7 @@ class HeldDirectories:
         run_in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
         self.all: list[HeldDirectory] = []
+        # Absolute: the tree compares paths between starts, which may have another working directory.
         self._paths = [os.path.abspath(path) for path in log_dirs]
         self._node_id = node_id
         self._storage = storage
@@ -61,6 +62,7 @@ class HeldDirectories:
 
     async def mark(self, ids: Mapping[str, bytes], cluster_id: str) -> set[str]:
         """Write their ids into the log directories; answers the paths of those that have them now."""
+        # A directory whose disk fails here is left out of the answer, and stays `is_new` in the tree.
         for held in self.online():
             try:
                 await self._run_in_thread(self._mark_one, held, ids[held.path], cluster_id)
@@ -84,6 +86,7 @@ class HeldDirectories:
             except OSError as error:  # a thread tells nobody; the loading sees it
                 logger.error("Log directory %s is offline: %s", held.path, error)
                 held.log_directory.failure = error
+        # A future log beside a current one is only a copy on its way, so the current one counts.
         current = {(each.parsed.topic, each.parsed.partition): each for each in found if not each.parsed.mark}
         for each in found:
             if each.parsed.mark == FUTURE_MARK:  # alone, it is what the next load makes the current one

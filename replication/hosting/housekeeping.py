@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replication")
 
-INITIAL_DELAY_S = 30
+INITIAL_DELAY_S = 30  # Kafka's InitialTaskDelayMs; the first round waits no longer than that
 
 
 class Housekeeping:
@@ -78,6 +78,7 @@ class Housekeeping:
         return self._config().replica_high_watermark_checkpoint_interval_ms / 1000
 
     def _cleaner_pause_s(self) -> float:
+        # 0 is a valid setting and must not make a busy loop. The same holds for checkpoints below.
         return max(self._config().log_cleaner_backoff_ms / 1000, 0.1)
 
     def _checkpoint_interval_s(self) -> float:
@@ -92,6 +93,7 @@ class Housekeeping:
         while True:
             try:
                 await work()
+            # A bug in one round must not end the others, nor the broker.
             except Exception:
                 logger.exception("Background work failed; it goes on in %s s", interval_s())
             await trio.sleep(interval_s())
@@ -105,25 +107,31 @@ class Housekeeping:
         while self._config().log_cleaner_enable:
             slices, found = Slices(), list[Cleanable]()
             for partition in self._catalogue.partitions():
+                # A thread opens indexes that nobody has looked at yet: `look_at` would read them on the event loop.
                 await self._cleaner.learn_times(partition.log)
+                # A replica that moves to another disk is copied as it
+                # is. Compaction would pull records away under the copy.
                 is_at_rest = not partition.is_deleted and self._moves.move_of(partition) is None
                 if is_at_rest and (each := self._cleaner.look_at(partition.log, partition.last_stable_offset)):
                     found.append(each)
                 await slices.give_way()
             if not found:
                 return
+            # Looked for anew after each log, because a round over many logs takes long and the dirtiest one changes.
             dirtiest = max(found, key=lambda each: each.dirty_ratio)
             held = self._directories.of(dirtiest.log.log_directory)
             # Compaction leaves gaps between segments, which recovery takes for damage above the recovery point.
             if not await self._checkpoints.write(held, RECOVERY_POINT_CHECKPOINT):
                 return
             await self._cleaner.clean(dirtiest, map_bytes_max=self._config().log_cleaner_dedupe_buffer_size)
+            # After the work: a checkpoint that ran ahead of it would call records clean that are not.
             await self._checkpoints.write(held, CLEANER_OFFSET_CHECKPOINT)
 
     async def _expire_producers(self) -> None:
         slices = Slices()
         for partition in self._catalogue.partitions():
             expiration_ms = self._config().producer_id_expiration_ms
+            # One log may know very many producers, so it gives way between them.
             for _ in partition.log.remove_expired_producers(self._clock_ms(), expiration_ms):
                 await slices.give_way()
             await slices.give_way()

@@ -50,12 +50,14 @@ TopicRequest = AlterPartitionRequest.TopicData
 PartitionRequest = TopicRequest.PartitionData
 PartitionResponse = AlterPartitionResponse.TopicData.PartitionData
 
-VERSION = 3
+VERSION = 3  # names the incarnation of each replica, so that none counts that has restarted meanwhile (KIP-903)
 RETRY_S = 0.05
-PARTITIONS_PER_TURN = 500
+PARTITIONS_PER_TURN = 500  # looked at before others have a turn
 ANSWER_TIMEOUT_S = 30
 
 _REFUSED_WITHOUT_EFFECT = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
+# An earlier try of the same request may have been carried out, by this controller or by the one before. So the leader
+# goes on reckoning with its proposal.
 _OVERTAKEN = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -89,6 +91,7 @@ class Proposal(NamedTuple):
     @property
     def is_open(self) -> bool:
         """Whether nothing has overtaken it."""
+        # By identity: a new term as leader has other followers, and an equal proposal can be made later.
         return self.partition.followers is self.followers and self.followers.proposed is self.proposed
 
 
@@ -118,6 +121,7 @@ class IsrChanges:
 
     def on_follower_fetch(self, partition: Partition, broker_id: int) -> None:
         """A follower has fetched, and its log may have grown: let it join the in-sync replicas if it may."""
+        # This runs with every fetch of a follower, and has to be quick for those who are in sync.
         if broker_id in partition.isr:
             return
         isr = partition.joining_isr(broker_id)
@@ -134,11 +138,13 @@ class IsrChanges:
     # ------------------------------------------------------------------ proposing
 
     async def _shrink_forever(self) -> None:
+        # fenced_ms: how long the followers of all partitions were refused since the last look.
         fenced_ms, looked_ms = 0, self._clock_ms()
         while True:
             await trio.sleep(self._config().replica_lag_time_max_ms / 2000)
             looked_before_ms, looked_ms = looked_ms, self._clock_ms()
             if self._is_fenced():
+                # Nobody knows when in this interval the fence came, so all of it is excused.
                 fenced_ms += looked_ms - looked_before_ms
                 continue
             for count, partition in enumerate(self._partitions()):
@@ -156,6 +162,7 @@ class IsrChanges:
     def _propose(self, partition: Partition, isr: tuple[int, ...]) -> None:
         followers = partition.followers
         assert followers is not None
+        # Answers name the partition and not the proposal, so there is only one of each on its way.
         if partition in self._unanswered:
             return  # overtaken, but its answer may be on its way; the next fetch or look proposes again
         followers.propose(isr)
@@ -180,8 +187,10 @@ class IsrChanges:
     async def _ask_forever(self) -> None:
         while True:
             await self._news.wait()
+            # Before the request is made: what is proposed while it is on its way goes with the next one.
             self._news = trio.Event()
             self._unanswered = {partition: each for partition, each in self._unanswered.items() if each.is_open}
+            # There may be no controller for a while. LeaderAndIsr may overtake the proposals in the pause.
             if self._unanswered and not await self._ask(list(self._unanswered.values())):
                 await trio.sleep(RETRY_S)
                 self._news.set()
@@ -204,6 +213,7 @@ class IsrChanges:
         is_done = True
         for proposal in proposals:
             answer = answers.get((_topic_id(proposal.partition), proposal.partition.index))
+            # `_conclude` is called before `is_done` is looked at, so that every answer is acted on.
             is_done = answer is not None and self._conclude(proposal, answer) and is_done
         return is_done
 
@@ -217,6 +227,7 @@ class IsrChanges:
                     partition_index=proposal.partition.index,
                     leader_epoch=proposal.leader_epoch,
                     new_isr_with_epochs=proposal.isr,
+                    # Kafka's leaders say so as well: a broker that leads has nothing left to recover.
                     leader_recovery_state=RECOVERED,
                     partition_epoch=proposal.partition_epoch,
                 )
@@ -228,15 +239,18 @@ class IsrChanges:
     def _conclude(self, proposal: Proposal, answer: PartitionResponse) -> bool:
         """What an answer means for a proposal; False if it has to be sent again."""
         partition, code = proposal.partition, answer.error_code
+        # Nobody knows whether it was carried out: the same is asked again.
         if code and proposal.is_open and code not in _REFUSED_WITHOUT_EFFECT and code not in _OVERTAKEN:
             logger.warning("AlterPartition of %s-%d: %r", partition.topic, partition.index, _error(code))
             return False
         if self._unanswered.get(partition) is proposal:
             del self._unanswered[partition]
+        # LeaderAndIsr came first, and says more than this answer.
         if not proposal.is_open:
             return True
         if code in _REFUSED_WITHOUT_EFFECT:
             proposal.followers.withdraw(are_ineligible=code == ErrorCode.INELIGIBLE_REPLICA)
+            # The high watermark has waited for those whom the controller refuses. It may move up now.
             partition.reconsider()
         elif not code:
             partition.settle_isr(

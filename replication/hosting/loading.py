@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STRAYS_NAMED = 5
+STRAYS_NAMED = 5  # in the one log line that tells of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,13 @@ def plan_loads(
     new_uuid: Callable[[], bytes],
 ) -> LoadPlan:
     """Look through a directory. Partitions nobody hosts are put aside, deleted ones are to be removed."""
+    # Phase 1: the state of the directory as a whole.
     checkpoints = held.read_checkpoints()
     if not checkpoints.are_recovery_points_known and not held.found_partitions():
         held.write_checkpoint(RECOVERY_POINT_CHECKPOINT, {})  # so that a log that is missing there is known to be new
+    # Taken away before any log is touched: a broker that is killed while it loads must not leave the mark behind.
     had_clean_shutdown = held.take_clean_shutdown_mark()
+    # Phase 2: one directory of a partition after the other.
     loads: list[Load] = []
     futures: list[Load] = []
     for found in held.found_partitions():
@@ -93,6 +96,7 @@ def plan_loads(
         assert hosted is not None
         is_future = found.parsed.mark == FUTURE_MARK
         if not is_future and is_loaded(*key):
+            # Nobody can tell which of the two has the records that count. An operator has to decide.
             raise LogDirectoryProblem(f"{found.name} is in more than one log directory, the second is {held.path}")
         options = LoadOptions(
             log_start_offset=checkpoints.log_start_offsets.get(key, 0),
@@ -121,12 +125,15 @@ async def load_logs(
     def load(start: int) -> None:
         try:
             for each, loaded in loads[start::threads]:
+                # Future logs are worked on by threads from the start, so their failures and removals are noted apart.
                 directory = held.log_directory if loaded is logs else held.log_directory.apart()
                 loaded.append(PartitionLog.load(directory, *each))
         except OSError as error:
             errors.append(bare(error))
 
     async with trio.open_nursery() as nursery:
+        # Each thread takes every n-th log and ends at its first error. The nursery waits
+        # for all of them, so nobody still works on the directory when this raises.
         for start in range(threads):
             nursery.start_soon(run_in_thread, load, start)
     if errors:
@@ -155,14 +162,17 @@ def _is_to_be_loaded(
 ) -> bool:
     path = partition_path(held.path, found.name)
     if found.parsed.mark == DELETE_MARK:
+        # The topic was deleted before the broker stopped, and the removal of its files is still owed.
         held.log_directory.remove_later(path, now_ms)
         return False
     if found.parsed.mark == STRAY_MARK:
         return False
     if hosted is not None and found.topic_id in (None, hosted.topic_id):
+        # Logs of old brokers have no id; they count by their name alone.
         return True
-    # While this broker was away its topic was deleted, or another topic of the same name was made. The records may be the
-    # last copy, so they are put aside and not removed. A log without records was left by a creation that was cut short.
+    # While this broker was away its topic was deleted, or another topic of the same name was made. The records may be
+    # the last copy, so they are put aside and not removed. A log without records was left by a creation that was cut
+    # short.
     is_worth_keeping = has_records(held.log_directory.storage, path)
     mark = STRAY_MARK if is_worth_keeping else DELETE_MARK
     aside = marked_directory_name(found.parsed.topic, found.parsed.partition, new_uuid().hex(), mark)
@@ -178,6 +188,7 @@ def has_records(storage: Storage, path: str) -> bool:
     """Whether a partition's directory holds records."""
     for name in storage.names(path):
         file = parse_segment_file(name)
+        # Indexes and checkpoints do not count: an empty log has them, too.
         if file is not None and file.kind == LOG_SUFFIX:
             with contextlib.suppress(FileNotFoundError):  # it was given up, and a thread has removed it just now
                 if storage.size(path_in(path, name)) > 0:

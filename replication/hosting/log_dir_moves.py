@@ -48,8 +48,8 @@ RunInThread = Callable[..., Awaitable[Any]]
 Key = tuple[str, int]
 
 RETRY_S = 1.0  # replica.fetch.backoff.ms
-THROTTLED_S = 0.1
-UUID_HEX_LENGTH = 32
+THROTTLED_S = 0.1  # between two looks at a throttle, which nobody reports
+UUID_HEX_LENGTH = 32  # as in Kafka's names; part of the length that a topic's name leaves
 PREFERRED_MAX = 10_000  # directories remembered for replicas that may never come
 
 
@@ -72,11 +72,12 @@ class LogDirMoves:
         self._run_in_thread = run_in_thread
         self._new_uuid = new_uuid
         self._throttle = throttle
-        self._moves: dict[Key, FutureReplica] = {}
+        self._moves: dict[Key, FutureReplica] = {}  # in the order in which workers take them
+        # Moves that have taken over, while their names are not on the disk yet.
         self._settling: dict[Key, trio.Event] = {}
         self._preferred: OrderedDict[Key, str] = OrderedDict()
-        self._turn = trio.Lock()
-        self._at_work: set[FutureReplica] = set()
+        self._turn = trio.Lock()  # one request at a time: each awaits between its look and its change
+        self._at_work: set[FutureReplica] = set()  # each move has one worker at most, or none while it is prepared
         self._work = trio.Event()
 
     # --- what is going on ---------------------------------------------------------------------------------------------
@@ -93,12 +94,14 @@ class LogDirMoves:
         """Where a new replica is to be made, if somebody has said so."""
         path = self._preferred.pop((topic, index), None)
         found = next((each for each in self._directories() if each.path == path), None)
+        # A directory that has failed since is no reason to refuse the replica: it goes where there are fewest.
         return found if found is not None and found.is_online else None
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def destination(self, topic: str, index: int, path: str) -> LogDirectory:
         """The directory that a replica is to be moved to. KafkaError: it cannot go there."""
+        # Kafka refuses such a topic in this way.
         length = len(f"{topic}-{index}.{'-' * UUID_HEX_LENGTH}{FUTURE_MARK}")
         if length > DIRECTORY_NAME_LENGTH_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
@@ -110,6 +113,7 @@ class LogDirMoves:
 
     def prefer(self, topic: str, index: int, directory: LogDirectory) -> None:
         """Make a replica that is not here yet in this directory when it comes."""
+        # Clients name partitions that may never come here. The oldest wishes go, so that the table stays bounded.
         while len(self._preferred) >= PREFERRED_MAX:
             self._preferred.popitem(last=False)
         self._preferred[topic, index] = directory.path
@@ -118,29 +122,43 @@ class LogDirMoves:
         """Begin to move a replica, or end a move that is under way. KafkaError: it stays where it is."""
         async with self._turn:
             key = (partition.topic, partition.index)
+            # The former move still renames directories of this partition. Another one would look for names that change.
             if key in self._settling:
                 await self._settling[key].wait()
             partition.log.log_directory.check_online()
             current = self._moves.get(key)
+            # Phase 1: a move elsewhere ends, and one to the same place simply goes on.
             if current is not None and current.target is not target:
                 await self.cancel(partition)
                 current = None
             if current is not None or partition.log.log_directory is target:
                 return
             self._check_all_online(partition)
-            log = await self._create(partition, target)
-            if partition.is_deleted or not target.is_online:
-                await self._delete(target, log.directory, log)
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is gone")
-            move = FutureReplica(partition, target, log, self._clock_ms)
-            self._moves[key] = move
+            # Whoever asked may go away. Nobody else would know of a log that is made but not given to a worker.
+            with trio.CancelScope(shield=True):
+                await self._begin(partition, target)
+
+    async def _begin(self, partition: Partition, target: LogDirectory) -> None:
+        # Phase 2: the future log, made by a thread while the partition is in use.
+        log = await self._create(partition, target)
+        # Meanwhile the topic may have been deleted or the disk may have failed. Nobody would ever finish this log.
+        if partition.is_deleted or not target.is_online:
+            await self._delete(target, log.directory, log)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is gone")
+        # Phase 3: workers get it. Until the checkpoints are written it counts as being at work, so that none begins.
+        move = FutureReplica(partition, target, log, self._clock_ms)
+        self._moves[partition.topic, partition.index] = move
+        self._at_work.add(move)
+        try:
             # What the checkpoints say of an earlier log of this name must not be believed of the new one.
-            self._at_work.add(move)
             await self._note_offsets([target])
+        finally:
             self._at_work.discard(move)
             self._work.set()
 
     def _check_all_online(self, partition: Partition) -> None:
+        # A future log of this partition may be on the disk that
+        # failed. With two of them the next start would have to choose.
         offline = [each.path for each in self._directories() if not each.is_online]
         if offline:
             raise KafkaError(
@@ -163,10 +181,13 @@ class LogDirMoves:
 
     async def resume(self, partition: Partition, target: LogDirectory, log: PartitionLog) -> None:
         """Go on with a move whose future log was found on disk, unless it leads nowhere."""
+        # The partition is in that directory already, or a longer future log of it goes on.
         if partition.log.log_directory is target or self.move_of(partition) is not None:
             await self._delete(target, log.directory, log)
             return
         logger.info("Going on to move %s to %s", partition.log.name, target.path)
+        # `is_new=False`: nobody knows what happened to the current
+        # log since, so their leader epochs decide what is kept.
         move = FutureReplica(partition, target, log, self._clock_ms, is_new=False)
         self._moves[partition.topic, partition.index] = move
         self._work.set()
@@ -176,17 +197,18 @@ class LogDirMoves:
         logger.info("%s had taken over when the broker stopped", log.directory)
         log.rename_directory(partition_directory_name(log.topic, log.partition))
         directory.storage.sync_directory(directory.path)
-        log.log_directory = directory
+        log.log_directory = directory  # it was loaded with one of its own, because threads work on future logs
 
     async def cancel(self, partition: Partition) -> None:
         """End the move of a partition, if there is one, and give up what was copied."""
+        # Removed before the await, so no worker and no second request takes it up again.
         move = self._moves.pop((partition.topic, partition.index), None)
         if move is not None:
             move.give_up()
             await self._delete(move.target, move.log.directory, move.log)
 
     async def _delete(self, target: LogDirectory, directory: str, log: PartitionLog) -> None:
-        if not target.is_online:
+        if not target.is_online:  # the next start finds the future log and decides
             return
         deleted = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
         path = partition_path(target.path, deleted)
@@ -200,6 +222,7 @@ class LogDirMoves:
 
     def on_directory_failure(self, directory: LogDirectory) -> None:
         """Moves from and to a directory that has failed end; their future logs stay for the next start."""
+        # The partition goes on in its present directory if that is well.
         for key, move in list(self._moves.items()):
             if directory in (move.source, move.target):
                 del self._moves[key]
@@ -216,6 +239,7 @@ class LogDirMoves:
     async def _work_on_moves(self) -> None:
         while True:
             move = next((move for move in self._moves.values() if move not in self._at_work), None)
+            # No await between the look and this wait, so no move is missed.
             if move is None:
                 await self._work.wait()
                 self._work = trio.Event()
@@ -229,16 +253,20 @@ class LogDirMoves:
     async def _work_on(self, move: FutureReplica) -> None:
         while not move.is_over:
             if self._throttle is not None and self._throttle.is_exceeded(self._clock_ms()):
+                # While finishing, acknowledgements may wait for the copy. They must not wait for a throttle.
                 move.pause()
                 await trio.sleep(THROTTLED_S)
                 continue
             try:
                 await self._carry_on(move)
             except (OSError, KafkaError) as error:
+                # A log that was cut or given up under the thread's hands
+                # is no disk's fault. The next step cuts the copy, too.
                 if not move.is_over and not move.was_cut:
                     self._judge(move, error)
                     move.pause()
                     await trio.sleep(RETRY_S)
+                    # Others get their turn: one log that cannot be read must not keep a worker for good.
                     self._put_last(move)
                     return
 
@@ -257,26 +285,31 @@ class LogDirMoves:
         await self._run_in_thread(job.run)
         if self._throttle is not None:
             self._throttle.record(job.size, self._clock_ms())
+        # The move may have ended while the thread worked. Then the partition does not care for this log any more.
         if not move.is_over:
             move.finish_job()
 
     def _judge(self, move: FutureReplica, error: OSError | KafkaError) -> None:
         """Which of the two directories was to blame, if it was one."""
         logger.warning("%r cannot go on: %s", move, error)
+        # Both directories are read or written in one job, and only the one that failed may go offline.
         if move.source_failure is not None:
             failure, move.source_failure = move.source_failure, None
             move.source.judge(failure, move.log.name)
         elif isinstance(error, OSError):
             move.target.judge(error, move.log.name)
+        # The copy notes its failures apart, because a thread works on it. Here they reach the directory itself.
         elif move.log.log_directory.failure is not None:
             move.target.take_offline(move.log.log_directory.failure)
 
     async def _finish(self, move: FutureReplica) -> None:
         partition, key = move.partition, (move.partition.topic, move.partition.index)
         deleted = marked_directory_name(partition.topic, partition.index, self._new_uuid().hex(), DELETE_MARK)
+        # From here the future log takes the appends. What is left to do is to make the names say so.
         old = move.take_over(deleted)
         del self._moves[key]
         settled = self._settling[key] = trio.Event()
+        # A stop of the broker must not leave the names half changed.
         with trio.CancelScope(shield=True):
             try:
                 await self._settle(move, old)
@@ -284,19 +317,25 @@ class LogDirMoves:
                 del self._settling[key]
                 settled.set()
         logger.info("Moved %s from %s to %s", old.name, old.log_directory.path, move.target.path)
+        # The target's checkpoints tell of the new log, and those of the source forget the old one.
         await self._note_offsets([old.log_directory, move.target])
 
     async def _settle(self, move: FutureReplica, old: PartitionLog) -> None:
         """The future log is in force: let its name say so, once the old one's is gone for certain."""
+        # Phase 1: as long as the old name may come back after a power cut, the old log
+        # would count. Where the topic asks for flushes, acknowledgements wait for that.
         await self._sync_names(old.log_directory)
         move.let_acknowledge()
+        # Phase 2: the future log gets the plain name. If its topic has just been deleted, the removal renames it.
         if not move.partition.is_deleted:
             try:
                 move.log.rename_directory(partition_directory_name(old.topic, old.partition))
             except KafkaError as error:
+                # It keeps its name until the next start. If the disk is broken, the old log stays for that start, too.
                 logger.error("%s cannot be renamed: %s", move.log.directory, error)
-                return
-            await self._sync_names(move.target)
+            else:
+                await self._sync_names(move.target)
+        # Phase 3: the old log is not needed any more.
         if move.target.is_online:
             old.log_directory.remove_later(old.directory, self._clock_ms() + old.config.file_delete_delay_ms)
 
@@ -306,11 +345,13 @@ class LogDirMoves:
                 await self._run_in_thread(directory.storage.sync_directory, directory.path)
                 return
             except OSError as error:
+                # A broken disk ends this loop, because `judge` takes its directory offline. A shortage passes.
                 directory.judge(error, directory.path)
             await trio.sleep(RETRY_S)
 
     async def close(self) -> None:
         """Leave what was copied as an orderly shutdown leaves logs. Nothing moves any more."""
+        # The next start goes on with these moves, and trusts a synced copy without reading it through.
         for move in list(self._moves.values()):
             if move.target.is_online:
                 try:

@@ -146,6 +146,7 @@ class ReplicaManager:
     async def open(self) -> None:
         """Take the log directories. LogDirectoryProblem says what stands in the way."""
         await self.directories.take()
+        # Only now is there anybody to call. `load` looks at the directories that failed while they were taken.
         for held in self.directories.all:
             held.log_directory.on_failure = self._on_directory_failure
             held.log_directory.on_cut = partial(self._checkpoint_writer.note_cut, held)
@@ -154,6 +155,7 @@ class ReplicaManager:
 
     async def load(self, hosted: Iterable[HostedPartition], *, cluster_id: str) -> None:
         """Bring back every log and lead or follow as `hosted` says. Partitions nobody hosts are put aside."""
+        # Phase 1: every directory loads what it has.
         wanted = {(each.topic, each.index): each for each in hosted}
         futures: list[PartitionLog] = []
         if not self.directories.online():
@@ -165,16 +167,19 @@ class ReplicaManager:
             except OSError as error:
                 held.log_directory.take_offline(error)  # even for a passing error: logs that are not loaded cannot be served
                 continue
+            # Not yet: whether a future log goes on or takes over depends on what the other directories hold.
             futures += future_logs
             slices = Slices()
             for log in logs:
                 self._take_up(log, wanted[log.topic, log.partition])
                 await slices.give_way()
             logger.info("Loaded %d logs in %s in %.3f s", len(logs), held.path, time.perf_counter() - started)
+        # Phase 2: logs that were moving between directories. Of several copies of a partition the longest one goes on.
         self.cluster_id = cluster_id
         for log in sorted(futures, key=lambda log: -log.log_end_offset):
             await self._take_up_future(log, wanted[log.topic, log.partition])
-        self._checkpoints.clear()
+        self._checkpoints.clear()  # nobody needs them any more, and they name every log
+        # Phase 3: what is nowhere is made, but only if it cannot be on a disk that failed.
         missing = [each for key, each in wanted.items() if self.partition(*key) is None]
         if all(directory.is_online for directory in self.log_directories):
             await self.create_partitions(missing)
@@ -185,6 +190,7 @@ class ReplicaManager:
     async def _load_directory(
         self, held: HeldDirectory, wanted: Mapping[tuple[str, int], HostedPartition], cluster_id: str
     ) -> tuple[list[PartitionLog], list[PartitionLog]]:
+        # A thread looks through the directory: that waits for the disk, and nobody else uses it before it is loaded.
         plan = await self._run_in_thread(self._plan_loads, held, wanted, cluster_id)
         self._checkpoints[held.path] = plan.checkpoints
         return await load_logs(held, plan, self._run_in_thread, self.config.num_recovery_threads_per_data_dir)
@@ -211,6 +217,8 @@ class ReplicaManager:
                 logger.warning("The topic id of %s cannot be written: %s", log.directory, error)
         checkpoints = self._checkpoints.get(log.log_directory.path)
         key = (log.topic, log.partition)
+        # Without a checkpoint the high watermark begins at 0, which `Partition` raises to the start of
+        # the log. It is only too low for a while: the leader finds it anew from what its followers fetch.
         partition = Partition(
             log.topic,
             log.partition,
@@ -233,10 +241,12 @@ class ReplicaManager:
         partition = self.partition(log.topic, log.partition)
         if partition is not None:
             await self.moves.resume(partition, directory, log)
+        # Else the current log may be on the disk that failed, with more records than this copy.
         elif all(each.is_online for each in self.log_directories):
             try:
                 await self._run_in_thread(self.moves.promote, log, directory)
             except (OSError, KafkaError) as error:
+                # The rename may or may not be on the disk, so nothing may be served or made there.
                 directory.take_offline(error if isinstance(error, OSError) else OSError(str(error)))
             else:
                 self._take_up(log, hosted)
@@ -268,6 +278,7 @@ class ReplicaManager:
             if partition.log.log_directory is held.log_directory and not partition.is_deleted:
                 yield NotedLog(partition.log, partition.high_watermark)
         for move in self.moves.moves_to(held.log_directory):
+            # A thread may be appending to the future log, so it may not have all that is committed.
             yield NotedLog(move.log, min(move.partition.high_watermark, move.log.log_end_offset), is_future=True)
 
     @property
@@ -288,6 +299,7 @@ class ReplicaManager:
                 missing.append(each)
             else:
                 self._apply_state(partition, each.state)
+        # A deleted topic of the same name may not have been renamed yet. Its directories stand where the new ones go.
         await self._removals.free_names_for_new_logs([(each.topic, each.index) for each in missing])
         failures = await self._new_logs.make(missing, self._take_up_some)
         for failure in failures.values():
@@ -298,6 +310,7 @@ class ReplicaManager:
         for partition in self.partitions():
             if partition.log.log_directory.path in counts:
                 counts[partition.log.log_directory.path] += 1
+        # Logs on their way into a directory count as well, or new ones would be piled on top of them.
         for directory in self.log_directories:
             if directory.path in counts:
                 counts[directory.path] += len(self.moves.moves_to(directory))
@@ -330,6 +343,8 @@ class ReplicaManager:
         touched: set[LogDirectory] = set()
         slices = Slices()
         for topic, index in partitions:
+            # No await between this and `_give_up`: a request finds
+            # either the partition or none, never one half deleted.
             partition = self._catalogue.remove(topic, index)
             if partition is not None:
                 touched.add(partition.log.log_directory)
@@ -338,6 +353,7 @@ class ReplicaManager:
                     touched.add(move.target)
                     await self.moves.cancel(partition)
                 await slices.give_way()
+        # One thread renames many directories at a time. Nobody waits for their files to be removed.
         await self._removals.free_names(partitions)
         # What the checkpoints say of these names must not be believed of a new topic that is called the same.
         for held in self.directories.all:
@@ -373,13 +389,16 @@ class ReplicaManager:
             with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
                 await decided.wait()
         finally:
+            # Also when this is cancelled: nobody may stay in the queue whom no task waits for.
             wait.give_up()
         return outcomes[0] if outcomes else ErrorCode.REQUEST_TIMED_OUT
 
     def _on_directory_failure(self, directory: LogDirectory, error: OSError) -> None:
         logger.error("Log directory %s is offline: %s", directory.path, error)
+        # Moves end first: one of them may hold back acknowledgements of a partition on a disk that is well.
         self.moves.on_directory_failure(directory)
         for partition in self.partitions_in(directory):
+            # Producers and fetches that wait ask again, and get KAFKA_STORAGE_ERROR instead of a timeout.
             partition.notify_watchers()
         if self.on_directory_failure is not None:
             self.on_directory_failure(directory)
@@ -403,6 +422,8 @@ class ReplicaManager:
 
     async def shutdown(self, broker_epoch: int = -1) -> None:
         """Everything to disk and closed; directories where all of that worked get the mark of an orderly shutdown."""
+        # The order matters: records first, then the files that speak of them, and the mark of an orderly shutdown
+        # last. A mark that is on the disk lets the next start skip the recovery of all logs in the directory.
         await self._flusher.flush(list(self.partitions()), include_active=True)
         await self.moves.close()
         for held in self.directories.all:
@@ -415,6 +436,7 @@ class ReplicaManager:
                     await self._run_in_thread(held.leave_clean_shutdown_mark, broker_epoch)
                 except OSError as error:
                     held.log_directory.judge(error, held.path)
+            # Last of all: the next broker may read as soon as it has the lock.
             held.release()
 
     async def _close_logs(self) -> set[LogDirectory]:
@@ -429,6 +451,7 @@ class ReplicaManager:
                 except KafkaError as error:
                     logger.error("%s cannot be closed: %s", log.directory, error)
                     left_behind.add(log.log_directory)
+                # Its last records may be in memory alone, so the next start has to check them.
                 if log.recovery_point < log.log_end_offset:
                     left_behind.add(log.log_directory)
                 await slices.give_way()

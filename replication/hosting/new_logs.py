@@ -34,7 +34,7 @@ logger = logging.getLogger("ottla.replication")
 RunInThread = Callable[..., Awaitable[Any]]
 Place = tuple[HostedPartition, LogDirectory]
 
-LOGS_PER_THREAD_CALL = 32
+LOGS_PER_THREAD_CALL = 32  # between two looks at what failed, and two calls of `on_made`
 THREADS_MAX = 2  # with more, the event loop waits too long for the interpreter's lock
 
 
@@ -76,6 +76,8 @@ class NewLogs:
         Once one of a topic's logs cannot be made, none of its others is tried.
         """
         try:
+            # Before any file is made: after a kill the next start must
+            # not load a new log with the checkpoints of an old one.
             await self._forget_former({(each.topic, each.index) for each in wanted})
         except OSError as error:
             return {each.topic: error for each in wanted}
@@ -87,6 +89,7 @@ class NewLogs:
     ) -> Mapping[str, OSError | KafkaError]:
         failures: dict[str, OSError | KafkaError] = {}
         blamed: dict[str, LogDirectory] = {}
+        # Counted once and then kept up by `_place`, or each new log would count all the others.
         counts = self._count_logs()
         for start in range(0, len(wanted), LOGS_PER_THREAD_CALL):
             try:
@@ -97,10 +100,13 @@ class NewLogs:
             try:
                 await self._run_in_thread(self._make_some, places, made, failures, blamed)
             finally:
+                # Whatever happened, these are on the disk. Only the caller can take them up or remove them.
                 on_made(made)
             for topic, directory in blamed.items():
                 failure = failures[topic]
                 if isinstance(failure, OSError):
+                    # On the event loop: if the disk is broken this takes
+                    # the directory offline, and everybody hears of that.
                     directory.judge(_reason(failure), topic)
             blamed.clear()
         return failures
@@ -128,6 +134,8 @@ class NewLogs:
                 continue
             at = directory
             try:
+                # In all directories, not only in the one that is chosen: a leftover
+                # in another would be loaded as the same partition at the next start.
                 for at in [each for each in self._directories() if each.is_online]:
                     self._clear_name(at, hosted.topic, hosted.index)
                 at = directory
@@ -153,6 +161,7 @@ class NewLogs:
         is_worth_keeping = has_records(storage, path)
         mark = STRAY_MARK if is_worth_keeping else DELETE_MARK
         aside = partition_path(directory.path, marked_directory_name(topic, index, self._new_uuid().hex(), mark))
+        # Renamed even if it is to be removed: the removal of a tree is many calls, and a kill would leave a part of it.
         storage.rename(path, aside)
         logger.warning("%s belongs to no partition any more; it was renamed to %s", path, aside)
         if not is_worth_keeping:

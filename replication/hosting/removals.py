@@ -33,9 +33,9 @@ RunInThread = Callable[..., Awaitable[Any]]
 
 Name = tuple[str, int]
 
-INTERVAL_S = 1
-RETRY_MS = 60_000
-RENAMED_AT_ONCE = 50
+INTERVAL_S = 1  # between two looks for what is due
+RETRY_MS = 60_000  # a disk that refuses a rename or a removal refuses it for a while
+RENAMED_AT_ONCE = 50  # in one call of a thread, so that others get their turn at the directory
 
 
 class Removals:
@@ -62,6 +62,7 @@ class Removals:
 
     def give_up(self, log: PartitionLog) -> None:
         """Take charge of a log that nobody serves any more. `free_names` frees its name and has its files removed."""
+        # Reads may still be under way. From here on, a file that they do not find is not taken for a fault of the disk.
         log.give_up()
         self._unrenamed[log.topic, log.partition] = log
 
@@ -73,6 +74,7 @@ class Removals:
                 logs[log.log_directory].append(log)
         for directory, in_directory in logs.items():
             for start in range(0, len(in_directory), RENAMED_AT_ONCE):
+                # One rename at a time in each directory: a deletion and the retry of `run` could take the same log.
                 async with self._turns[directory]:
                     with trio.CancelScope(shield=True):  # what a thread has renamed has to be known here
                         await self._rename(directory, in_directory[start : start + RENAMED_AT_ONCE])
@@ -81,6 +83,7 @@ class Removals:
         """The same, but those that cannot be renamed are given up: new logs are about to get their names."""
         logs = [log for name in names if (log := self._unrenamed.get(name)) is not None]
         await self.free_names(names)
+        # Nothing may rename the directory of that name any more: it is going to be the new log's.
         for log in logs:
             self._settle(log)
 
@@ -88,6 +91,7 @@ class Removals:
         logs = [log for log in logs if self._is_unrenamed(log)]  # others may have renamed it meanwhile
         if not directory.is_online:
             for log in logs:
+                # What is on a failed disk stays as it is until the next start.
                 self._settle(log)
             return
         names = [marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK) for log in logs]
@@ -98,6 +102,7 @@ class Removals:
             if error is None:
                 self._settle(log)
                 log.moved_to(path)
+                # Files that stay open hold descriptors, and room on the disk even after their removal.
                 log.release_files()
                 directory.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
                 await slices.give_way()  # a log may have a thousand segments
@@ -110,6 +115,7 @@ class Removals:
         errors: list[OSError | None] = []
         for path, new_path in paths:
             try:
+                # One that fails does not stop the others: each log is a deletion of its own.
                 self._storage.rename(path, new_path)
                 errors.append(None)
             except OSError as error:
@@ -128,6 +134,8 @@ class Removals:
         while True:
             await self._rename_due()
             for directory in self._directories():
+                # A deleted topic leaves many paths. They are taken a limited
+                # number at a time, so that a thread is never gone for long.
                 while directory.is_online and (paths := directory.removals_due(self._clock_ms())):
                     for path in await self._run_in_thread(self._remove, paths):
                         directory.remove_later(path, self._clock_ms() + RETRY_MS)

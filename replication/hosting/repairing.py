@@ -29,9 +29,9 @@ class Repairer:
 
     def __init__(self, run_in_thread: RunInThread) -> None:
         self._run_in_thread = run_in_thread
-        self._requests: dict[Segment, LogReader] = {}
+        self._requests: dict[Segment, LogReader] = {}  # those to be repaired and the one in work, each once
         self._wanted = trio.Event()
-        self._done = trio.Event()
+        self._done = trio.Event()  # of the repair in work; replaced with each
 
     def request(self, log: LogReader, segment: Segment) -> None:
         """Read a segment through soon, and make its indexes anew if they are damaged."""
@@ -53,13 +53,16 @@ class Repairer:
                 try:
                     await self._repair(log, segment)
                 finally:
+                    # Only now, not when it begins: readers that come back meanwhile would ask for the same work again.
                     del self._requests[segment]
                     self._done.set()
                     self._done = trio.Event()
 
     async def _repair(self, log: LogReader, segment: Segment) -> None:
+        # Retention, a cut or a deletion may have come first.
         if segment not in log.segments or not log.log_directory.is_online:
             return
+        # The thread reads a picture of the segment. `finish` drops what it found if the log has changed under it.
         survey = Survey(log, [segment])
         await self._run_in_thread(survey.run)
         try:

@@ -134,7 +134,7 @@ class ReplicaControl:
         claims: ControllerClaims | None = None,
     ) -> None:
         """Without `claims` every sender of a request is believed to be the controller."""
-        self.registered = trio.Event()
+        self.registered = trio.Event()  # until it is set, all requests wait
         self.controller_epoch = 0
         self.heard_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
         self._replicas = replicas
@@ -146,25 +146,29 @@ class ReplicaControl:
         self._broker_epoch = broker_epoch
         self._clock_ms = clock_ms
         self._claims = claims
-        self._turn = trio.Lock()
+        self._turn = trio.Lock()  # held by the request that is being carried out
 
     def begin_anew(self) -> None:
         """This broker has registered again: what it leads it may lead no more."""
         for partition in self._replicas.partitions():
             if partition.is_leader:
                 partition.must_hear = True
+                # Requests that wait at the partition have to look at it again.
                 partition.notify_watchers()
+                # What coordinates on it may be out of date: another broker may have written there. It is loaded anew.
                 self._listener.on_resignation(partition.topic, partition.index)
 
     @asynccontextmanager
     async def _my_turn(self, request: ControllerRequest) -> AsyncGenerator[ErrorCode]:
         """Gives why the request as a whole is not for this broker or not from its controller."""
+        # Before any waiting: a look at the tree that begins while this request waits is recent enough for it.
         since = trio.current_time()
         await self.registered.wait()
         async with self._turn:
             yield await self._refusal(request, since)
 
     async def _refusal(self, request: ControllerRequest, since: float) -> ErrorCode:
+        # Is it meant for this life of the broker?
         own = self._broker_epoch()
         if NO_BROKER_EPOCH < request.broker_epoch < own:
             logger.warning(
@@ -174,6 +178,7 @@ class ReplicaControl:
                 own,
             )
             return ErrorCode.STALE_BROKER_EPOCH
+        # Has a newer controller spoken before?
         if request.controller_epoch < self.controller_epoch:
             logger.warning(
                 "Refused a request of controller %d of epoch %d; the epoch is %d now",
@@ -182,6 +187,7 @@ class ReplicaControl:
                 self.controller_epoch,
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
+        # Is the sender the controller at all?
         if self._claims is not None and not await self._claims.is_controller(
             request.controller_id, request.controller_epoch, since=since
         ):
@@ -192,6 +198,7 @@ class ReplicaControl:
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = request.controller_epoch
+        # This may end the fence: a controller knows of this registration. One that names no epoch (-1) does not.
         self.heard_epoch = max(self.heard_epoch, request.broker_epoch)
         return ErrorCode.NONE
 
@@ -204,6 +211,7 @@ class ReplicaControl:
                 return _refused(request, error)
             slices = Slices()
             broker_epoch = self._broker_epoch()
+            # All logs first, together. A role is taken between two waits, so that nobody sees half of it.
             unmade = await self._make_missing_logs(request, slices)
             topics = []
             for topic in request.topic_states:
@@ -225,12 +233,14 @@ class ReplicaControl:
         unmade: dict[TopicPartition, ErrorCode] = {}
         missing: list[tuple[str, int, bytes]] = []
         for name, index, topic_id, is_new in await self._new_partitions(request, unmade, slices):
+            # The log may be on the directory that failed. A second, empty one would pass for the replica.
             if self._replicas.is_offline(name, index) and not is_new:
                 unmade[name, index] = ErrorCode.KAFKA_STORAGE_ERROR
             else:
                 missing.append((name, index, topic_id))
             await slices.give_way()
         if missing:
+            # LeaderAndIsr comes before the UpdateMetadata that makes `ConfigNotifications` read them.
             await self._learn_settings(list(dict.fromkeys(name for name, _, _ in missing)))
         hosted = []
         for name, index, topic_id in missing:
@@ -240,9 +250,12 @@ class ReplicaControl:
             await self._replicas.create_partitions(hosted)
         except OSError as problem:
             logger.error("Cannot make the logs of new partitions: %s", problem)
+            # A broken directory tells the controller by itself (`on_directory_failure`). After a passing failure the
+            # controller has to ask again for the logs.
             if classify(problem) is not Fault.BROKEN:
                 self._listener.on_logs_missing()
             for each in hosted:
+                # Some may have been made before the failure.
                 if self._replicas.partition(each.topic, each.index) is None:
                     unmade[each.topic, each.index] = ErrorCode.KAFKA_STORAGE_ERROR
         return unmade
@@ -257,11 +270,14 @@ class ReplicaControl:
             for state in topic.partition_states:
                 name, index = topic.topic_name, state.partition_index
                 await slices.give_way()
+                # `_apply` answers for both.
                 if self._replicas.partition(name, index) is not None or self._replicas.node_id not in state.replicas:
                     continue
+                # Before the name is part of any path.
                 if not is_partition_name(name, index):
                     refused[name, index] = ErrorCode.INVALID_TOPIC_EXCEPTION
                     continue
+                # One claim for each topic: the tree has its partitions without gaps, from 0 on.
                 highest = max(index, claims[name].highest_index) if name in claims else index
                 claims[name] = Claim(topic.topic_id, highest)
                 found.append(NewPartition(name, index, topic.topic_id, state.is_new))
@@ -293,17 +309,22 @@ class ReplicaControl:
 
     def _apply(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
         partition = self._replicas.partition(*name)
+        # This broker is no replica of it. All others were made or refused before.
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if partition.log.log_directory.failure is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         known_id = partition.topic_id
+        # The log may be of an earlier topic with this name. Its records must not appear in the new one.
         if topic_id != ZERO_UUID and known_id not in (None, topic_id):
             logger.error("The controller says another id of topic %s than its log has; the log is left alone", name[0])
             return ErrorCode.INCONSISTENT_TOPIC_ID
+        # A topic from before Kafka 2.8 gets its id without a new leader epoch.
         brings_id = known_id is None and topic_id != ZERO_UUID
         if brings_id:
             partition.log.assign_topic_id(topic_id)
+        # Only a new epoch gives a role. A new controller, or one that knows of this broker's new registration, repeats
+        # the present one.
         if state.leader_epoch <= partition.leader_epoch:
             is_same = state.leader_epoch == partition.leader_epoch
             if is_same:
@@ -325,6 +346,7 @@ class ReplicaControl:
                 self._listener.on_election(partition)
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        # From here on its log grows only by what it appends itself.
         self._fetchers.forget(partition)
         is_new = partition.make_leader(
             leader_epoch=state.leader_epoch,
@@ -333,6 +355,7 @@ class ReplicaControl:
             isr=tuple(state.isr),
             now_ms=self._clock_ms(),
         )
+        # `begin_anew` has ended the coordination of what this broker led, so it begins again even where it leads on.
         if is_new or partition.must_hear:
             self._listener.on_election(partition)
         partition.must_hear = False
@@ -349,7 +372,7 @@ class ReplicaControl:
         partition.must_hear = False
         self._listener.on_resignation(partition.topic, partition.index)
         if state.leader == NO_LEADER:
-            self._fetchers.forget(partition)
+            self._fetchers.forget(partition)  # until there is a leader to fetch from
         else:
             self._fetchers.follow(partition)
 
@@ -363,6 +386,7 @@ class ReplicaControl:
             codes: dict[TopicPartition, ErrorCode] = {}
             deleted: list[TopicPartition] = []
             slices = Slices()
+            # Whoever names the present controller may have sent this. A replica is deleted only if the tree agrees.
             kept = await self._kept(request)
             for topic in request.topic_states:
                 for state in topic.partition_states:
@@ -375,6 +399,7 @@ class ReplicaControl:
                         self._listener.on_resignation(*name)
                         deleted.append(name)
                     await slices.give_way()
+            # All in one call, because it writes the checkpoints of each log directory once.
             await self._replicas.delete_partitions(deleted)
             return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=_stop_errors(codes))
 
@@ -396,11 +421,14 @@ class ReplicaControl:
     def _stop(self, name: TopicPartition, leader_epoch: int) -> ErrorCode:
         partition = self._replicas.partition(*name)
         if partition is None:
+            # A log on a failed disk cannot be said to be gone. One that is gone already is: a new controller asks
+            # again.
             return ErrorCode.KAFKA_STORAGE_ERROR if self._replicas.is_offline(*name) else ErrorCode.NONE
         if partition.log.log_directory.failure is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if leader_epoch not in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH) and leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
+        # Whether it is deleted or only stopped, it follows nobody any more.
         self._fetchers.forget(partition)
         partition.notify_watchers()
         return ErrorCode.NONE
@@ -424,7 +452,7 @@ class ReplicaControl:
             return UpdateMetadataResponse(error_code=error)
 
     async def _update_brokers(self, request: UpdateMetadataRequest, slices: Slices) -> None:
-        known = self._cluster.brokers
+        known = self._cluster.brokers  # stays as it is: `put_brokers` replaces the mapping
         told: dict[int, BrokerRegistration] = {}
         for broker in request.live_brokers:
             told[broker.id] = _registration(broker)
@@ -433,6 +461,7 @@ class ReplicaControl:
         if self._claims is not None:
             live = await self._claims.live_brokers(told, known.keys())
         self._cluster.put_brokers(live.values(), controller_id=request.controller_id)
+        # The high watermark does not wait for brokers that are gone, and nothing else tells the partitions.
         if known.keys() - live.keys():
             self._wait_for_nobody_gone()
 
@@ -443,7 +472,9 @@ class ReplicaControl:
             known = self._cluster.topics.get(topic.topic_name)
             is_known = known is not None and topic.topic_id in (ZERO_UUID, known.topic_id)
             count = len(known.partitions) if known is not None and is_known else 0
+            # What is being deleted adds nothing to the picture.
             told = [each.partition_index for each in topic.partition_states if each.leader != LEADER_DURING_DELETE]
+            # Only numbers that are new here cost a read.
             if told and (min(told) < 0 or max(told) >= count):
                 claims[topic.topic_name] = Claim(topic.topic_id, max(told))
             await slices.give_way()
@@ -492,9 +523,11 @@ class ReplicaControl:
         for each in told:
             if each.leader == LEADER_DURING_DELETE:
                 states.pop(each.partition_index, None)
+            # Without an id this may be another topic of the same name, whose epochs have begun anew.
             elif topic_id == ZERO_UUID or not _is_older(each, states.get(each.partition_index, UNKNOWN_STATE)):
                 states[each.partition_index] = _partition_state(each)
                 self._resign_if_moved(name, each)
+        # Nothing is known of any partition, or none is left: the topic is gone.
         if all(state is UNKNOWN_STATE for state in states.values()):
             if known is not None:
                 self._cluster.remove_topic(name)

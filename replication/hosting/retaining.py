@@ -22,10 +22,12 @@ SEGMENTS_PER_TURN = 16  # that are looked at, or given up
 
 async def apply_retention(partitions: Iterable[Partition], repairer: Repairer, clock_ms: Callable[[], int]) -> None:
     """Give up what the partitions need not keep any more."""
+    # One budget for all partitions: ten thousand that each take a little would else hold the event loop.
     slices = Slices()
     for partition in partitions:
         try:
             await _delete_old_segments(partition, repairer, clock_ms, slices)
+        # One log that cannot be read must not keep the others from giving up what fills the disk.
         except KafkaError as error:
             logger.error("Retention of %s failed: %s", partition.log.directory, error)
         await slices.give_way()
@@ -35,11 +37,13 @@ async def _delete_old_segments(
     partition: Partition, repairer: Repairer, clock_ms: Callable[[], int], slices: Slices
 ) -> None:
     was_read: Segment | None = None
+    # Asked anew after each turn, because the partition may be deleted, or its disk fail, while others run.
     while not partition.is_deleted and partition.log.log_directory.is_online:
         try:
             if not partition.delete_old_segments(clock_ms(), limit=SEGMENTS_PER_TURN, is_enough=slices.is_used_up):
                 return
         except DamagedIndexes as damage:  # the log has asked the repairer
+            # The repair did not help. To wait for it again would go on forever.
             if damage.segment is was_read:
                 raise
             was_read = damage.segment

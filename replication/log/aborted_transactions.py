@@ -38,6 +38,8 @@ class TransactionIndex:
 
     def __init__(self, files: FileCache, path: str, *, size_bytes: int = 0, is_stale: bool = False) -> None:
         self._file = LazyFile(files, path)
+        # A rest is what a torn write left. It has to be cut off before the next entry, or all later ones would be
+        # shifted.
         self._saved, rest = divmod(size_bytes, _ENTRY.size)
         self._is_stale = is_stale or rest > 0
         self._tail: list[AbortedTransaction] = []
@@ -58,6 +60,7 @@ class TransactionIndex:
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Add the transaction whose abort marker was appended last."""
+        # In memory first: readers must see the abort although the file cannot be written.
         self._tail.append(transaction)
         with contextlib.suppress(OSError):  # the next flush saves again
             self.save()
@@ -67,9 +70,11 @@ class TransactionIndex:
         if not self._tail and not self._is_stale:
             return
         file = self._file.open(create=True)
+        # Everything up to here is known to be good; what is behind it is not.
         saved_bytes = self._saved * _ENTRY.size
         if file.size() != saved_bytes:  # a save was torn, or the log was truncated
             file.truncate(saved_bytes)
+        # Until the write has come back, nobody knows how much of it is in the file.
         self._is_stale = True
         file.append(b"".join(_ENTRY.pack(_VERSION, *transaction) for transaction in self._tail))
         self._is_stale = False
@@ -80,23 +85,29 @@ class TransactionIndex:
         """Transactions that touch [fetch_offset, upper_bound), and whether later segments can have no more of them."""
         found = []
         slots = range(self.entries)
+        # Entries are in the order of their markers. A transaction whose marker is below the fetch offset has no records
+        # there.
         slot = bisect_left(slots, fetch_offset, key=lambda slot: self._read(slot, 1)[0].last_offset)
         while slot < self.entries:
             for transaction in self._read(slot, min(_READ_ENTRIES, self.entries - slot)):
                 if transaction.first_offset < upper_bound:
                     found.append(transaction)
+                # Every later entry is of a transaction that begins at that offset or behind it. So the search can end,
+                # also in later segments.
                 if transaction.last_stable_offset >= upper_bound:
                     return found, True
             slot += _READ_ENTRIES
         return found, False
 
     def _read(self, slot: int, count: int) -> list[AbortedTransaction]:
+        # A range may begin in the file and end in memory.
         in_file = max(0, min(count, self._saved - slot))
         first = slot + in_file - self._saved
         rest = self._tail[first : first + count - in_file] if count > in_file else []
         if not in_file:
             return rest
         data = self._file.open().read_at(slot * _ENTRY.size, in_file * _ENTRY.size)
+        # Somebody else has cut the file. A missing abort would show its records as committed ones.
         if len(data) != in_file * _ENTRY.size:
             raise CorruptIndex(f"{self.path} is shorter than it was")
         return [*(AbortedTransaction(*entry[1:]) for entry in _ENTRY.iter_unpack(data)), *rest]
@@ -118,6 +129,7 @@ class TransactionIndex:
 
     def cut(self, count: int) -> None:
         """Drop all transactions but the first `count`. In memory; the file follows with the next `save`."""
+        # The file is only marked: a cut in memory cannot fail, and the log is cut already.
         if count < self._saved:
             self._saved = count
             self._is_stale = True

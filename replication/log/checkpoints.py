@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _VERSION = "0"
+# `int` takes blanks, underscores and the digits of any script as well. No checkpoint has those.
 _NUMBER = re.compile("-?[0-9]{1,19}")
 
 
@@ -39,6 +40,7 @@ def encode_uuid(uuid: bytes) -> str:
 def decode_uuid(text: str) -> bytes:
     """Sixteen bytes from Kafka's text form."""
     try:
+        # `validate`, because Python would pass over any other character. The padding is what Kafka leaves out.
         uuid = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
     except (ValueError, binascii.Error) as error:
         raise CorruptCheckpoint(f"{text!r} is no uuid") from error
@@ -61,6 +63,7 @@ def _decode(data: bytes) -> list[list[str]]:
     if len(lines) < 2 or lines[0] != _VERSION:
         raise CorruptCheckpoint(f"unknown version {lines[0]!r}")
     entries = [line.split() for line in lines[2:] if line]
+    # A file that was torn off at the end of a line shows only here.
     if _number(lines[1]) != len(entries):
         raise CorruptCheckpoint(f"{lines[1]} entries expected, {len(entries)} found")
     return entries
@@ -117,6 +120,7 @@ def decode_partition_metadata(data: bytes) -> bytes:
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:
     """`meta.properties`."""
+    # Java begins a properties file with a comment.
     lines = ["#"]
     if properties.cluster_id is not None:
         lines.append(f"cluster.id={properties.cluster_id}")
@@ -152,6 +156,7 @@ def _pairs(data: bytes, separator: str) -> dict[str, str]:
         raise CorruptCheckpoint("not text") from error
     pairs = {}
     for line in lines:
+        # Both begin a comment in Java's properties.
         if line.strip() and line.lstrip()[0] not in "#!":
             name, found, value = line.partition(separator)
             if not found:

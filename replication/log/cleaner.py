@@ -34,7 +34,7 @@ from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, Survey
 from ottla.replication.slices import Slices
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.threads import let_others_run
 
 logger = logging.getLogger(__name__)
@@ -57,14 +57,18 @@ class Cleanable(NamedTuple):
 def cleanable(log: PartitionLog, last_stable_offset: int, now_ms: int) -> Cleanable | None:
     """What could be cleaned in a compacted log; None if that is not worth it yet."""
     first_dirty = log.first_dirty_offset
+    # The checkpoint is missing or of another log, or retention has passed it: all that is left counts as dirty.
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
     segments = log.segments
+    # Undecided records may still be aborted. Records that are not synced may be lost, when those before them with the
+    # same key are gone already. The last segment is written to.
     uncleanable = min(last_stable_offset, log.recovery_point, segments[-1].base_offset)
     lag_ms = log.config.min_compaction_lag_ms
     ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset]
     dirty = [segment for segment, end in zip(segments, ends, strict=True) if end > first_dirty][:-1]
     if lag_ms > 0:
+        # From the first young segment on everything waits, because a log is clean up to one offset.
         young = (segment.base_offset for segment in dirty if segment.largest_timestamp() > now_ms - lag_ms)
         uncleanable = min(uncleanable, next(young, uncleanable))
     dirty_bytes = sum(segment.size for segment in dirty if segment.base_offset < uncleanable)
@@ -78,6 +82,7 @@ def cleanable(log: PartitionLog, last_stable_offset: int, now_ms: int) -> Cleana
 
 
 def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
+    # Records without a time are not overdue.
     return any(0 < segment.first_batch_timestamp < now_ms - lag_ms for segment in dirty)
 
 
@@ -110,6 +115,7 @@ class LogCleaner:
         try:
             return cleanable(log, last_stable_offset, self._clock_ms())
         except DamagedIndexes as damage:
+            # A thread makes the indexes anew. A later round finds the log again.
             log.on_damage(log, damage.segment)
             return None
         except (OSError, CorruptSegment, KafkaError) as error:
@@ -136,15 +142,20 @@ class LogCleaner:
         return pause is not None and pause.log is log and pause.until_ms > self._clock_ms()
 
     def _stop(self, log: PartitionLog, error: Exception) -> None:
-        if isinstance(error, CorruptSegment):
+        # A record that cannot be read stays so. A log directory that has gone offline may be back after a while.
+        if isinstance(error, CorruptSegment) or (
+            isinstance(error, KafkaError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR
+        ):
             logger.error("%s cannot be compacted and is left as it is: %s", log.directory, error)
             self._pauses[log.directory] = _Pause(log, math.inf, 0)
             return
+        # A file that is gone was removed by retention or with its topic. The disk is well.
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             log.log_directory.judge(error, log.name)
         before = self._pauses.get(log.directory)
         length_ms = PAUSE_MS
         if before is not None and before.log is log:
+            # The warning was logged with the first failure, so it is not repeated.
             length_ms = min(before.length_ms * 2, PAUSE_MAX_MS)
         elif log.log_directory.is_online:
             logger.warning("%s cannot be compacted now and will be later: %s", log.directory, error)
@@ -158,6 +169,8 @@ class LogCleaner:
             await self._run_in_thread(compaction.build_map)
             for group in compaction.groups():
                 cleaned = await self._run_in_thread(compaction.clean, group)
+                # Retention or a truncation was quicker. What is compacted stands for segments that are not there any
+                # more.
                 if not log.replace_segments(group, cleaned, now_ms=self._clock_ms()):
                     await self._run_in_thread(compaction.discard, cleaned)
                     return
@@ -167,6 +180,7 @@ class LogCleaner:
             return
         if self._pauses.pop(log.directory, None) is not None:
             logger.info("%s is compacted again", log.directory)
+        # Meanwhile the log may have been cut.
         log.first_dirty_offset = min(compaction.end_offset, log.log_end_offset)
 
     async def _begin(self, found: Cleanable, map_bytes_max: int) -> Compaction:
@@ -174,11 +188,13 @@ class LogCleaner:
         segments = log.segments
         sources = [
             Source(segment.base_offset, following.base_offset, segment.size, segment.path(LOG_SUFFIX))
+            # Pairs leave the last segment out, which is written to.
             for segment, following in pairwise(segments)
             if segment.base_offset < found.uncleanable_offset
         ]
         last_batches = {}
         slices = Slices()
+        # A copy, because appends change the producers while this gives way.
         for entry in list(log.producers.values()):
             offset = entry.batches[-1].last_offset if entry.batches else -1
             last_batches[entry.producer_id] = LastBatch(offset, entry.epoch)

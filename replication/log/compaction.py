@@ -84,6 +84,7 @@ class OffsetMap:
         keys = {_mapped(record.key): record.offset for record in records if record.key is not None}
         new = [key for key in keys if key not in self._offsets]
         size = sum(len(key) + BYTES_PER_KEY for key in new)
+        # The first batch is taken whatever its size, or the pass would never get beyond it.
         if size > max(self._bytes_left, 0) and self._offsets:
             return False
         self._bytes_left -= size
@@ -97,6 +98,7 @@ class OffsetMap:
 
 def _mapped(key: bytes) -> bytes:
     """The map's entry for a key. The map has a digest of a very long key, and any other key as it is."""
+    # A key of a large batch is a view, which would keep the whole batch in memory for as long as the map.
     return bytes(key) if len(key) <= COPIED_BYTES_MAX else hashlib.blake2b(key).digest()
 
 
@@ -120,6 +122,7 @@ class TransactionFilter:
         if not batch.is_transactional:
             return False
         if batch.producer_id in self._aborting:
+            # Its records go now. The marker goes only when a later pass finds none of them.
             self._has_records.add(batch.producer_id)
             return True
         self._committing.add(batch.producer_id)
@@ -128,6 +131,7 @@ class TransactionFilter:
     def end(self, batch: BatchHeader, records: Sequence[Record]) -> tuple[bool, AbortedTransaction | None]:
         """For a control batch: whether it is obsolete, and the aborted transaction it ends if that is to be indexed."""
         self._advance(batch.last_offset)
+        # An earlier pass has emptied the batch, so what it said is not there any more.
         if not records:
             return True, None
         kind = control_type_id(records[0].key)
@@ -138,6 +142,7 @@ class TransactionFilter:
                 return False, transaction
             return True, None
         if kind == ControlType.COMMIT:
+            # Without records before it the marker ends nothing that a consumer can see.
             is_known = batch.producer_id in self._committing
             self._committing.discard(batch.producer_id)
             return not is_known, None
@@ -189,13 +194,16 @@ class Compaction:
                     break
                 if header.last_offset >= self.first_dirty_offset and not self._note(header, data, transactions):
                     return
+            # The end of the segment, and not of its last batch: there may be a gap between them.
             self._map.latest_offset = min(source.end_offset, self.uncleanable_offset) - 1
             self.end_offset = self._map.latest_offset + 1
 
     def _note(self, header: BatchHeader, data: bytes, transactions: TransactionFilter) -> bool:
         if header.is_control:
             transactions.end(header, list(decode_records(data)))
+        # A record of an aborted transaction never counted. It must not make the value before it obsolete.
         elif not transactions.is_aborted(header):
+            # A batch may begin in the part that is clean already.
             records = [record for record in decode_records(data, in_place=True) if record.offset >= self.first_dirty_offset]
             if not self._map.add(records):
                 return False
@@ -225,6 +233,7 @@ class Compaction:
                 not group
                 or len(group) == GROUP_MAX
                 or size > self._config.segment_bytes
+                # Indexes hold offsets relative to the segment, in 32 bits.
                 or source.end_offset - 1 - group[0].base_offset > RELATIVE_OFFSET_MAX
             ):
                 groups.append([source])
@@ -235,6 +244,7 @@ class Compaction:
 
     def clean(self, group: Sequence[Source]) -> Segment:
         """Copy what stays of a group into a new segment with the suffix `.cleaned`, durably. Groups in order, once."""
+        # A small cache of its own, so that the pass pushes no files out that logs have in use.
         files = FileCache(self._storage, OPEN_FILES_MAX)
         cleaned = Segment.create(
             files, self._directory, group[0].base_offset, created_ms=self._now_ms, suffix=CLEANED_SUFFIX
@@ -246,9 +256,11 @@ class Compaction:
                     kept = self._kept(header, data, modified_ms, cleaned)
                     if kept:
                         cleaned.append(kept, [read_header(kept)], self._config)
+            # Everything is on the disk before the caller gives the old segments up.
             cleaned.seal()
             for lazy in cleaned.files_to_sync():
                 lazy.open().sync()
+            # Retention goes by this time where records have none. A fresh one would keep old records alive.
             self._storage.set_modified_ms(cleaned.path(LOG_SUFFIX), self._storage.modified_ms(group[-1].path))
         except BaseException:
             self.discard(cleaned)
@@ -270,6 +282,8 @@ class Compaction:
             if aborted is not None:
                 cleaned.append_aborted(aborted)
             horizon_ms = header.delete_horizon_ms
+            # An obsolete marker stays for a while, like a deletion marker, for readers that have seen the records
+            # before it.
             kept = [] if is_obsolete and horizon_ms is not None and horizon_ms <= self._now_ms else records
             needs_horizon = is_obsolete
         elif self._transactions.is_aborted(header):
@@ -281,12 +295,14 @@ class Compaction:
         if not kept:
             return self._emptied(header) if self._is_needed(header) else b""
         needs_horizon = needs_horizon and header.delete_horizon_ms is None
+        # Nothing changes, so the bytes stay as they are: no new encoding, no compression.
         if len(kept) == len(records) and not needs_horizon and header.magic == MAGIC_V2:
             return data
         horizon_ms = self._now_ms + self._config.delete_retention_ms if needs_horizon else header.delete_horizon_ms
         return _rebuilt(header, kept, horizon_ms)
 
     def _is_kept(self, record: Record, retains_deletes: bool) -> bool:
+        # The map does not reach so far, so nobody knows whether a later record has this key.
         if record.offset > self._map.latest_offset:
             return True
         if record.key is None:
@@ -337,6 +353,7 @@ def _rebuilt(header: BatchHeader, records: Sequence[Record], delete_horizon_ms: 
         base_offset=base_offset,
         compression=header.compression,
         timestamp_type=_timestamp_type(header),
+        # With the producers' times the largest may have gone with its record, and is found anew.
         max_timestamp=header.max_timestamp if header.is_log_append_time else None,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
@@ -345,6 +362,7 @@ def _rebuilt(header: BatchHeader, records: Sequence[Record], delete_horizon_ms: 
         is_control=header.is_control,
         leader_epoch=header.partition_leader_epoch,
         keep_offsets=True,
+        # The batch goes on covering the same offsets, although its last record may be gone.
         last_offset_delta=header.last_offset - base_offset,
         delete_horizon_ms=delete_horizon_ms,
     )

@@ -36,8 +36,10 @@ def create_log_directory(
     """Make the directory `name` of an empty log; returns its segment. OSError: there is none of that name."""
     storage = log_directory.storage
     directory = partition_path(log_directory.path, name)
+    # A rename onto an empty directory succeeds, so the name has to be free before.
     if storage.exists(directory):
         raise FileExistsError(errno.EEXIST, "The log exists", directory)
+    # Phase 1: everything under a name that no start takes for a log.
     unfinished = partition_path(log_directory.path, marked_directory_name(topic, partition, uuid4().hex, DELETE_MARK))
     storage.make_directory(unfinished)
     try:
@@ -45,12 +47,15 @@ def create_log_directory(
         storage.write(path_in(unfinished, LEADER_EPOCH_CHECKPOINT), b"")
         if topic_id is not None:
             storage.write(path_in(unfinished, PARTITION_METADATA), encode_partition_metadata(topic_id))
+        # Phase 2: one atomic step from no log to a whole one.
         storage.rename(unfinished, directory)
     except OSError:
         try:
             storage.remove_tree(unfinished)
         except OSError:
+            # What cannot be removed now is tried again soon, and at the next start because of its name.
             log_directory.remove_later(unfinished, now_ms)
         raise
+    # The segment knows its files by the old name; whoever opens them again needs the new one.
     segment.move_to(directory)
     return segment

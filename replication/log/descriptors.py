@@ -59,7 +59,9 @@ class Descriptors:
     @property
     def files_max(self) -> int:
         """How many files one cache may keep open as things are."""
+        # What connections do not use is lent to the caches. `connection_opened` takes it back.
         left = max(0, self._shared - self.connections)
+        # Each log directory has a cache, and each cache needs one file to work at all.
         return max(1, min(self._files_kept + left, CACHED_FILES_MAX) // max(1, len(self._caches)))
 
     @property
@@ -79,6 +81,7 @@ class Descriptors:
     def connection_opened(self) -> None:
         """There is one connection more; files make room for it."""
         self.connections += 1
+        # Now, and not when a cache opens its next file: the descriptor of this connection is in use already.
         allowed = self.files_max
         for cache in self._caches:
             if len(cache) > allowed:
@@ -86,6 +89,7 @@ class Descriptors:
 
     def connection_closed(self) -> None:
         """There is one connection less."""
+        # The caches take what is free by themselves, as they open files.
         self.connections -= 1
 
 

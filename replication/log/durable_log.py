@@ -81,10 +81,12 @@ class DurableLog(LogReader):
         snapshot = self._snapshots.pending
         if offset <= self.recovery_point and not self._has_sealed and snapshot is None:
             return None
+        # The oldest first: the recovery point can only move over a beginning that is on the disk.
         sealed = self._unsynced()
         is_whole = len(sealed) <= SEALED_PER_FLUSH
         if not is_whole:
             offset = sealed[SEALED_PER_FLUSH].base_offset
+        # Opened here, on the event loop. So the thread needs no names, which may change meanwhile.
         files = [lazy.open() for segment in sealed[:SEALED_PER_FLUSH] for lazy in segment.files_to_sync()]
         files += self._snapshot_to_sync(active.base_offset if is_whole else offset)
         files += self._topic_id_to_sync()
@@ -128,11 +130,13 @@ class DurableLog(LogReader):
         """
         if job.snapshot is not None:
             self._snapshots.finish(job.snapshot)
+        # Offsets that were cut off and written anew are other records, which the job has not synced.
         if job.cuts != self._cuts:
             return False
         self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))
         self._names_synced = max(self._names_synced, job.name_changes)
         if job.is_whole:
+            # A roll during the job counts as a change of names, and seals a segment that the job knows nothing of.
             self._has_sealed = self._names_synced < self._name_changes and self._has_sealed
         return job.is_whole
 

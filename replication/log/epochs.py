@@ -56,8 +56,11 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` began at `start_offset`; later entries that contradict this go."""
         assert epoch >= 0 and start_offset >= 0, f"leader epoch {epoch} at offset {start_offset}"
+        # Nearly every call ends here: each batch of a follower names its epoch again.
         if self._epochs and epoch == self._epochs[-1] and start_offset >= self._start_offsets[-1]:
             return
+        # Epochs and offsets must both rise. What breaks that is from a history that the log has left, as after an
+        # unclean election, or of an epoch without records.
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._start_offsets, start_offset))
         self._truncate(keep)
         self._epochs.append(epoch)
@@ -66,6 +69,7 @@ class LeaderEpochs:
 
     def confirm(self, epoch: int, offset: int) -> None:
         """Learn from a batch of `epoch` at `offset`: epochs that would have begun by then, but are later, did not."""
+        # The batches are the truth: the file may be older or newer than what a crash has left of the log.
         if epoch < (self.epoch_for_offset(offset) or 0):
             self._truncate(bisect_right(self._epochs, epoch))
         if epoch > self.latest_epoch:
@@ -75,11 +79,15 @@ class LeaderEpochs:
         """The largest known epoch at or below `epoch`, and where it ended; (-1, -1) if that cannot be said."""
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        # The last epoch goes on, so it ends where the log ends.
         if epoch == self._epochs[-1]:
             return epoch, log_end_offset
         higher = bisect_right(self._epochs, epoch)
+        # Above all known epochs: this log cannot say where such an epoch ended.
         if higher == len(self._epochs):
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        # Below all known epochs the one asked for is named, as in Kafka: its records end where the first known epoch
+        # begins.
         found = self._epochs[higher - 1] if higher else epoch
         return found, self._start_offsets[higher]
 
@@ -95,9 +103,11 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended at or below `start_offset`; the one in force there begins there now."""
         below = bisect_right(self._start_offsets, start_offset)
+        # Nothing is below the start, so the file need not be written again.
         if below == 0 or (below == 1 and self._start_offsets[0] == start_offset):
             return
         del self._epochs[: below - 1], self._start_offsets[: below - 1]
+        # The epoch in force at the start stays, because a follower may still ask for it.
         self._start_offsets[0] = start_offset
         self.version += 1
 

@@ -35,6 +35,8 @@ def insist(call: Callable[..., None], *arguments: object) -> None:
     try:
         call(*arguments)
     except OSError as error:
+        # A second try on a broken disk could not be trusted. For a passing shortage it is the only way not to stop
+        # half way.
         if classify(error) is Fault.BROKEN:
             raise
         call(*arguments)
@@ -57,12 +59,15 @@ class Fault(Enum):
     BROKEN = "broken"
 
 
+# Whoever may open connections could otherwise take a log directory offline, by using up descriptors or memory.
 _TRANSIENT = frozenset((errno.EINTR, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
+# With names that are too long for the file system, whoever may create topics could do the same.
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK, errno.ENAMETOOLONG))
 
 
 def classify(error: OSError) -> Fault:
     """What `error` means. An errno nobody knows counts as a broken disk."""
+    # First, because it carries the errno of its cause, which may be a passing one.
     if isinstance(error, Irreparable):
         return Fault.BROKEN
     if error.errno in _TRANSIENT:

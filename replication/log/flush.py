@@ -29,6 +29,7 @@ class EpochsJob:
     def write(self, storage: Storage) -> None:
         """Write them, unless newer ones have been written. Waits for the disk, and for another thread that writes them."""
         with self._epochs.lock:
+            # The other thread may have had a newer picture. An older one must not take its place.
             if self._version > self._epochs.written_version:
                 storage.replace(self.path, self.data)
                 self._epochs.written_version = self._version
@@ -46,6 +47,7 @@ class EpochsJob:
 
 def write_epochs(storage: Storage, jobs: Sequence[EpochsJob]) -> None:
     """Write the leader epochs of many logs. OSError: all that are not written count as not written."""
+    # A file that another thread is writing is left to it, so that one slow log does not hold up all others.
     begun = [job for job in jobs if job.begin()]
     is_written = False
     try:
@@ -104,6 +106,8 @@ class FlushJob:
     def run(self) -> None:
         """Wait for the disk. OSError: nothing is certain; after a `SyncFailed` another try would prove nothing."""
         # A directory that is gone was deleted with its topic meanwhile.
+        # All below has to be on the disk before the recovery point moves, because a start does not read what lies
+        # below it.
         if self._epochs is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._epochs.write(self._storage)
@@ -114,6 +118,7 @@ class FlushJob:
                 file.sync()
             except OSError as error:
                 raise SyncFailed.because_of(error) from error
+        # After the contents: a name on the disk must not lead to a file that is empty there.
         for directory in self._directories:
             with contextlib.suppress(FileNotFoundError):
                 self._sync_directory(directory)
@@ -124,6 +129,7 @@ class FlushJob:
         except FileNotFoundError:
             raise
         except OSError as error:
+            # A directory is opened to be synced. A shortage of descriptors there says nothing about what was written.
             if classify(error) is Fault.TRANSIENT:
                 raise
             raise SyncFailed.because_of(error) from error

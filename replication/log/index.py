@@ -87,6 +87,7 @@ class SparseIndex(ABC):
         """The same index, which opens the file for itself; a picture never writes to it."""
         other = copy(self)
         other._file = LazyFile(files, self.path)
+        # A copy, because a thread may read the picture while the event loop appends.
         other._tail = self._tail[:]
         other._is_picture = is_picture
         return other
@@ -108,6 +109,8 @@ class SparseIndex(ABC):
         saved_bytes = self._saved * self.ENTRY.size
         if file.size() != saved_bytes:  # what a torn save left, or what was cut off
             file.truncate(saved_bytes)
+        # Until the write is whole: if it breaks off, the next save has to cut the rest off even if no entry is in
+        # memory then.
         self._is_stale = True
         file.append(tail)
         self._is_stale = False
@@ -118,6 +121,7 @@ class SparseIndex(ABC):
         """As `save`, but a file that has these entries already is left as it is."""
         if self._is_picture:
             return
+        # What was made anew is often what is there already, and then nothing has to be written.
         if not self._saved and storage.exists(self.path) and storage.read(self.path) == self._tail:
             self._saved = len(self._tail) // self.ENTRY.size
             self._tail = bytearray()
@@ -146,13 +150,15 @@ class SparseIndex(ABC):
         try:
             return self.entry(self._saved - 1) if self._saved else None
         except BaseException:
-            self.forget()  # who made this index does not know of it, and will make another
+            self.forget()  # the constructor fails, so nobody else could close the file
             raise
 
     def _read(self, slot: int, count: int) -> bytes:
         size = self.ENTRY.size
         data = self._file.open().read_at(slot * size, count * size)
         if len(data) != count * size:
+            # The file had these bytes when it was opened, so the disk is not what it was. EIO counts as a broken
+            # disk.
             raise OSError(errno.EIO, "index file is shorter than it was", self._file.path)
         return data
 
@@ -161,10 +167,12 @@ class SparseIndex(ABC):
         unpack_from, size = self.ENTRY.unpack_from, self.ENTRY.size
         start = self._saved
         data: bytes | bytearray = self._tail
+        # Most look-ups are about the end of the log, and that is in memory.
         if not data or unpack_from(data, 0)[field] > target:
             start, data = self._saved_entries_around(field, target)
             if not data:
                 return -1, 0, 0
+        # The first entry is known not to be beyond the target, so the search is among those after it.
         later = range(1, len(data) // size)
         slot = bisect_right(later, target, key=lambda slot: unpack_from(data, slot * size)[field])
         if start + slot < self._saved:
@@ -180,6 +188,7 @@ class SparseIndex(ABC):
         start = self._last_page * PAGE_ENTRIES
         if start < saved:
             data = self._read(start, min(2 * PAGE_ENTRIES, saved - start))
+            # Only an entry beyond the target, or the end of the file, proves that the wanted one is not further on.
             is_last = start + 2 * PAGE_ENTRIES >= saved
             if unpack_from(data, 0)[field] <= target and (
                 is_last or unpack_from(data, len(data) - size)[field] > target
@@ -193,12 +202,14 @@ class SparseIndex(ABC):
         return start, self._read(start, min(PAGE_ENTRIES, saved - start))
 
     def _cut_at(self, field: int, offset: int) -> IndexCut:
+        # Entries hold the last offset of a batch. A batch that ends at `offset` or above is cut away as a whole.
         count = self._floor_entry(field, offset - self.base_offset - 1)[0] + 1
         return IndexCut(count, self.entry(count - 1) if count else None)
 
     def cut(self, cut: IndexCut) -> None:
         """Drop entries. This is memory only, so that it cannot fail; the file follows with the next `save`."""
         if cut.entries < self._saved:
+            # The file keeps the entries that went. It is stale, so no save passes it over.
             self._saved = cut.entries
             self._is_stale = True
         del self._tail[(cut.entries - self._saved) * self.ENTRY.size :]
@@ -282,6 +293,7 @@ class TimeIndex(SparseIndex):
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry, in memory, if it says anything new."""
+        # An equal time says nothing new: whoever looks for it wants the first record that has it.
         if timestamp > self.last_timestamp and (offset >= self.last_offset or not self.entries):
             self._append(timestamp, offset - self.base_offset)
             self.last_timestamp, self.last_offset = timestamp, offset

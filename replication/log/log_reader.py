@@ -52,12 +52,14 @@ def guarded(method: Method) -> Method:
 
     @wraps(method)
     def call(self: LogReader, *args: Any, **kwargs: Any) -> Any:
+        # Nobody touches files of a disk that has failed, and all who ask get the same error.
         self.log_directory.check_online()
         if self.is_given_up:
             raise self.gone()
         try:
             return method(self, *args, **kwargs)
         except DamagedIndexes as damage:
+            # A thread repairs the segment. This caller gets an error with which its client tries again.
             self.on_damage(self, damage.segment)
             raise
         except (OSError, CorruptSegment, CorruptIndex) as error:
@@ -151,8 +153,10 @@ class LogReader:
                 f"Received request for offset {start_offset} for partition {self.name},"
                 f" but we only have [{self.log_start_offset}, {self.log_end_offset}]",
             )
+        # A reader at the end needs no file, so this method does without `guarded`.
         if start_offset >= upper_bound or (max_bytes == 0 and not at_least_one_batch):
             return LogRead(EMPTY, start_offset)
+        # After the line above: Kafka fails over a negative limit only where there is something to read.
         if max_bytes < 0:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Invalid max size {max_bytes} for log read")
         return self._read(start_offset, max_bytes, upper_bound, at_least_one_batch)
@@ -170,9 +174,12 @@ class LogReader:
             position = segment.locate(start_offset)
             if position is None:
                 continue  # compaction left a gap at the segment's end
+            # The bound has a position only if it lies in this segment. Otherwise the segment may be read to its end.
             end = None if upper_bound >= segment_end else segment.locate(upper_bound)
             end = segment.size if end is None else end
             region, end_offset = segment.read(position, max_bytes, end, at_least_one_batch=at_least_one_batch)
+            # Where compaction left a gap, the next batch begins beyond the bound. The slice must not claim to reach
+            # so far.
             bound = min(upper_bound, segment_end)
             end_offset = bound if end_offset is None else min(end_offset, bound)
             return LogRead(region or EMPTY, end_offset, end - position, upper_bound > segment_end)
@@ -183,6 +190,7 @@ class LogReader:
         """Aborted transactions that have records in [start_offset, end_offset)."""
         found: list[AbortedTransaction] = []
         index = max(0, bisect_right(self._segments, start_offset, key=base_offset_of) - 1)
+        # The marker of a transaction, and with it the entry, may lie in a later segment than its records.
         for segment in self._segments[index:]:
             if segment.txn_index is not None:
                 transactions, is_complete = segment.txn_index.collect(start_offset, end_offset)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.storage import TEMPORARY_SUFFIX, Buffer, NotCached, may_wait
 
-_PAGE_BYTES = 4096
+_PAGE_BYTES = 4096  # what a system keeps or drops as a whole
 
 Fail = Callable[[str, str], OSError | None]
 
@@ -45,7 +45,7 @@ class _File:
     def __init__(self, path: str) -> None:
         self.path = path
         self.data = bytearray()
-        self.synced = b""
+        self.synced = b""  # what a power cut leaves for certain
         self.has_lost_writes = False
         self.modified_ms = 0
         self.cold_pages: set[int] = set()
@@ -65,6 +65,7 @@ _Node = _File | _Directory
 _Names = dict[str, _Node]
 
 
+# Changes of names are objects, so that they can be made twice: at once for the process, and for the disk at a sync.
 class _Put(NamedTuple):
     path: str
     node: _Node
@@ -112,6 +113,7 @@ class MemoryFile:
         self._storage.check("read", self._file.path)
         first, last = position // _PAGE_BYTES, (position + length - 1) // _PAGE_BYTES
         if cold := self._file.cold_pages.intersection(range(first, last + 1)):
+            # The event loop must not wait for the disk. It gets NotCached and lets a thread read.
             if not may_wait():
                 raise NotCached(self, position, length)
             self._file.cold_pages -= cold
@@ -120,6 +122,7 @@ class MemoryFile:
 
     def truncate(self, size: int) -> None:
         self._storage.check("truncate", self._file.path)
+        # `synced` stays as it is: until the next sync the disk may have either size.
         del self._file.data[size:]
 
     def sync(self) -> None:
@@ -146,15 +149,16 @@ class MemoryStorage:
         self.on_wait: Callable[[str], None] = lambda path: None  # called when a read waits for the disk
         self._clock_ms = clock_ms
         self._volumes = volumes
-        self._names: _Names = {"/": _Directory()}
-        self._durable: _Names = dict(self._names)
-        self._pending: dict[str, list[_Change]] = {}
+        self._names: _Names = {"/": _Directory()}  # as the process sees them
+        self._durable: _Names = dict(self._names)  # as a power cut leaves them at least
+        self._pending: dict[str, list[_Change]] = {}  # changes that only `_names` has, by volume
         self._locks: set[str] = set()
 
     # --- what tests do to it ------------------------------------------------------------------------------------------
 
     def crash(self, random: Random) -> None:
         """The power goes and comes back: only what was synced is certain."""
+        # Journals of file systems keep the order of changes, so the first few survive and never some from the middle.
         for pending in self._pending.values():
             for change in pending[: random.randint(0, len(pending))]:
                 change.apply(self._durable)
@@ -165,12 +169,14 @@ class MemoryStorage:
             if isinstance(node, _File):
                 node.data = _survivor(node, random)
                 node.synced = bytes(node.data)
+                # The pages that were lost are gone with the memory. What is read from now on is what the disk has.
                 node.has_lost_writes = False
 
     def copy(self) -> MemoryStorage:
         """Another storage in the same state, without faults and without locks."""
         copy = MemoryStorage(self._clock_ms, self._volumes)
         copy.space_left = self.space_left
+        # A file may be in the names of the process, of the disk, and in pending changes. It has to stay one file.
         nodes: dict[int, _Node] = {}
 
         def copied(node: _Node) -> _Node:
@@ -213,10 +219,12 @@ class MemoryStorage:
         file.modified_ms = self._clock_ms()
         error = self.fail("append", file.path) if self.fail is not None else None
         if error is not None:
+            # Real writes may stop half-way, too, and callers have to take back what was written.
             if isinstance(error, ShortWrite):
                 file.data += buffer[: int(len(buffer) * error.share)]
             raise error
         if self.space_left is not None:
+            # As on a real disk, what still fits is written before the error comes.
             fits = min(self.space_left, len(buffer))
             self.space_left -= fits
             file.data += buffer[:fits]
@@ -230,6 +238,8 @@ class MemoryStorage:
         try:
             self.check("sync", file.path)
         except OSError as error:
+            # After a failed sync the kernel takes the pages for written.
+            # A later sync succeeds, and the disk still lacks them.
             file.has_lost_writes = file.has_lost_writes or classify(error) is not Fault.TRANSIENT
             raise
         if not file.has_lost_writes:
@@ -258,7 +268,7 @@ class MemoryStorage:
 
     def names(self, directory: str) -> list[str]:
         self.check("names", directory)
-        self._directory(directory)
+        self._directory(directory)  # raises where there is none, as a real file system does
         prefix = directory.rstrip("/") + "/"
         return [path[len(prefix) :] for path in self._names if path.startswith(prefix) and _parent(path) == directory]
 
@@ -301,17 +311,20 @@ class MemoryStorage:
         file = self._file(path)
         file.data = bytearray()
         self.append_to(file, data)
+        # The content is new as a whole, so nothing that an earlier sync has lost matters any more.
         file.has_lost_writes = False
         if sync:
             self.sync_file(file)
 
     def replace(self, path: str, data: bytes) -> None:
+        # Three calls that can fail and that a power cut can separate, as on real files.
         self.write(path + TEMPORARY_SUFFIX, data, sync=True)
         self.rename(path + TEMPORARY_SUFFIX, path)
         self.sync_directory(_parent(path))
 
     def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         for path, data in files:
+            # A directory may be renamed or removed meanwhile, as logs are that were given up.
             with contextlib.suppress(FileNotFoundError):
                 self.replace(path, data)
 
@@ -341,6 +354,7 @@ class MemoryStorage:
     def sync_directory(self, path: str) -> None:
         self.check("sync_directory", path)
         self._directory(path)
+        # The whole volume, because one journal of the file system holds the changes of all its directories.
         for change in self._pending.pop(self._volume(path), ()):
             change.apply(self._durable)
 
@@ -380,6 +394,7 @@ class MemoryStorage:
         self._directory(_parent(path))
 
     def _change(self, change: _Change) -> None:
+        # At once for the process; for the disk only with the next `sync_directory` or a lucky crash.
         change.apply(self._names)
         self._pending.setdefault(self._volume(change.path), []).append(change)
 
@@ -393,6 +408,7 @@ def _parent(path: str) -> str:
 
 def _rename(names: _Names, path: str, new_path: str) -> None:
     for each in [each for each in names if each == path or each.startswith(path + "/")]:
+        # Removed and put in anew: with a directory, everything below it has another path.
         node = names.pop(each)
         if isinstance(node, _File):
             node.path = new_path + each[len(path) :]
@@ -402,8 +418,10 @@ def _rename(names: _Names, path: str, new_path: str) -> None:
 def _survivor(file: _File, random: Random) -> bytearray:
     if not file.data.startswith(file.synced):  # cut or rewritten since; either state may be on the disk
         return bytearray(random.choice((file.synced, bytes(file.data))))
+    # Only appended to since the last sync: some of the rest may have reached the disk.
     end = random.randint(len(file.synced), len(file.data))
     survivor = file.data[:end]
+    # The file had grown, but the data had not arrived: file systems then show zeros.
     if random.random() < 0.3:
         survivor += bytes(random.randint(0, len(file.data) - end))
     return survivor

@@ -41,12 +41,14 @@ DELETE_MARK = "-delete"
 STRAY_MARK = "-stray"
 FUTURE_MARK = "-future"
 
-DIRECTORY_NAME_LENGTH_MAX = 255
-PARTITION_MAX = 2**31 - 1
+DIRECTORY_NAME_LENGTH_MAX = 255  # of most file systems, and the limit that Kafka counts with
+PARTITION_MAX = 2**31 - 1  # the protocol's partition field is a signed 32-bit number
 NO_NAMES = frozenset(("", ".", ".."))
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)  # Kafka's letters, and its longest name
+# No limit on the topic here: a marked directory may have a name that was cut, and `_is_topic` checks what is left.
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,10})", re.ASCII)
+# Kafka has a UUID between the dot and the mark, but its parser does not insist on that.
 _MARKED_DIRECTORY = re.compile(r"(?P<plain>\S+)\.[^./\s\0]+(?P<mark>-delete|-stray|-future)", re.ASCII)
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
 
@@ -69,6 +71,7 @@ class SegmentFile(NamedTuple):
 
 def path_in(directory: str, name: str) -> str:
     """Path of the file or directory `name` in a directory. KafkaError: that path would lead elsewhere or nowhere."""
+    # In bytes, as file systems count. Lone surrogates in a name must not end in an error of encoding.
     length = len(name.encode(errors="surrogatepass"))
     if name in NO_NAMES or "/" in name or "\0" in name or length > DIRECTORY_NAME_LENGTH_MAX:
         raise _refusal(name)
@@ -89,6 +92,7 @@ def segment_path(directory: str, offset: int, kind: str, suffix: str = "") -> st
 
 def is_partition_name(topic: str, partition: int) -> bool:
     """Whether there can be such a topic with such a partition: a directory has to be called after both."""
+    # Characters are bytes here, because `_is_topic` lets only ASCII through.
     fits = len(topic) + len(f"-{partition}") <= DIRECTORY_NAME_LENGTH_MAX
     return fits and 0 <= partition <= PARTITION_MAX and _is_topic(topic)
 
@@ -98,6 +102,7 @@ def _is_topic(name: str) -> bool:
 
 
 def _refusal(name: str) -> KafkaError:
+    # Cut, because a name from a request may be very long and goes into log lines and answers.
     return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name[:DIRECTORY_NAME_LENGTH_MAX]!r} cannot be the name of a partition's directory")
 
 
@@ -117,6 +122,7 @@ def partition_directory_name(topic: str, partition: int) -> str:
 def marked_directory_name(topic: str, partition: int, unique: str, mark: str) -> str:
     """Directory of a partition on its way out. A topic of the longest name is cut to leave room for the mark."""
     partition_directory_name(topic, partition)  # refuses what cannot be
+    # The topic is cut and not the rest: partition, unique part and mark are what a start needs to know.
     rest = f"-{partition}.{unique}{mark}"
     return topic[: DIRECTORY_NAME_LENGTH_MAX - len(rest)] + rest
 

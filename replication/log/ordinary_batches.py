@@ -28,16 +28,22 @@ def ordinary_header(records: memoryview) -> BatchHeader | None:
     """The header of what nearly all producers send: one whole, uncompressed batch without a flag, its counts in order."""
     if len(records) < RECORDS_OFFSET:
         return None
+    # All fields at once: one call for the header costs less than a look at each field.
     header = unpack_header(records)
     base_offset, length, _, magic, _, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count = header
     is_ordinary = (
+        # Exactly one batch and nothing behind it, so the log can write the view as it is.
         length == len(records) - LOG_OVERHEAD
         and magic == MAGIC_V2
+        # No codec and no flag: nothing to decompress, no transaction, no control record, no claim of LogAppendTime.
         and not attributes
+        # A client counts from 0; the leader puts the offset in.
         and not base_offset
         and 0 < count == last_offset_delta + 1
+        # What would hold the event loop is for a thread, and `is_expensive` decides that.
         and count <= INLINE_RECORDS_MAX
         and length <= INLINE_BYTES_MAX
+        # A producer with an id has to number its records.
         and (base_sequence >= 0 or producer_id == NO_PRODUCER_ID)
     )
     return new_tuple(BatchHeader, header) if is_ordinary else None
@@ -48,6 +54,8 @@ def check_ordinary(
 ) -> CheckedRecords | None:
     """`check_produced` of what `ordinary_header` found; None wherever something is to be refused or changed."""
     if (
+        # The topic wants something of the records themselves, or wants them changed: the long way. The checksum comes
+        # last, because it reads all bytes.
         rules.compacted
         or rules.compression
         or rules.timestamp_type
@@ -62,6 +70,8 @@ def check_ordinary(
         return None
     base_timestamp, max_timestamp = header[7], header[8]
     if (
+        # The long way corrects a wrong maximum and says which records are out of range. Times below NO_TIMESTAMP, and
+        # sums that may leave 64 bits, go that way, too.
         base_timestamp + walked[1] != max_timestamp
         or base_timestamp + walked[0] < max(now_ms - rules.timestamp_before_max_ms, NO_TIMESTAMP)
         or max_timestamp > min(now_ms + rules.timestamp_after_max_ms, FAR)

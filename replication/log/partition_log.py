@@ -166,7 +166,9 @@ class PartitionLog(DurableLog):
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
+        # Made again when the next batch comes: rules are the same for all batches until the settings change.
         self._client_rules: ValidationRules | None = None
+        # Kept as an attribute, because every append and every acknowledgement asks.
         self.is_flush_required = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
 
     @property
@@ -181,6 +183,7 @@ class PartitionLog(DurableLog):
         if producers is None:
             return None
         offset = producers.first_unstable_offset
+        # Records of an open transaction may have been deleted, and no reader may be held before the start of the log.
         return None if offset is None else max(offset, self.log_start_offset)
 
     # --- appending ----------------------------------------------------------------------------------------------------
@@ -196,21 +199,28 @@ class PartitionLog(DurableLog):
         transaction_version: int = 0,
     ) -> AppendInfo:
         """Check a batch, unless it is `checked` already, give it offsets and write it. KafkaError: nothing was appended."""
+        # Looked at directly and not by `guarded`, which costs a call more for each append.
         if self.log_directory.failure is not None:
             raise self.log_directory.error()
         if checked is None:
             checked = self.check_produced(records, now_ms=now_ms, origin=origin, at_once=True)
+        # The offset is taken here and used up in `_write`, without a wait in between. So no other append can get the
+        # same one.
         validated = checked.assign(self.log_end_offset, leader_epoch)
         batches = validated.batches
+        # Without a producer id there is no sequence to check and no transaction to note.
         if batches[0].producer_id < 0 and len(batches) == 1:
             rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
         else:
             appended = self._append_with_producers(validated, origin, transaction_version, now_ms)
             if isinstance(appended, BatchMetadata):
+                # A duplicate is answered as its original was. It may not be on the disk yet, so `flush_due` is the same
+                # as well.
                 first, last, start = appended.first_offset, appended.last_offset, self.log_start_offset
                 return AppendInfo(first, last, appended.timestamp, start, True, self.is_flush_required, False)
             rolled = appended
         epochs = self._epochs
+        # The leader notes its epoch when it is elected, so this rarely finds news.
         if leader_epoch != epochs.latest_epoch:
             epochs.assign(leader_epoch, validated.first_offset)
         first, last, append_time_ms = validated.first_offset, validated.last_offset, validated.log_append_time_ms
@@ -218,6 +228,7 @@ class PartitionLog(DurableLog):
 
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
         """What batches are checked against."""
+        # Other origins append rarely, so only the rules for clients are kept.
         if origin is not AppendOrigin.CLIENT:
             return ValidationRules.from_config(self._config, origin)
         rules = self._client_rules
@@ -238,14 +249,17 @@ class PartitionLog(DurableLog):
         batches = validated.batches
         producers = self._known_producers()
         is_client = origin is AppendOrigin.CLIENT
+        # The producer's next batch, as nearly always: nothing can be refused, so no update has to be kept aside.
         if is_client and (entry := producers.in_order(batches)) is not None:
             rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
             entry.add(batches[0])
             producers.map_end_offset = self.log_end_offset
             return rolled
+        # Before the check of sequences: a batch that comes again would be out of order.
         if is_client and (duplicate := producers.duplicate(batches)) is not None:
             return duplicate
         first = batches[0]
+        # Everything that can be refused is found out before the write; after it there are only changes in memory.
         marker = marker_of(first, validated.buffer) if first.is_control else None
         if marker is not None:
             assert len(batches) == 1, "a marker comes alone"
@@ -261,13 +275,17 @@ class PartitionLog(DurableLog):
         """Write what the leader of this epoch sent. KafkaError: nothing was appended."""
         self.log_directory.check_online()
         size, batches, markers = check_replicated(records, self.log_end_offset, leader_epoch, self.name)
+        # The leader may have sent only a part of a batch, or batches of a later epoch.
         if not batches:
             return AppendInfo(-1, self.log_end_offset - 1, -1, self.log_start_offset, False, False, False)
         max_timestamp = max(batch.max_timestamp for batch in batches)
+        # All batches with one write, as the leader sent them: both logs have the same bytes.
         rolled = self._write(records[:size], batches, max_timestamp, now_ms)
         for batch, marker in zip(batches, markers, strict=True):
+            # A follower learns of epochs from the batches, so that it can answer for them when it leads.
             if batch.partition_leader_epoch >= 0:
                 self._epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+            # The leader has checked the sequences. This replica only remembers them, for the time when it leads.
             if batch.producer_id >= 0:
                 producers = self._known_producers()
                 self._note_aborted(producers.apply(producers.note(batch, marker)))
@@ -282,6 +300,7 @@ class PartitionLog(DurableLog):
         """Write to the last segment, or to a new one; returns whether it is new."""
         config = self._config
         size_bytes = len(buffer)
+        # A batch is never split, so it would fit into no segment.
         if size_bytes > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -299,6 +318,7 @@ class PartitionLog(DurableLog):
                 rolled = self._roll(now_ms, self._next_base_offset(batches[0].base_offset, last_offset))
                 segment = self._segments[-1]
             segment.append(buffer, batches, config)
+        # A thread makes the indexes anew; until then the producer hears of a storage error and tries again.
         except DamagedIndexes as damage:
             self.on_damage(self, damage.segment)
             raise
@@ -308,7 +328,8 @@ class PartitionLog(DurableLog):
         return rolled
 
     def _next_base_offset(self, first_offset: int, last_offset: int) -> int:
-        # Segments follow without a gap, also where a follower's batches do not: recovery can tell one that lost its end.
+        # Segments follow without a gap, also where a follower's batches do not: recovery can tell one that lost its
+        # end.
         end = self.log_end_offset
         return end if last_offset - end <= RELATIVE_OFFSET_MAX else first_offset
 
@@ -359,6 +380,7 @@ class PartitionLog(DurableLog):
             return False
         assert offset <= self.log_end_offset, f"log start offset {offset} beyond {self.log_end_offset}"
         self.log_start_offset = offset
+        # A reader that asks for an epoch below the start would be sent to records that are gone.
         self._epochs.truncate_from_start(offset)
         if self._producers is not None:
             self._producers.on_log_start_offset(offset)
@@ -375,6 +397,8 @@ class PartitionLog(DurableLog):
         if base_offset == active.base_offset:
             return False
         assert base_offset > active.base_offset, f"roll at {base_offset} below {active.base_offset}"
+        # First all that can fail. If the disk is full here, the log goes on in the old segment. The snapshot may wait
+        # for a flush, because the append that rolls waits for this.
         self._snapshots.take(base_offset, self._producers, may_wait=True)
         fresh = Segment.create(self.log_directory.files, self.directory, base_offset, created_ms=now_ms)
         fresh.defers_repair = active.defers_repair
@@ -382,11 +406,13 @@ class PartitionLog(DurableLog):
             active.seal()
         self._segments.append(fresh)
         self._name_changes += 1
+        # The next flush has to sync the indexes of the old segment as well.
         self._has_sealed = True
         return True
 
     def prepare_truncation(self, offset: int, *, now_ms: int) -> Truncation | None:
         """What a thread has to read before `truncate_to`; None if that is little."""
+        # Without producers nothing has to be read; outside of the segments there is nothing to read.
         if self._producers is None or not self._segments[0].base_offset <= offset < self.log_end_offset:
             return None
         return Truncation.of(self, self._snapshots, len(self._producers.producers), offset, now_ms)
@@ -395,6 +421,7 @@ class PartitionLog(DurableLog):
     def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> bool:
         """Drop all records from `offset` on; returns whether there were any."""
         assert offset >= 0
+        # The leader's log is no shorter, but an epoch without records may be one that the leader never had.
         if offset >= self.log_end_offset:
             self._epochs.truncate_from_end(self.log_end_offset)
             return False
@@ -402,12 +429,16 @@ class PartitionLog(DurableLog):
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return True
         keep = bisect_right(self._segments, offset, key=base_offset_of)
+        # Plan first: the place of the cut, and what is known of producers there. These reads may fail while all records
+        # are still there.
         cut = self._segments[keep - 1].plan_cut(offset)
         log_start_offset = min(self.log_start_offset, offset)
         producers = None if truncation is None else truncation.producers_at(offset)
         self._snapshots.remove_outside(log_start_offset, offset)  # first: those that are left hold for the records that are left
         if self._producers is not None and producers is None:
             producers = self._producers_at(offset, log_start_offset, now_ms)
+        # Carry out: later segments first, so that the log never has a gap. A failure after the first of them leaves a
+        # log that is cut only in part, which nobody can undo.
         is_cut = self._drop_segments(keep, now_ms)
         try:
             self._segments[-1].cut(cut, now_ms)
@@ -415,8 +446,10 @@ class PartitionLog(DurableLog):
             if not is_cut:
                 raise
             raise Irreparable(f"{self.name} is cut only in part", error) from error
+        # Only memory from here on.
         self._note_cut(offset)
         self.log_start_offset = log_start_offset
+        # What is written from here on has never been compacted.
         self.first_dirty_offset = min(self.first_dirty_offset, self._segments[-1].base_offset)
         self._epochs.truncate_from_end(offset)
         self._producers = producers
@@ -437,9 +470,13 @@ class PartitionLog(DurableLog):
         return is_cut
 
     def _note_cut(self, offset: int) -> None:
+        # A flush that is under way has synced records that are gone. It sees by this count that it must not move the
+        # recovery point.
         self._cuts += 1
         self.layout += 1
         self.log_end_offset = offset
+        # The checkpoint on the disk still has the old recovery point. After a crash it would vouch for records that
+        # were written later and never synced.
         if offset < self.recovery_point:
             self.recovery_point = offset
             if self.log_directory.on_cut is not None:
@@ -448,16 +485,19 @@ class PartitionLog(DurableLog):
     @guarded
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:
         """Drop everything and go on as an empty log at `offset`; what is below `log_start_offset` is not to be read."""
-        # An old segment may have the new one's name, so that is made beside it. What is called so does not count at a start.
+        # An old segment may have the new one's name, so that is made beside it. What is called so does not count at a
+        # start.
         files = self.log_directory.files
         fresh = Segment.create(files, self.directory, offset, created_ms=now_ms, suffix=CLEANED_SUFFIX)
         try:
+            # All of them: none says anything about a log that begins at another offset.
             self._snapshots.remove_outside(1, 0)
             self._give_up(self._segments[-1], now_ms)
         except OSError:
             remove_unfinished(files.storage, fresh.paths())
             raise
         try:
+            # The last one first, as in any cut. From here on there is no way back.
             for segment in reversed(self._segments[:-1]):
                 self._give_up(segment, now_ms)
             fresh.change_suffix("")
@@ -491,8 +531,10 @@ class PartitionLog(DurableLog):
         )
         if not count:
             return 0
+        # A log always has a segment to write to, so a new one comes before the last old one goes.
         if count == len(self._segments):
             self._roll(now_ms, self.log_end_offset)
+        # The start moves first: nobody may be sent to a segment whose files are going.
         self.increase_log_start_offset(self._segments[count].base_offset)
         for gone in range(1, count + 1):  # the oldest first: where this breaks off the log is whole, and the next time goes on
             self._give_up(self._segments[0], now_ms)
@@ -515,21 +557,27 @@ class PartitionLog(DurableLog):
     def replace_segments(self, sources: Sequence[Source], cleaned: Segment, *, now_ms: int) -> bool:
         """Swap a compacted segment in for the ones it was made of; False if those are not what they were."""
         bases = [segment.base_offset for segment in self._segments[:-1]]
+        # The cleaner worked in a thread meanwhile. Retention or a cut may have taken what it read, and then its work is
+        # void.
         if sources[0].base_offset not in bases:
             return False
         first = bases.index(sources[0].base_offset)
         old = self._segments[first : first + len(sources)]
         if [(each.base_offset, each.size) for each in old] != [(each.base_offset, each.size) for each in sources]:
             return False
+        # From here on a restart takes the compacted segment, so the old ones may go. If the process ends in between,
+        # the next start finishes the exchange.
         if not self._announce(cleaned):
             return False
         try:
             for segment in old[1:]:
                 self._give_up(segment, now_ms)
+            # The compacted segment begins at the same offset, so this snapshot is true for it as well.
             self._give_up(old[0], now_ms, keep_snapshot=True)
             cleaned.change_suffix("")
         except OSError as error:
             raise Irreparable(f"A compacted segment of {self.name} cannot take its place", error) from error
+        # The cleaner had its own open files. Those of a log are counted and bounded together.
         cleaned.use_files(self.log_directory.files)
         cleaned.defers_repair = old[0].defers_repair
         self._segments[first : first + len(sources)] = [cleaned]
@@ -554,6 +602,8 @@ class PartitionLog(DurableLog):
         """Leave the directory as an orderly shutdown does. Call `flush` first; the log stays readable."""
         for segment in self._segments:
             segment.close()
+        # A log that never had a producer needs no snapshot. One that has old snapshots does, or a restart would begin
+        # with the producers of one of those.
         if self._producers is not None or self._snapshots.offsets:
             self._snapshots.take(self.log_end_offset, self._producers)
         if self._epochs.is_dirty:
@@ -572,6 +622,7 @@ class PartitionLog(DurableLog):
         self.log_end_offset = log.log_end_offset  # there may be nothing between the last batch and the end
         self.increase_log_start_offset(log.log_start_offset)
         self._epochs, self._producers = log._epochs, log._producers
+        # Their file lies in the other log's directory, so it has to be written here.
         self._epochs.mark_dirty()
 
     @guarded

@@ -135,6 +135,7 @@ class ProducerEntry:
         entry.coordinator_epoch = self.coordinator_epoch
         entry.last_timestamp = self.last_timestamp
         entry.current_txn_first_offset = self.current_txn_first_offset
+        # The list alone is copied; what is in it never changes.
         entry.batches = self.batches[:]
         return entry
 
@@ -143,6 +144,7 @@ class ProducerEntry:
         if batch.producer_epoch != self.epoch:
             self.epoch = batch.producer_epoch
             self.batches.clear()
+        # The window slides: an idempotent producer does not send again what is older.
         elif len(self.batches) == WINDOW:
             del self.batches[0]
         delta = batch.last_offset_delta
@@ -195,6 +197,7 @@ class ProducerStateManager:
         """Start of the oldest transaction that is open or whose marker is not replicated."""
         if not self._ongoing and not self._unreplicated:
             return None
+        # A minimum and not the first key: a transaction may end while an older one is open.
         return min((*self._ongoing, *self._unreplicated))
 
     def in_order(self, batches: Sequence[BatchHeader]) -> ProducerEntry | None:
@@ -205,6 +208,8 @@ class ProducerStateManager:
         batch = batches[0]
         entry = self.producers.get(batch.producer_id)
         if (
+            # What these conditions leave out takes the long way: a new id or epoch, a gap, a duplicate, transactions
+            # and markers.
             entry is not None
             and entry.epoch == batch.producer_epoch
             and entry.batches
@@ -213,6 +218,7 @@ class ProducerStateManager:
             and not batch.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
             and len(batches) == 1
         ):
+            # A thread writes the entry into a snapshot. It keeps the old one, and changes go to a copy.
             if self._holds:
                 entry = self.producers[entry.producer_id] = entry.copy()
             return entry
@@ -250,6 +256,7 @@ class ProducerStateManager:
         update = ProducerUpdate()
         entry = self._staged(update, batch.producer_id)
         _check_marker_epoch(entry, batch, version)
+        # An older coordinator has been replaced, and its decision may contradict that of the new one.
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -266,20 +273,25 @@ class ProducerStateManager:
             entry = self._staged(update, batch.producer_id)
             if marker is not None:
                 _note_marker(update, entry, batch, marker)
+            # A control record of another kind has no sequence.
             elif not batch.is_control:
                 self._note_data(update, entry, batch, strict=False)
         return update
 
     def apply(self, update: ProducerUpdate) -> list[AbortedTransaction]:
         """Put an append into force that has been written; returns what belongs into the transaction index."""
+        # Whole entries are put in place of the old ones, so a thread that holds those sees no change.
         self.producers.update(update.entries)
         for first_offset, producer_id in update.started:
             self._ongoing[first_offset] = producer_id
         aborted = []
         for done in update.completed:
             self._ongoing.pop(done.first_offset, None)
+            # The transaction stays unstable until the high watermark has passed its marker: a new leader might not have
+            # it.
             self._unreplicated[done.first_offset] = done.last_offset
             if done.is_aborted:
+                # What a reader of the index may rely on: all transactions that begin before this offset have ended.
                 last_stable_offset = min(self._ongoing, default=done.last_offset + 1)
                 aborted.append(
                     AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, last_stable_offset)
@@ -287,6 +299,7 @@ class ProducerStateManager:
         return aborted
 
     def _staged(self, update: ProducerUpdate, producer_id: int) -> ProducerEntry:
+        # Batches of one append build on each other, so a staged entry comes before the one in force.
         entry = update.entries.get(producer_id)
         if entry is None:
             known = self.producers.get(producer_id)
@@ -298,6 +311,7 @@ class ProducerStateManager:
     ) -> None:
         entry.add(batch)
         if entry.current_txn_first_offset >= 0:
+            # As in Kafka: while its transaction is open, a producer writes nothing beside it.
             if strict and not batch.is_transactional:
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE,
@@ -310,12 +324,14 @@ class ProducerStateManager:
     def on_high_watermark(self, high_watermark: int) -> None:
         """Transactions whose marker is below the high watermark are stable now."""
         if self._unreplicated:
+            # A copy, because entries go while it is walked.
             for first_offset, last_offset in list(self._unreplicated.items()):
                 if last_offset < high_watermark:
                     del self._unreplicated[first_offset]
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
         """The log begins at `log_start_offset` now."""
+        # What is below the start holds no reader back any more.
         self.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
@@ -324,10 +340,12 @@ class ProducerStateManager:
 
         Each step looks at a piece of them and gives how many it forgot; others may write in between.
         """
+        # The ids as they are now: the dict may change between two pieces.
         producer_ids = list(self.producers)
         for start in range(0, len(producer_ids), EXPIRED_PER_PIECE):
             count = 0
             for producer_id in producer_ids[start : start + EXPIRED_PER_PIECE]:
+                # It may have gone since the list was made.
                 entry = self.producers.get(producer_id)
                 if entry is not None and _is_expired(entry, now_ms, expiration_ms):
                     del self.producers[producer_id]
@@ -353,11 +371,13 @@ class ProducerStateManager:
         """Fill the windows with what the log holds before a snapshot, as far as it ends where the snapshot does."""
         earlier: dict[int, ProducerEntry] = {}
         for header in headers:
+            # A producer that the snapshot does not have is forgotten, and stays so.
             if header.producer_id in self.producers and not header.is_control:
                 earlier.setdefault(header.producer_id, ProducerEntry(header.producer_id)).add(header)
         for producer_id, found in earlier.items():
             entry = self.producers[producer_id]
             is_same = found.epoch == entry.epoch and entry.batches
+            # Only if both end with the same batch: otherwise the log before the snapshot tells of another history.
             if is_same and found.batches[-1].last_offset == entry.batches[-1].last_offset:
                 entry.batches = found.batches
 
@@ -368,6 +388,7 @@ class ProducerStateManager:
     def hold(self) -> dict[int, ProducerEntry]:
         """The state as it is now, for a thread to read until `release`: until then its entries do not change."""
         self._holds += 1
+        # The dict is copied, because producers come and go; the entries are not, see `in_order`.
         return self.producers.copy()
 
     def release(self) -> None:
@@ -379,6 +400,7 @@ def encode_producers(producers: Collection[ProducerEntry]) -> bytes:
     """A `.snapshot` file."""
     body = bytearray(len(producers).to_bytes(4, "big"))
     for entry in producers:
+        # Kafka's format has room for one batch of each producer.
         last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, -1)
         body += _SNAPSHOT_ENTRY.pack(
             entry.producer_id,
@@ -397,6 +419,7 @@ def decode_snapshot(data: bytes, *, now_ms: int, expiration_ms: int) -> list[Pro
     """Read a `.snapshot` file, leaving out producers that have expired meanwhile."""
     try:
         version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+        # A torn write shows here, before anything of it is believed.
         if version != _SNAPSHOT_VERSION or crc != crc32c(memoryview(data)[_SNAPSHOT_CRC_END:]):
             raise CorruptSnapshot("wrong version or checksum")
         rows = list(_SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEAD.size :]))
@@ -422,6 +445,7 @@ def _entry(
     entry.epoch = epoch
     entry.last_timestamp = timestamp
     entry.coordinator_epoch = coordinator_epoch
+    # Any negative number means none.
     entry.current_txn_first_offset = max(current_txn_first_offset, NO_OFFSET)
     if last_offset >= 0:
         entry.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp))
@@ -429,10 +453,12 @@ def _entry(
 
 
 def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    # An open transaction holds readers back, so its producer must stay known until the marker comes.
     return entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
 
 
 def _check_epoch(entry: ProducerEntry, batch: BatchHeader) -> None:
+    # A producer with a higher epoch has taken over; the old one must not write any more.
     if batch.producer_epoch < entry.epoch:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -445,9 +471,11 @@ def _check_sequence(entry: ProducerEntry, batch: BatchHeader) -> None:
     if entry.epoch == NO_EPOCH:
         return  # nothing known: its records may all have been deleted
     sequence = batch.base_sequence
+    # A higher one, since `_check_epoch` came first.
     if batch.producer_epoch != entry.epoch:
         if sequence == 0:
             return
+    # After a marker raised the epoch no batch is known. The last sequence is -1 then, so this asks for 0.
     elif sequence == (entry.last_sequence + 1) & SEQUENCE_MAX:
         return
     raise KafkaError(
@@ -459,9 +487,12 @@ def _check_sequence(entry: ProducerEntry, batch: BatchHeader) -> None:
 
 def _check_marker_epoch(entry: ProducerEntry, batch: BatchHeader, version: MarkerVersion) -> None:
     epoch = batch.producer_epoch
+    # Before transaction version 2 a marker carries the epoch of its producer.
     if version < MarkerVersion.TV_2 or epoch > entry.epoch:
         _check_epoch(entry, batch)
         return
+    # From version 2 on each transaction ends with a raised epoch. A marker of the same epoch is a late one, which must
+    # not end the next transaction. It passes if none is open, or if no higher epoch exists.
     is_retry = epoch == entry.epoch and (entry.current_txn_first_offset < 0 or epoch == 2**15 - 1)
     if not is_retry:
         raise KafkaError(
@@ -481,6 +512,7 @@ def _note_marker(
             )
         )
         entry.current_txn_first_offset = NO_OFFSET
+    # The raised epoch begins its sequences at 0, so batches of the old one are no duplicates of it.
     if entry.epoch != batch.producer_epoch:
         entry.epoch = batch.producer_epoch
         entry.batches.clear()

@@ -139,13 +139,16 @@ class _Loader:
     def load(self) -> LoadedLog:
         options = self._options
         self._names = set(self._storage.names(self._directory))
+        # Before anything else: it decides which files there are.
         self._finish_interrupted_work()
+        # Before the segments are read, because their batches correct these.
         self._epochs = self._read_epochs()
         self._open_segments()
         if not options.had_clean_shutdown:
             self._recover_from(options.recovery_point)
         log_end_offset = self._end_or_begin_anew()
         log_start_offset = max(options.log_start_offset, self._segments[0].base_offset)
+        # The checkpoint may be ahead of a log that lost its end, or behind one whose start has moved.
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(log_start_offset)
         self._snapshots.remove_strays(segment.base_offset for segment in self._segments)
@@ -153,6 +156,8 @@ class _Loader:
             self._segments,
             log_start_offset,
             log_end_offset,
+            # An orderly shutdown has synced everything. What was recovered is in the files, but nobody knows whether
+            # on the disk.
             log_end_offset if options.had_clean_shutdown else min(options.recovery_point, log_end_offset),
             self._epochs,
             self._load_producers(log_start_offset, log_end_offset),
@@ -187,6 +192,7 @@ class _Loader:
         self._swap_in(swaps)
 
     def _swap_in(self, swaps: list[tuple[SegmentFile, str]]) -> None:
+        # The offsets that the new segments cover. Any plain segment in there is one that they replace.
         start, end = 2**63, -1
         for file, name in swaps:
             if file.kind == LOG_SUFFIX:
@@ -195,6 +201,8 @@ class _Loader:
                 start, end = min(start, file.offset), max(end, segment.read_next_offset())
                 segment.release_files()
         for file, name in self._segment_files():
+            # The old segments go first. If a crash comes here, the swap files are still there, and the next start
+            # goes on.
             if not file.suffix and start <= file.offset < end:
                 self._remove(name)
         for _, name in swaps:
@@ -225,6 +233,7 @@ class _Loader:
         trusted = len(self._segments)
         if not self._options.had_clean_shutdown:
             trusted = self._first_to_recover(self._options.recovery_point)
+        # A set, because a log may have very many segments.
         believed = set(self._segments[:trusted])
         for segment in damaged:
             if segment not in believed:
@@ -234,8 +243,10 @@ class _Loader:
 
     def _remove_unused_segments(self) -> None:
         # What is left of a roll that failed, where its removal did not reach the disk: the segment before went on.
+        # From the end, because segments are taken out on the way.
         for index in range(len(self._segments) - 1, 0, -1):
             segment, before = self._segments[index], self._segments[index - 1]
+            # A picture, so that this look does not repair indexes that are made anew later.
             if not segment.size and _end_of(before.picture(self._files)) > segment.base_offset:
                 logger.warning("%r was never used", segment)
                 self._give_up([segment])
@@ -262,6 +273,7 @@ class _Loader:
         first = self._first_to_recover(recovery_point)
         if first == len(self._segments):
             return
+        # The state before the first unbelieved batch. All that follows is added batch by batch.
         producers = self._producers_at(self._segments[first].base_offset)
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
@@ -274,6 +286,7 @@ class _Loader:
 
     def _is_damage(self, end_offset: int, index: int) -> bool:
         base_offset = self._segments[index].base_offset
+        # Segments that overlap would hold two batches for one offset.
         if end_offset >= base_offset:
             return end_offset > base_offset
         if base_offset <= self._options.first_dirty_offset:
@@ -304,6 +317,7 @@ class _Loader:
         aborted: list[AbortedTransaction] = []
         valid_bytes = 0
         interval = self._config.index_interval_bytes
+        # A gap before this segment has been judged. From here on it counts gaps within the file.
         producers.map_end_offset = segment.base_offset
         for header, batch, position in valid_batches(file, segment.base_offset, size, self._limit_of(segment)):
             if header.magic == MAGIC_V2 and header.base_offset != producers.map_end_offset:
@@ -320,6 +334,7 @@ class _Loader:
                 self._give_up_from(self._index_after(segment))
             file.truncate(valid_bytes)
         segment.size = valid_bytes
+        # Only now is it known which batches stay. An index must not name what was cut off.
         segment.replace_transactions(aborted)
         segment.seal_anew()
         return valid_bytes == size
@@ -332,6 +347,7 @@ class _Loader:
         return bisect_right(self._segments, segment.base_offset, key=base_offset_of)
 
     def _give_up(self, segments: Sequence[Segment]) -> None:
+        # The last one first: if this breaks off, what is left is still the beginning of the log.
         for segment in reversed(segments):
             segment.release_files()
             for path in segment.paths():
@@ -347,6 +363,7 @@ class _Loader:
                 log_end_offset = self._segments[-1].read_next_offset()
             except CorruptSegment as error:
                 logger.warning("Recovering %r after all: %s", self._segments[-1], error)
+                # The mark of an orderly shutdown was wrong about this segment. It is treated as after a crash.
                 self._recover_from(self._segments[-1].base_offset)
                 log_end_offset = self._segments[-1].read_next_offset()
             if log_end_offset >= start:
@@ -358,6 +375,7 @@ class _Loader:
                     _ = last.first_batch_timestamp
                 return log_end_offset
             logger.warning("The log in %s ends at %d, below its start %d", self._directory, log_end_offset, start)
+            # The log goes on at its start offset. Nothing below that may be read, and it would leave a gap.
             self._give_up(self._segments)
             self._segments.clear()
             self._epochs.clear()
@@ -370,6 +388,7 @@ class _Loader:
     def _load_producers(self, log_start_offset: int, log_end_offset: int) -> ProducerStateManager | None:
         if not self._snapshots.offsets and self._options.had_clean_shutdown:
             return None  # an orderly shutdown leaves a snapshot if there is anything to say
+        # A snapshot beyond the end speaks of records that are lost. Sent again, they would be taken for duplicates.
         self._snapshots.remove_outside(log_start_offset, log_end_offset)
         producers = self._producers_at(log_end_offset, log_start_offset)
         return None if producers.is_empty else producers
@@ -438,12 +457,16 @@ def valid_batches(
     held = None
     for batch in _whole_batches(file, size):
         header = batch[0]
+        # No index could hold such an offset, or it belongs to the next segment: this batch has a wrong offset.
         if header.last_offset - base_offset > RELATIVE_OFFSET_MAX or not header.base_offset <= header.last_offset < limit:
             break
+        # Offsets go back: this batch is wrong, or the one that is held, which seemed to follow a gap. Neither is
+        # believed.
         if header.base_offset < next_offset:
             return
         if held is not None:
             yield held
+        # Behind a gap: believed when the next batch shows that the offsets go on from it.
         held = batch if header.base_offset > next_offset else None
         if held is None:
             yield batch
@@ -470,6 +493,8 @@ def _whole_batches(file: StorageFile, size: int) -> Iterator[tuple[BatchHeader, 
         if consumed:
             position += consumed
             wanted = READ_BYTES
+        # Not one whole batch in this piece. Its first 12 bytes give its size, and it is read again in full. A size
+        # beyond the file, or one that was read already, means that there is no batch.
         elif len(data) < 12 or (wanted := int.from_bytes(data[8:12], "big") + 12) > size - position or len(data) >= wanted:
             return
 
@@ -478,6 +503,7 @@ def marker_of(header: BatchHeader, batch: Buffer) -> EndTxnMarker | None:
     """The transaction marker in a batch; None for data, for other control records, and for what compaction emptied."""
     if not header.is_control or header.producer_id < 0:
         return None
+    # A marker is the only record of its batch.
     for record in decode_records(batch):
         try:
             return decode_end_txn_marker(record)
@@ -497,9 +523,13 @@ def producers_at(
 ) -> ProducerStateManager:
     """Producer state of the log as it ends (or would end) at `offset`."""
     producers = ProducerStateManager()
+    # A list of its own: snapshots beyond `offset` are of no use here, but still belong to the log.
     usable = ProducerSnapshots(snapshots._storage, snapshots.directory, (o for o in snapshots.offsets if o <= offset))
     loaded = usable.load_latest(now_ms=now_ms, expiration_ms=expiration_ms)
+    # Damaged ones are gone. Whoever still counted on them would not write them anew.
+    snapshots.forget(o for o in snapshots.offsets if o <= offset and o not in usable.offsets)
     if loaded is None:
+        # Without a snapshot everything that is left of the log is read.
         producers.map_end_offset = log_start_offset
     else:
         producers.load(loaded[1], loaded[0])
@@ -509,9 +539,11 @@ def producers_at(
         if end > start and segment.base_offset < offset and segment.size:
             try:
                 _replay(producers, segment, start, offset)
+            # The log is in service. Its caller has a thread repair the segment, and comes again.
             except DamagedIndexes:
                 raise
             except (CorruptSegment, KafkaError) as error:
+                # A log whose records can be served is not refused because a producer may have to begin anew.
                 logger.error("Producers may be missing, as %r cannot be read: %s", segment, error)
     producers.map_end_offset = offset
     return producers
@@ -523,6 +555,7 @@ def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], 
     As far as they cannot be found, they are not known, as in Kafka.
     """
     end, left = producers.map_end_offset, EARLIER_BYTES
+    # With their default settings clients have given up by now, so a start need not read for them.
     if now_ms - max([each.last_timestamp for each in producers.producers.values()], default=0) > RETRIES_MS:
         return
     headers: list[BatchHeader] = []
@@ -530,9 +563,12 @@ def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], 
         for segment in reversed([each for each in segments if each.size and each.base_offset < end]):
             start = _start_of_tail(segment, end, left)
             batches = scan_batches(segment.log_file.open(), start, segment.size, LARGE_SCAN_BYTES)
+            # Segments come from the end to the beginning, and their batches have to be in the order of the log.
             headers[:0] = [header for header, _ in takewhile(lambda found: found[0].base_offset < end, batches)]
             left -= segment.size - start
             known = Counter([header.producer_id for header in headers])
+            # Enough was read, or the rest of this segment was passed over, or the last batches of all producers are
+            # known.
             if left <= 0 or start or all(known[producer_id] >= WINDOW for producer_id in producers.producers):
                 break
     except (CorruptIndex, CorruptSegment, KafkaError) as error:
@@ -545,6 +581,7 @@ def _start_of_tail(segment: Segment, end: int, size: int) -> int:
     """Where the last bytes of a segment begin, no more than `size`; its end if that is not to be had cheaply."""
     if segment.size <= size:
         return 0
+    # Batches cannot be read backwards. So a place is tried that is many offsets before the end, then nearer ones.
     for records in EARLIER_RECORDS:
         position = segment.locate(max(segment.base_offset, end - records))
         if position is not None and segment.size - position <= size:

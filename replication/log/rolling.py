@@ -19,7 +19,9 @@ def should_roll(
     size = segment.size
     return (
         size > config.segment_bytes - size_bytes
+        # An empty segment cannot be too old: rolling it would only make another empty one.
         or (size > 0 and _time_waited_ms(segment, now_ms, max_timestamp) > _age_max_ms(segment, config))
+        # segment.index.bytes bounds the indexes, as in Kafka. They store offsets relative to the segment, in 31 bits.
         or segment.indexes_are_full
         or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
     )
@@ -35,6 +37,8 @@ def _age_max_ms(segment: Segment, config: LogConfig) -> int:
     age_ms = config.segment_ms
     if config.is_compacted:  # nothing is compacted before its segment is rolled
         age_ms = min(age_ms, config.max_compaction_lag_ms)
+    # Taken from the path and not from a random number: it is the same after a restart, and spreads the rolls of many
+    # partitions.
     if config.segment_jitter_ms:
         age_ms -= crc32c(segment.log_file.path.encode()) % min(config.segment_jitter_ms, config.segment_ms)
     return age_ms

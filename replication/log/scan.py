@@ -17,7 +17,7 @@ from ottla.wire.records import (
 )
 
 SCAN_BYTES = 8192
-LARGE_SCAN_BYTES = 256 * 1024
+LARGE_SCAN_BYTES = 256 * 1024  # for long scans
 
 
 class CorruptSegment(Exception):
@@ -39,9 +39,11 @@ def scan_batches(
     start = position
     while position < end:
         at = position - start
+        # The header is not whole in what was read, or lies far behind it because a large batch was skipped.
         if at + RECORDS_OFFSET > len(data):
             data = file.read_at(position, min(read_bytes, end - position))
             start, at = position, 0
+        # Nearly all batches are of this format, and all that is to be known of them is in the header.
         if len(data) - at >= RECORDS_OFFSET and data[at + MAGIC_OFFSET] == MAGIC_V2:
             header = read_header(data, at)
             smallest = RECORDS_OFFSET
@@ -49,6 +51,8 @@ def scan_batches(
             header = _legacy_header(file, position, end)
             smallest = MAGIC_OFFSET
         size = header.size_in_bytes
+        # A size below the header would make the scan stand still
+        # or go back. Beyond the end is what a torn write leaves.
         if size < smallest or size > end - position:
             raise CorruptSegment(position, f"batch of impossible size {size}")
         yield header, position

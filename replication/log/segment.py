@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Bounds for what each segment keeps in memory: a broker may have tens of thousands of them.
 RECENT_MAX = 128
 CURSORS_MAX = 16
 REPAIR_INTERVAL_BYTES = 4096
@@ -110,6 +111,8 @@ class Segment:
         self._max_timestamp: int | None = None
         self.offset_of_max_timestamp = self.base_offset
         self._first_batch_timestamp: int | None = None
+        # None until the first append or read: most segments are only kept, and empty arrays would take memory for
+        # nothing.
         self._recent_last_offsets: array[int] | None = None
         self._recent_positions: array[int] | None = None
         self._cursors: dict[int, int] | None = None
@@ -122,6 +125,7 @@ class Segment:
         segment = cls(files, directory, base_offset, size=0, created_ms=created_ms, suffix=suffix)
         storage, path = files.storage, segment._log.path
         try:
+            # A `.txnindex` of an earlier file would name aborted transactions that this segment does not have.
             storage.remove(segment.path(TXN_INDEX_SUFFIX))
             storage.write(segment.path(INDEX_SUFFIX), b"")
             storage.write(segment.path(TIME_INDEX_SUFFIX), b"")
@@ -164,6 +168,8 @@ class Segment:
                 opened.callback(offset_index.forget)
                 time_index = TimeIndex(self._files, time_path, base_offset, size_bytes=size_of(time_path))
                 opened.callback(time_index.forget)
+                # A crash may leave zeros, or indexes of other batches. The last entry shows that, and reading it is
+                # cheap.
                 check_indexes(offset_index, time_index, self._log, self.size)
                 opened.pop_all()
         except (CorruptIndex, CorruptSegment, FileNotFoundError) as error:
@@ -172,15 +178,18 @@ class Segment:
 
     def repair(self, error: Exception) -> tuple[OffsetIndex, TimeIndex]:
         """Make the indexes anew because of `error`. DamagedIndexes: that takes so long that a thread has to do it."""
+        # The event loop uses this segment, and reading all of it would hold everybody up.
         if self.defers_repair and self.size > REPAIR_AT_ONCE_BYTES:
             raise DamagedIndexes(self, error) from error
         logger.warning("Rebuilding the indexes of %s: %s", self._log.path, error)
         return self.rebuild_indexes()
 
     def _set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> tuple[OffsetIndex, TimeIndex]:
+        # A thread has this picture. It must not write to the files of the segment.
         if self._is_picture:
             offset_index = offset_index.copied(self._files, is_picture=True)
             time_index = time_index.copied(self._files, is_picture=True)
+        # Look-ups by time rely on it that the time index on the disk is never behind the offset index.
         offset_index.saved_first = time_index
         self._offset_index, self._time_index = offset_index, time_index
         return offset_index, time_index
@@ -217,10 +226,12 @@ class Segment:
             OffsetIndex(files, self.path(INDEX_SUFFIX), base_offset, is_stale=True),
             TimeIndex(files, self.path(TIME_INDEX_SUFFIX), base_offset, is_stale=True),
         )
+        # No batch is indexed yet. Without this value the first one would make `index_batch` read the file.
         self._max_timestamp = -1
 
     def rebuild_indexes(self, index_interval_bytes: int = REPAIR_INTERVAL_BYTES) -> tuple[OffsetIndex, TimeIndex]:
         """Make the offset and time index anew from the batches. OSError: they are made when they are used next."""
+        # Made beside this one, which keeps no half of an index if a read fails on the way.
         made = Segment(self._files, self._directory, self.base_offset, size=self.size, created_ms=0, suffix=self._suffix)
         made._is_picture = self._is_picture
         made.reset_indexes()
@@ -233,6 +244,7 @@ class Segment:
 
     def _adopt(self, made: Segment) -> tuple[OffsetIndex, TimeIndex]:
         """Take over indexes that were made anew; their files follow."""
+        # Copied, because the open files of `made` may belong to another cache.
         indexes = self._set_indexes(made.offset_index.copied(self._files), made.time_index.copied(self._files))
         self._max_timestamp, self.offset_of_max_timestamp = made._max_timestamp, made.offset_of_max_timestamp
         self.bytes_since_last_index_entry = made.bytes_since_last_index_entry
@@ -244,11 +256,13 @@ class Segment:
     def seal_anew(self) -> None:
         """Complete indexes that were collected since `reset_indexes`."""
         self._note_max_timestamp()
+        # The time index first; see `saved_first`.
         self.time_index.save_anew(self._files.storage)
         self.offset_index.save_anew(self._files.storage)
 
     def seal(self) -> None:
         """Complete the indexes: the segment is to be read only, or closed. OSError: they are complete in memory only."""
+        # Kafka completes the time index with the true maximum when it rolls or closes a segment.
         self._note_max_timestamp()
         self.save_indexes()
 
@@ -269,6 +283,7 @@ class Segment:
         """Largest timestamp of the first batch, or -1; the age of the segment is counted from it."""
         if not self.size:
             return -1
+        # Read once: each append asks whether the segment is too old.
         if self._first_batch_timestamp is None:
             header = next(scan_batches(self._log.open(), 0, self.size), None)
             if header is None:
@@ -279,17 +294,26 @@ class Segment:
     def append(self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig) -> None:
         """Write batches. OSError, CorruptSegment: nothing was appended, unless it is `Irreparable`."""
         if self._max_timestamp is None:
+            # Plan: after the write nothing may be read any more, as a failure then could not be undone.
             self._make_ready(batches[0].base_offset)
         log = self._log
+        # The clock algorithm of the file cache keeps the file open a while longer.
         log.used = True
+        # Opened before the write, so that a lack of descriptors leaves no half of an append. The attribute saves a call
+        # where the file is open.
         file = log.file or log.open()
+        # Write: one system call, whatever the number of batches. Readers look no further than `size`, which moves after
+        # it.
         position = self.size
         try:
             file.append(buffer)
         except OSError:
+            # A part of the batches may be in the file. The next append would go behind it, where `size` does not expect
+            # it.
             self._undo_append(file)
             raise
         self.size = position + len(buffer)
+        # The records are there, so nothing from here on may fail.
         for batch in batches:
             if self.index_batch(batch, position, config.index_interval_bytes):
                 self._check_full(config)
@@ -299,6 +323,7 @@ class Segment:
     def _make_ready(self, next_offset: int) -> None:
         """Read what index entries of batches from `next_offset` on depend on."""
         offset_index, time_index = self.offset_index, self.time_index
+        # Such an entry is of batches that are gone, and the next ones would not fit in behind it.
         if any(index.entries and index.last_offset >= next_offset for index in (offset_index, time_index)):
             logger.warning("Rebuilding the indexes of %s, which are ahead of it", self._log.path)
             self.rebuild_indexes()
@@ -307,6 +332,7 @@ class Segment:
 
     def _undo_append(self, file: StorageFile) -> None:
         try:
+            # Through the file that is open: this needs neither room nor a descriptor.
             insist(file.truncate, self.size)
         except OSError as error:
             raise Irreparable(f"What a failed append left at the end of {self._log.path} cannot be cut off", error) from error
@@ -315,6 +341,7 @@ class Segment:
         size = config.segment_index_bytes
         self.indexes_are_full = (
             self.offset_index.entries >= size // OffsetIndex.ENTRY.size
+            # One entry less, because sealing may add a last one.
             or self.time_index.entries >= size // TimeIndex.ENTRY.size - 1
         )
 
@@ -323,11 +350,15 @@ class Segment:
         max_timestamp = self._max_timestamp
         if max_timestamp is None:
             max_timestamp = self.max_timestamp
+        # Only a later time counts: the first batch with the largest time stays the one that the index names.
         if batch.max_timestamp > max_timestamp:
             self._max_timestamp = max_timestamp = batch.max_timestamp
             self.offset_of_max_timestamp = batch.last_offset
         waited = self.bytes_since_last_index_entry
+        # INDEX_INTERVAL_MAX bounds a setting that is too large: a look-up reads so many bytes on the event loop.
         if waited > index_interval_bytes or waited > INDEX_INTERVAL_MAX:
+            # The time index gets its entry first: it is complete up to the last entry of the offset index; see
+            # `end_of_known_times`.
             if max_timestamp >= 0:
                 self.time_index.maybe_append(max_timestamp, self.offset_of_max_timestamp)
             self.offset_index.append(batch.last_offset, position)
@@ -341,6 +372,7 @@ class Segment:
         if last_offsets is None or positions is None:
             self._recent_last_offsets, self._recent_positions = array("q", (last_offset,)), array("q", (position,))
             return
+        # Half of it at once, so that not every append moves the whole array.
         if len(positions) >= RECENT_MAX:
             del last_offsets[: RECENT_MAX // 2], positions[: RECENT_MAX // 2]
         last_offsets.append(last_offset)
@@ -351,16 +383,20 @@ class Segment:
     def locate(self, offset: int) -> int | None:
         """Position of the first batch that ends at or after `offset`; None if there is none."""
         if self._cursors is not None:
+            # Way 1: a reader that goes on asks for the offset at which its last read ended.
             position = self._cursors.get(offset)
             if position is not None:
                 return position if position < self.size else None
         recent = self._recent_last_offsets
         if recent is not None and self._recent_positions is not None:
+            # Way 2: the tail, where most consumers and all followers that keep pace are.
             slot = bisect_left(recent, offset)
+            # The last batch is always in the list, so nothing of the segment reaches this offset.
             if slot == len(recent):
                 return None
             if slot > 0:  # before the first of the list there may be another batch that holds the offset
                 return self._recent_positions[slot]
+        # Way 3: the index and the headers behind its entry.
         try:
             return self._locate_on_disk(offset)
         except (CorruptIndex, CorruptSegment) as error:
@@ -370,6 +406,7 @@ class Segment:
     def _locate_on_disk(self, offset: int) -> int | None:
         start = self.offset_index.floor(offset)
         for header, position in scan_batches(self._log.open(), start, self.size):
+            # The index led to bytes that are no batch of this segment.
             if header.base_offset < self.base_offset:
                 raise CorruptSegment(position, f"offset {header.base_offset} is below the segment's")
             if header.last_offset >= offset:
@@ -384,10 +421,12 @@ class Segment:
         With them comes the offset of the batch beyond, where `max_bytes` and not `end` was what stopped the read.
         """
         next_offset = None
+        # Most reads at the tail want all there is, and need no header for that.
         if end - position > max_bytes:
             end, next_offset = self._border(position, position + max_bytes, at_least_one_batch)
         if end <= position:
             return None, next_offset
+        # Opened here, so that the region holds its descriptor even if the segment is deleted before the answer is sent.
         log = self._log
         log.used = True
         return FileRegion(log.file or log.open(), position, end - position, self._files), next_offset
@@ -400,6 +439,7 @@ class Segment:
             end = position + header.size_in_bytes
             if end <= limit:
                 continue
+            # A batch larger than the limit is given all the same, or its reader would never get past it.
             if position == start and at_least_one_batch:
                 return end, header.next_offset
             self._note_cursor(header.base_offset, position)
@@ -408,6 +448,7 @@ class Segment:
 
     def _floor_position(self, limit: int) -> int:
         positions = self._recent_positions
+        # In memory for the last batches; only below them the index is asked.
         if positions and positions[0] <= limit:
             return positions[bisect_right(positions, limit) - 1]
         return self.offset_index.floor_position(limit)
@@ -416,6 +457,7 @@ class Segment:
         cursors = self._cursors
         if cursors is None:
             cursors = self._cursors = {}
+        # The oldest goes, since its reader has probably read on from elsewhere.
         elif len(cursors) >= CURSORS_MAX:
             del cursors[next(iter(cursors))]
         cursors[offset] = position
@@ -447,6 +489,7 @@ class Segment:
         if self._max_timestamp is not None:  # opening the index found it broken and made it anew
             return
         timestamp, offset, start = index.last_timestamp, index.last_offset, self.end_of_known_times()
+        # The indexes may be good, but lack the times of so many batches that reading them would hold the event loop up.
         if self.defers_repair and self.size - start > REPAIR_AT_ONCE_BYTES:
             raise DamagedIndexes(self, CorruptIndex("its largest timestamp is not known"))
         for header, _ in scan_batches(self._log.open(), start, self.size):
@@ -478,6 +521,7 @@ class Segment:
             files, self._directory, self.base_offset, size=self.size, created_ms=self.created_ms, suffix=self._suffix
         )
         if self._offset_index is not None and self._time_index is not None:
+            # Copies, because the event loop adds entries to its own while the thread reads.
             picture._offset_index = self._offset_index.copied(files, is_picture=True)
             picture._time_index = self._time_index.copied(files, is_picture=True)
         picture._is_picture = True
@@ -499,6 +543,7 @@ class Segment:
             self._first_batch_timestamp = picture._first_batch_timestamp
 
     def _learn_indexes(self, picture: Segment) -> None:
+        # What was appended while the thread worked is added here: that is little.
         for header, position in scan_batches(self._log.open(), picture.size, self.size, LARGE_SCAN_BYTES):
             picture.index_batch(header, position, REPAIR_INTERVAL_BYTES)
         self._adopt(picture)
@@ -507,6 +552,7 @@ class Segment:
 
     def plan_cut(self, offset: int) -> SegmentCut:
         """Find out what has to go for the segment to end before the batch that holds `offset`. Nothing changes."""
+        # Everything is looked up in the indexes before any of them is cut.
         position = self.locate(offset)
         transactions = 0 if self.txn_index is None else self.txn_index.cut_at(offset)
         offset_index, time_index = self.offset_index.cut_at(offset), self.time_index.cut_at(offset)
@@ -515,6 +561,7 @@ class Segment:
     def cut(self, cut: SegmentCut, now_ms: int) -> None:
         """Carry out what `plan_cut` found. OSError: nothing has changed."""
         if cut.position is not None:
+            # The call that decides comes first. If it fails, no index has changed; those follow in memory.
             insist(cut.file.truncate, cut.position)
             self.size = cut.position
         if self._offset_index is not None and self._time_index is not None:
@@ -524,6 +571,8 @@ class Segment:
             self.txn_index.cut(cut.transactions)
         if not self.size:
             self.created_ms = now_ms
+        # Nobody knows how far the last entry is now. To count from 0 makes the next one later than it might be, which
+        # is allowed.
         self.bytes_since_last_index_entry = 0
         self.indexes_are_full = False
         self._forget_contents()

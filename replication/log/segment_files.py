@@ -29,8 +29,10 @@ class SegmentCut(NamedTuple):
 def rename_files(storage: Storage, paths: Sequence[str], new_paths: Sequence[str]) -> None:
     """Give files other names; only the `.log` has to be there. OSError: some have the new name and some the old one."""
     log, *others = zip(paths, new_paths, strict=True)
+    # First the `.log`: as long as it has its old name, the segment is there as before.
     insist(storage.rename, *log)
     for path, new_path in others:
+        # Indexes may be missing: a log that was loaded without them makes them when they are needed.
         with contextlib.suppress(FileNotFoundError):
             insist(storage.rename, path, new_path)
 
@@ -38,6 +40,7 @@ def rename_files(storage: Storage, paths: Sequence[str], new_paths: Sequence[str
 def give_up_files(storage: Storage, paths: Sequence[str]) -> list[str]:
     """Mark files as deleted; returns which are to be removed later. OSError: the `.log` is as it was."""
     given_up = [_give_up(storage, paths[0])]
+    # The segment is gone with its `.log`. Loading removes what is left of the others.
     for path in paths[1:]:
         with contextlib.suppress(OSError):
             given_up.append(_give_up(storage, path))
@@ -45,12 +48,14 @@ def give_up_files(storage: Storage, paths: Sequence[str]) -> list[str]:
 
 
 def _give_up(storage: Storage, path: str) -> str | None:
+    # One suffix replaces another: loading knows no file that has two of them.
     new_path = path.removesuffix(CLEANED_SUFFIX).removesuffix(SWAP_SUFFIX) + DELETED_SUFFIX
     try:
         insist(storage.rename, path, new_path)
     except FileNotFoundError:
         return None
     except OSError as error:
+        # A rename may need room in the directory. A broken disk is another matter: there nothing more is tried.
         if classify(error) is Fault.BROKEN:
             raise
         storage.remove(path)  # which needs no room
@@ -64,6 +69,7 @@ def remove_files(storage: Storage, paths: Sequence[str]) -> None:
         try:
             insist(storage.remove, path)
         except OSError as error:
+            # The next start would find a file that stays.
             raise Irreparable(f"{path} cannot be removed", error) from error
 
 

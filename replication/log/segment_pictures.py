@@ -26,6 +26,7 @@ class PictureJob(ABC):
     """Something to find out about segments in a thread. Made and finished on the event loop."""
 
     def __init__(self, log: LogReader, segments: Sequence[Segment]) -> None:
+        # A small cache of its own, so that the thread pushes no files out that the log has in use.
         files = FileCache(log.log_directory.storage, OPEN_FILES_MAX)
         self._log = log
         self._layout = log.layout
@@ -40,7 +41,9 @@ class PictureJob(ABC):
                 try:
                     self.work(picture)
                 finally:
+                    # A job has hundreds of segments, and only the files of one are open at a time.
                     picture.release_files()
+                # Else the event loop would wait for the interpreter lock.
                 let_others_run()
         except (OSError, CorruptSegment, CorruptIndex, KafkaError) as error:
             self._failure.keep(error)
@@ -52,6 +55,8 @@ class PictureJob(ABC):
 
     def finish(self) -> bool:
         """Let the log learn it; False: the log has changed, nothing is certain. Raises what went wrong."""
+        # This comes before the failure: files that were removed meanwhile cannot be read, and that is no fault of the
+        # disk.
         if self._log.layout != self._layout:
             return False
         self._failure.raise_it()

@@ -28,6 +28,12 @@ _EMPTY = ProducerStateManager().encode_snapshot()
 PRODUCERS_AT_ONCE = 1000
 
 
+# | state    | begins with                 | the producers | is left when                                     |
+# |----------|-----------------------------|---------------|--------------------------------------------------|
+# | wanted   | a roll with many producers  | are held      | `finish` hears of its flush, or it is given up   |
+# | counts   | `finish`, if it was written | are free      | the log is cut, or its segment is removed        |
+# | given up | the next snapshot, a cut, a | are free      | `finish` removes what a thread has written of it |
+# |          | removal of its segment      |               |                                                  |
 class PendingSnapshot:
     """A snapshot to be written in a thread. The producers in it do not change as long as it is held."""
 
@@ -86,6 +92,7 @@ class ProducerSnapshots:
 
     def take(self, offset: int, producers: ProducerStateManager | None, *, may_wait: bool = False) -> None:
         """Write the state of a log that ends at `offset`; if that `may_wait`, a large one with the next flush."""
+        # The newer one takes its place: at most one is pending.
         self._give_up_pending()
         if may_wait and producers is not None and len(producers.producers) > PRODUCERS_AT_ONCE:
             if offset > self.latest_offset:
@@ -108,10 +115,12 @@ class ProducerSnapshots:
     def finish(self, written: PendingSnapshot) -> None:
         """A thread has worked on `written`, which counts from now on if it is still wanted."""
         with contextlib.suppress(OSError):  # a restart removes what is left
+            # It was given up while the thread wrote it: it may speak of records that were cut off.
             if written is not self.pending:
                 self._storage.remove(written.unfinished_path)
                 return
             self._give_up_pending()
+            # The log may have moved to another directory meanwhile; then the file is not where it was written.
             if written.is_written and written.path == self.path(written.offset):
                 self._storage.rename(written.unfinished_path, written.path)
                 insort(self.offsets, written.offset)
@@ -126,6 +135,11 @@ class ProducerSnapshots:
             except (CorruptSnapshot, FileNotFoundError):
                 self.remove(offset)
         return None
+
+    def forget(self, offsets: Iterable[int]) -> None:
+        """Snapshots that somebody else has removed."""
+        gone = frozenset(offsets)
+        self.offsets = [offset for offset in self.offsets if offset not in gone]
 
     def remove(self, offset: int) -> None:
         """Delete a snapshot, if there is one."""

@@ -179,7 +179,10 @@ class OsFile:
     __slots__ = ("_fd",)
 
     def __init__(self, path: str, *, create: bool = False) -> None:
+        # `__del__` runs also when the open below fails.
         self._fd = -1
+        # With O_APPEND a write goes to the end of the file as it is, also after it was cut. Nobody has to keep a
+        # position.
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._fd = os.open(path, flags, 0o644)
 
@@ -194,6 +197,7 @@ class OsFile:
         return os.fstat(self._fd).st_size
 
     def append(self, buffer: Buffer) -> None:
+        # One call and no view of the buffer: nearly every write takes all of it.
         written = os.write(self._fd, buffer)
         if written != len(buffer):
             self._append_rest(memoryview(buffer), written)
@@ -221,6 +225,7 @@ class OsFile:
             return os.pread(self._fd, length, position)  # a file system that cannot tell
         if count == length:
             return bytes(data)
+        # The system gives what it has in memory. Fewer bytes than asked for are all only at the end of the file.
         if position + count < self.size():
             raise NotCached(self, position, length)
         return bytes(data[:count])
@@ -308,6 +313,7 @@ class OsStorage:
             os.close(fd)
 
     def replace(self, path: str, data: bytes) -> None:
+        # The contents are on the disk before the name leads to them, and the name before this returns.
         self.write(path + TEMPORARY_SUFFIX, data, sync=True)
         os.replace(path + TEMPORARY_SUFFIX, path)
         self.sync_directory(os.path.dirname(path))
@@ -327,6 +333,7 @@ class OsStorage:
         for path in written:
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path + TEMPORARY_SUFFIX, path)
+        # The new names have to be on the disk, too, before the caller believes so.
         os.sync()
 
     def rename(self, path: str, new_path: str) -> None:
@@ -358,8 +365,9 @@ class OsStorage:
         return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
 
     def lock(self, path: str) -> _OsLock | None:
-        # The JVM takes POSIX record locks, so this must be lockf and not flock for a broker of either kind to be kept out.
-        # A record lock belongs to the process and goes when any descriptor of the file is closed: open it nowhere else.
+        # The JVM takes POSIX record locks, so this must be lockf and not flock for a broker of either kind to be kept
+        # out. A record lock belongs to the process and goes when any descriptor of the file is closed: open it
+        # nowhere else.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -398,6 +406,7 @@ class FileCache:
     def admit(self, lazy: LazyFile) -> None:
         """Note that `lazy` is open now, closing another that has not been used for a while."""
         with self._lock:
+            # Room for the new one is made before it comes, so the limit holds at any time.
             self._close_down_to(self._allowed() - 1)
             self._ring.append(lazy)
 
@@ -414,10 +423,13 @@ class FileCache:
         ring = self._ring
         while len(ring) > count:
             candidate = ring.popleft()
+            # Each file passes at most once, because its flag is cleared. One that its owner has closed only leaves
+            # the ring.
             if candidate.used and candidate.file is not None:
                 candidate.used = False
                 ring.append(candidate)
             else:
+                # This closes the file, unless a region on its way to a socket still holds it.
                 candidate.file = None
 
 
@@ -471,6 +483,7 @@ class FileRegion:
     def count_in(self, regions: set[int]) -> None:
         """Be one of `regions` for as long as this keeps its file open."""
         self._counted_in = regions
+        # Its id, because a reference would keep the region, and its file, for ever.
         regions.add(id(self))
 
     def __del__(self) -> None:
@@ -523,6 +536,7 @@ class LogDirectory:
 
         `judge` is for errors after which everything is as it was before.
         """
+        # The first failure is the cause. Those that follow from it are not told again.
         if self.failure is None:
             self.failure = error
             if self.on_failure is not None:
@@ -557,6 +571,7 @@ class LogDirectory:
 
     def apart(self) -> LogDirectory:
         """The same directory for a log that a thread works on: its failures and removals are noted apart."""
+        # The thread must not call `on_failure`, nor change the heap of removals, which belong to the event loop.
         apart = LogDirectory(self.path, self.storage)
         apart.files = self.files
         return apart

@@ -28,6 +28,7 @@ from ottla.replication.log.storage import NotCached, only_cached
 from ottla.wire.records import BatchHeader, first_record
 
 MAX_TIMESTAMP = -3
+# A batch beyond these, or a compressed one, is decoded in a thread.
 SMALL_BATCH_BYTES = 16 * 1024
 SMALL_BATCH_RECORDS = 250
 
@@ -75,6 +76,8 @@ class TimestampSearch:
 
     def _use_job(self) -> None:
         job, self._job = self._job, None
+        # Segments were cut or removed. The thread may have found what is not there any more, so the search begins
+        # anew.
         if self._layout != self.log.layout:
             self._layout = self.log.layout
             self._passed.clear()
@@ -94,7 +97,7 @@ class TimestampSearch:
                     segment = self._next_segment()
             except DamagedIndexes as damaged:
                 return Survey(self.log, [damaged.segment])
-            except NotCached:  # of the first of those that are looked at in order
+            except NotCached:  # raised by the first segment, in order, whose times nobody knows
                 return Survey(self.log, [next(each for each in self.log.segments if not each.knows_its_times)])
             if segment is None or isinstance(segment, PictureJob):
                 return segment
@@ -103,6 +106,7 @@ class TimestampSearch:
                     found = find_in(segment, self._timestamp, self.log.log_start_offset, is_at_once=True)
                 self._note(segment, found)
             except (TooLarge, DamagedIndexes, NotCached):
+                # The thread repeats the look at this segment without a limit.
                 return _Find(self.log, segment, self._timestamp)
         return None
 
@@ -114,9 +118,13 @@ class TimestampSearch:
         if self._timestamp == MAX_TIMESTAMP:
             if has_to_survey and not self._passed:
                 return Survey(self.log, strange)
+            # The segment with the largest time of all is looked at once. If nothing is found there, it is nowhere
+            # else.
             return None if self._passed else max(segments, key=_max_timestamp_of, default=None)
         for segment in segments:
             if segment.base_offset not in self._passed:
+                # Only when the search gets here: a segment before it may have the answer, and then no other one has
+                # to be opened.
                 if has_to_survey and not segment.knows_its_times:
                     return Survey(self.log, strange)
                 if segment.largest_timestamp() >= self._timestamp:
@@ -146,6 +154,8 @@ def find_in(
     segment: Segment, timestamp: int, start_offset: int, *, is_at_once: bool = False
 ) -> TimestampedOffset | None:
     """The record in one segment, if it is there. TooLarge: that would take long, and was to be `is_at_once`."""
+    # An index that contradicts the log is made anew, and the search done again, once. A second contradiction is
+    # damage of the log itself.
     for is_repaired in (False, True):
         try:
             if timestamp == MAX_TIMESTAMP:
@@ -165,9 +175,9 @@ def _find_latest(segment: Segment, is_at_once: bool) -> TimestampedOffset | None
 
 
 def _find_not_older(segment: Segment, timestamp: int, start_offset: int, is_at_once: bool) -> TimestampedOffset | None:
-    # Kafka reads on from the last older entry of the time index, which may be at the very beginning if one record there
-    # has a time ahead of all others. But the batch of the first entry that is late enough was the first of its kind when
-    # that entry was made, so the entry of the offset index before it knew of none.
+    # Kafka reads on from the last older entry of the time index, which may be at the very beginning if one record
+    # there has a time ahead of all others. But the batch of the first entry that is late enough was the first of its
+    # kind when that entry was made, so the entry of the offset index before it knew of none.
     reached = segment.time_index.first_reaching(timestamp)
     start = segment.end_of_known_times() if reached is None else segment.offset_index.floor(reached - 1)
     wanted = _Wanted(timestamp, start_offset, reached, is_exact=False)
@@ -186,11 +196,15 @@ class _Wanted(NamedTuple):
         """Read on from position `start`. CorruptIndex: the batch that was promised is another one."""
         file = segment.log_file.open()
         for header, position in scan_batches(file, start, segment.size, SCAN_BYTES if is_at_once else LARGE_SCAN_BYTES):
+            # Headers of a few kilobytes are the most that the event loop reads here.
             if is_at_once and position - start > SCAN_BYTES:
                 raise TooLarge
             if not self._is_late_enough(header.max_timestamp):
+                # The time index named this batch, and it is older. With such an index a search could pass the right
+                # record over.
                 if self.promised is not None and header.base_offset <= self.promised <= header.last_offset:
                     raise CorruptIndex(f"{segment!r} has no timestamp of {self.timestamp} at offset {self.promised}")
+            # Records below the log start are deleted, though their batch may still be there.
             elif header.last_offset >= self.start_offset:
                 if is_at_once and _is_large(header):
                     raise TooLarge

@@ -23,6 +23,7 @@ from ottla.replication.log.storage import FileCache
 from ottla.wire.errors import KeptError
 
 DAY_MS = 86_400_000
+# A log of 37 MB took 430 ms to read on the event loop.
 READ_AT_ONCE_BYTES = 256 * 1024
 PRODUCERS_AT_ONCE = 1000
 
@@ -38,6 +39,7 @@ class Truncation:
         self._log = log
         self._layout = log.layout
         self._log_start_offset = min(log.log_start_offset, offset)
+        # The log may append and roll while the thread reads. Pictures stay as they are.
         self._segments = [segment.picture(files) for segment in segments]
         self._snapshots = snapshots
         self._now_ms = now_ms
@@ -51,8 +53,10 @@ class Truncation:
         """A cut that takes long to prepare; None if there is little to read."""
         kept = log.segments[: bisect_right(log.segments, offset, key=base_offset_of)]
         start = max(snapshots.latest_before(offset), log.log_start_offset)
+        # What lies before the newest usable snapshot is in that snapshot.
         first = max(0, bisect_right(kept, start, key=base_offset_of) - 1)
         size = sum(segment.size for segment in kept[first:])
+        # A snapshot of many producers takes long to decode, too.
         if size <= READ_AT_ONCE_BYTES and producer_count <= PRODUCERS_AT_ONCE:
             return None
         return cls(log, kept, snapshots.copied(), offset, now_ms)
@@ -78,6 +82,7 @@ class Truncation:
 
     def producers_at(self, offset: int) -> ProducerStateManager | None:
         """The producers as they were at `offset`; None: that is not known. OSError: the thread could not read them."""
+        # A state of another moment must not get into the log: with it the log would refuse records, or take them twice.
         if offset != self.offset or not self.is_current:
             return None
         self._failure.raise_it()

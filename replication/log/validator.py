@@ -88,6 +88,7 @@ RECORD_ERRORS_MAX = 1_000  # listed for one batch; twenty thousand would make an
 
 _COUNT = struct.Struct(">i")
 _FRONT = struct.Struct(">qii")  # base offset, length, leader epoch
+# All but the timestamp type, which the topic decides, and the bits that mean nothing.
 _KEPT_ATTRIBUTES = COMPRESSION_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
 _new_tuple = tuple.__new__
 
@@ -148,6 +149,7 @@ class ValidationRules(NamedTuple):
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             origin=origin,
+            # A topic with larger messages may expand further. Ten times is still a bound.
             decompressed_bytes_max=max(DECOMPRESSED_BYTES_MAX, 10 * config.max_message_bytes),
         )
 
@@ -175,6 +177,7 @@ class CheckedRecords(NamedTuple):
     def assign(self, next_offset: int, leader_epoch: int) -> ValidatedBatches:
         buffer, header, max_timestamp, log_append_time_ms = self
         _FRONT.pack_into(buffer, 0, next_offset, header[1], leader_epoch)  # none of it under the checksum
+        # Put together by hand: `_replace` would cost every batch more.
         header = _new_tuple(BatchHeader, (next_offset, header[1], leader_epoch) + header[3:])
         last_offset = next_offset + header[6]
         return _new_tuple(
@@ -185,6 +188,7 @@ class CheckedRecords(NamedTuple):
 
 def check_produce_request_records(records: Buffer | None, api_version: int) -> None:
     """What a Produce request of this version may hold per partition, before its partition is asked."""
+    # Older requests carry message sets, of which there may be many.
     if api_version < 3:
         return
     size = batch_size(records, 0, len(records)) if records is not None else 0
@@ -194,6 +198,7 @@ def check_produce_request_records(records: Buffer | None, api_version: int) -> N
         raise invalid(
             f"Produce requests with version {api_version} are only allowed to contain record batches with magic version 2"
         )
+    # zstd came with v7 (KIP-110). Kafka refuses it in older requests.
     if api_version < 7 and records[22] & 7 == Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -208,8 +213,10 @@ def check_produce_request_records(records: Buffer | None, api_version: int) -> N
 def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
     """Whether to check these records in a thread, because the event loop would feel it. Never raises."""
     size = len(records)
+    # Refused at once in any case, and too short for the reads below.
     if size < RECORDS_OFFSET:
         return False
+    # Message sets are taken apart into single messages in Python, and a wrapper hides how many there are.
     if records[MAGIC_OFFSET] != MAGIC_V2:
         return size > _INLINE_MESSAGE_SET_BYTES_MAX or records[17] & 7 != 0
     codec = records[22] & 7
@@ -221,8 +228,10 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
         bound = size
         if size > INLINE_BYTES_MAX:
             return True
+    # To compress takes far longer than to check, so much less of it is done at once.
     if rules is not None and rules.compression and rules.compression != codec:
         return bound > _INLINE_RECOMPRESSED_BYTES_MAX
+    # The count is the client's word, and that is enough: a batch with another count is refused when the walk ends.
     return int(_COUNT.unpack_from(records, 57)[0]) > INLINE_RECORDS_MAX
 
 
@@ -238,7 +247,9 @@ def check_produced(
         raise invalid("Record batch has no batches at all")
     if records[MAGIC_OFFSET] != MAGIC_V2:
         return _check_message_set(records, rules, now_ms, topic_partition)
+    # The order of the steps below is Kafka's. It decides which error a client sees for a batch with several faults.
     header = _check_batch(records, size, rules)
+    # Step 1: the records are whole and as many as the header says.
     source = header.attributes & COMPRESSION_MASK
     if source:
         area: Buffer = records_area(records, header, 0, rules.decompressed_bytes_max)
@@ -249,16 +260,21 @@ def check_produced(
     # Control records keep their form: whoever reads them must not need a codec.
     target = source if rules.compression is None or header.attributes & CONTROL_FLAG else rules.compression
     stays = source == target
+    # Step 2: keys and timestamps. The walk knows the smallest and the largest time and whether a key is missing, so
+    # single records are looked at only if something is wrong, or may be.
     max_timestamp = _highest_timestamp(header, summary, rules, now_ms)
     if max_timestamp is None:
+        # Produce hands such a batch to a thread. Coordinators append at once, and never hear of this.
         if at_once and rules.origin is AppendOrigin.CLIENT and header.records_count > ONE_BY_ONE_INLINE_MAX:
             raise TooManyForTheLoop
         max_timestamp = _check_each_record(area, header, rules, now_ms, topic_partition, bool(source) and stays)
+    # Step 3: what the topic wants changed. LogAppendTime replaces the producer's times by the time of the append.
     if rules.timestamp_type:
         max_timestamp = now_ms
     if not stays:
         rebuilt = _rebuilt(area, header, summary, rules, Compression(target), max_timestamp)
         return _checked(rebuilt, rules, max_timestamp)
+    # Kafka refuses this only where the batch keeps its codec; one that is built anew is numbered anew.
     if source and not summary.offsets_are_consecutive:
         raise _unexpected("Offsets of compressed records do not count from 0")
     return _in_place(records, size, header, rules, max_timestamp)
@@ -279,12 +295,14 @@ def _check_batch(records: memoryview, size: int, rules: ValidationRules) -> Batc
     if is_client and header.base_offset != 0:
         raise invalid(f"The baseOffset of the record batch should be 0, but it is {header.base_offset}")
     _check_size(size, rules)
+    # Only after the size: summing up an oversized batch would be work for nothing.
     if crc32c(records[ATTRIBUTES_OFFSET:size]) != header.crc:
         raise corrupt(f"Record is corrupt (stored crc = {header.crc})")
     if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise _unexpected(f"Unknown compression type id: {header.attributes & COMPRESSION_MASK}")
     if size != len(records) and batch_size(records, size, len(records)):
         raise invalid("There is more than one batch")
+    # Coordinators may write control batches, which clients may not.
     if is_client:
         _check_client_batch(header)
     return header
@@ -296,6 +314,7 @@ def _check_client_batch(header: BatchHeader) -> None:
         raise invalid(f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]")
     if count <= 0:
         raise invalid(f"Invalid reported count for record batch: {count}")
+    # The log takes the next offset from the delta, and consumers count on it.
     if header.last_offset_delta + 1 != count:
         raise invalid(
             f"Inconsistent batch offset range [{header.base_offset}, {header.last_offset}] and count of records {count}"
@@ -321,6 +340,7 @@ def _highest_timestamp(header: BatchHeader, summary: RecordsSummary, rules: Vali
     """The highest timestamp if the summary alone tells that all is well, else None: each record has to be looked at."""
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
     if is_log_append_time:
+        # With this flag the header's time is that of all records, whatever their deltas say.
         lowest = highest = header.max_timestamp
     else:
         lowest = header.base_timestamp + summary.min_timestamp_delta
@@ -329,11 +349,14 @@ def _highest_timestamp(header: BatchHeader, summary: RecordsSummary, rules: Vali
         is_suspicious = is_log_append_time != 0
     else:
         is_suspicious = (
+            # FAR keeps Python's unbounded numbers from differing with Java's, which wrap: near the ends each record is
+            # looked at.
             lowest < max(now_ms - rules.timestamp_before_max_ms, -FAR)
             or highest > min(now_ms + rules.timestamp_after_max_ms, FAR)
             or (is_log_append_time != 0 and highest == NO_TIMESTAMP)
         )
     if not is_suspicious and not (rules.compacted and summary.has_null_key):
+        # A producer may send times below -1, which mean no time either.
         return max(highest, NO_TIMESTAMP)
     return None
 
@@ -350,6 +373,7 @@ def _check_each_record(
     is_log_append_time = header.is_log_append_time
     errors = _RecordErrors(rules, now_ms, topic_partition)
     highest = NO_TIMESTAMP
+    # All records are looked at even after an error, because the answer names each of them.
     for index, record in enumerate(iter_records(walkable(area), header)):
         errors.check(index, record, is_log_append_time, is_partial)
         highest = max(highest, record.timestamp)
@@ -373,6 +397,7 @@ class _RecordErrors:
 
     def check(self, index: int, record: Record, is_log_append_time: bool, is_partial: bool = False) -> None:
         if self._rules.compacted and record.key is None:
+            # A record without a key gets this error alone, whatever its time is.
             self.add(
                 index, f"Compacted topic cannot accept message without key in topic partition {self._topic_partition}"
             )
@@ -390,6 +415,7 @@ class _RecordErrors:
     def _timestamp_error(self, record: Record, is_log_append_time: bool, is_partial: bool) -> str | None:
         before, after = self._rules.timestamp_before_max_ms, self._rules.timestamp_after_max_ms
         if not self._rules.timestamp_type and record.timestamp != NO_TIMESTAMP:
+            # As a Java long: without the wrap, times at the ends of the range would be judged otherwise than by Kafka.
             age_ms = wrap_int64(self._now_ms - record.timestamp)
             if age_ms <= before and wrap_int64(-age_ms) <= after:
                 return None
@@ -420,6 +446,8 @@ class _RecordErrors:
 
 
 def _java_text(record: Record, is_partial: bool) -> str:
+    # Kafka reads the records of a compressed batch without their keys and values, and clients see the difference in
+    # this text.
     name, null_size = ("PartialDefaultRecord", -1) if is_partial else ("DefaultRecord", 0)
     key_size, value_size = (null_size if data is None else len(data) for data in (record.key, record.value))
     return (
@@ -434,11 +462,14 @@ def _in_place(
     records: memoryview, size: int, header: BatchHeader, rules: ValidationRules, max_timestamp: int
 ) -> CheckedRecords:
     buffer: memoryview | bytearray = records
+    # The offsets are written into the buffer, and this one does not allow that.
     if records.readonly:
         buffer = bytearray(records[:size])
+    # What is cut off behind the batch must not get into the log.
     elif size != len(records):
         buffer = records[:size]
     flag = LOG_APPEND_TIME_FLAG if rules.timestamp_type else 0
+    # Most batches are right as they are. A change costs another checksum over the whole batch.
     if header.attributes & LOG_APPEND_TIME_FLAG != flag or header.max_timestamp != max_timestamp:
         assign_timestamps(buffer, 0, size, header.attributes & _KEPT_ATTRIBUTES | flag, max_timestamp)
         header = read_header(buffer)
@@ -457,9 +488,11 @@ def _rebuilt(
     _check_producer(header)
     is_log_append_time = header.attributes & LOG_APPEND_TIME_FLAG
     _check_buildable_timestamps(area, header, summary)
+    # Refused before it is built: the batch would take as much memory again as its records.
     if codec == Compression.NONE:
         _check_size(RECORDS_OFFSET + len(area) - SAVED_BY_COUNTING_ANEW * header.records_count, rules)
     attributes = header.attributes & TRANSACTIONAL_FLAG | (LOG_APPEND_TIME_FLAG if rules.timestamp_type else 0)
+    # Offsets and times count as those of a new batch do, so none of the records has to become an object.
     if summary.offsets_are_consecutive and not is_log_append_time and not _first_timestamp_delta(area):
         header = header._replace(base_offset=0, attributes=attributes, max_timestamp=max_timestamp)
         return build_batch(area, header, codec, rules.compression_level)
@@ -483,6 +516,7 @@ def _check_buildable_timestamps(area: Buffer, header: BatchHeader, summary: Reco
     elif base + summary.min_timestamp_delta >= NO_TIMESTAMP and base + summary.max_timestamp_delta <= LONG_MAX:
         return
     else:
+        # Only where a sum leaves 64 bits: as in Java it wraps, and may be good again.
         is_good = all(record.timestamp >= NO_TIMESTAMP for record in iter_records(walkable(area), header))
     if not is_good:
         raise _unexpected("Invalid negative timestamp")
@@ -518,6 +552,7 @@ def _check_message_set(
 ) -> CheckedRecords:
     """The same for magic 0 and 1: one batch of all the messages."""
     found = list(iter_batches(records))
+    # First what Kafka checks of all entries, then the messages in them.
     source = 0
     for header, start, end in found:
         _check_size(end - start, rules)
@@ -540,6 +575,7 @@ def _check_message_set(
         raise _unexpected("Invalid negative timestamp")
     max_timestamp = now_ms if rules.timestamp_type else max(record.timestamp for record in accepted)
     codec = Compression(source) if rules.compression is None else rules.compression
+    # A lower bound of the size, before anything is built.
     if codec == Compression.NONE:
         _check_size(sum([len(each.key or b"") + len(each.value or b"") for each in accepted]), rules)
     batch = encode_batch(

@@ -49,6 +49,8 @@ class CommitWaits:
 
     def add(self, partition: Partition, next_offset: int, required_acks: int, settle: Settle) -> CommitWait:
         """Call `settle` once it is decided; for one whose acknowledgement is not decided yet."""
+        # acks=1 looks at this replica alone and may go on while acks=-1 waits, so one queue could not be asked at its
+        # head alone.
         key = (partition, required_acks == -1)
         queue = self._queues.get(key)
         if queue is None:
@@ -68,13 +70,17 @@ class _Queue:
         self._acks = acks
         self._on_empty = on_empty
         self._waits: list[tuple[int, int, CommitWait]] = []
+        # They decide between equal offsets, as two requests with the same batch have: waits cannot be compared.
         self._numbers = count()
+        # One watcher for all who wait: an append calls it once, however many they are.
         partition.watchers.add(self.look)
 
     def __len__(self) -> int:
         return len(self._waits)
 
     def add(self, wait: CommitWait) -> None:
+        # A heap, because offsets do not come in order: a request whose batches a thread checked registers late for an
+        # early append.
         heapq.heappush(self._waits, (wait.next_offset, next(self._numbers), wait))
 
     def look(self) -> None:
@@ -83,10 +89,14 @@ class _Queue:
         while waits:
             wait = waits[0][2]
             settle = wait.settle
+            # One that has given up only has to go.
             if settle is not None:
                 code = self._partition.acknowledgement(wait.next_offset, self._acks)
+                # All behind it end at the same offset or later, so none of them can go on either.
                 if code is None:
                     return
+                # Before the call: a request that gives up in it finds nothing left to give up. `settle` only makes
+                # answers ready; it must not make others of this queue give up.
                 wait.settle = None
                 settle(code)
             heapq.heappop(waits)
@@ -95,11 +105,13 @@ class _Queue:
     def remove_who_gave_up(self) -> None:
         """Drop them from the front; in the middle they are passed over later."""
         waits = self._waits
+        # From the middle of a heap nothing can be taken cheaply.
         while waits and waits[0][2].settle is None:
             heapq.heappop(waits)
         if not waits:
             self._end()
 
     def _end(self) -> None:
+        # A partition for which nobody waits costs its appends nothing, and the queue is made anew when it is needed.
         self._partition.watchers.discard(self.look)
         self._on_empty()

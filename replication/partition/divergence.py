@@ -13,13 +13,17 @@ if TYPE_CHECKING:
 
 def diverging_epoch_of(log: PartitionLog, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
     """The largest epoch that both may have, with its end here; None if what was fetched is also here."""
+    # What is unknown here comes first, as in Kafka: an end offset that is a guess would make the follower drop good
+    # records.
     epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
     if epoch == UNDEFINED_EPOCH or end_offset == UNDEFINED_EPOCH_OFFSET:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"Could not determine the end offset of epoch {last_fetched_epoch}"
         )
+    # The epochs of what was deleted are forgotten, so below the log start they prove nothing.
     if fetch_offset < log.log_start_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {fetch_offset} is below the log start offset")
+    # The fetcher has records of an epoch that this log never had, or more of that epoch than there was.
     if epoch < last_fetched_epoch or end_offset < fetch_offset:
         return epoch, end_offset
     return None

@@ -53,6 +53,11 @@ _EPOCH_MAX = (1 << 31) - 1
 _by_place = attrgetter("place")
 
 
+# | state  | begins with                | the next fetch              | ends                                          |
+# |--------|----------------------------|-----------------------------|-----------------------------------------------|
+# | open   | the answer to a full fetch | goes on, by the right epoch | when the client ends, replaces or empties it, |
+# |        |                            |                             | when it is too large, or when others evict it |
+# | closed | `close`                    | FETCH_SESSION_ID_NOT_FOUND  | with the answer to its last fetch             |
 class FetchSession:
     """The partitions of one session, in serving order."""
 
@@ -94,24 +99,31 @@ class FetchSession:
                 self._append(target)
                 self._awake[target] = None
             else:
+                # What made it idle was true of the old question only. What the client was told stays: only news is
+                # owed to it.
                 self.wake(known)
                 known.asked = target.asked
         for key in forgotten:
             known = self.targets.pop(key, None)
             if known is not None:
+                # This takes the watcher away, which would hold the session.
                 self.wake(known)
                 del self._awake[known]
 
     def _append(self, target: FetchTarget) -> None:
         self.targets[target.key] = target
+        # Places only rise, so a partition that moves to the end needs no other one to be renumbered.
         self._last_place += 1
         target.place = self._last_place
 
     def advance(self, now_ms: int) -> None:
+        # Kafka's epochs go on at 1: 0 and -1 have meanings of their own.
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
         self.last_used_ms = now_ms
 
     def move_to_end(self, target: FetchTarget) -> None:
+        # A long answer is made in pieces. Meanwhile another request may have forgotten the partition, or added it
+        # anew.
         if self.targets.get(target.key) is target:
             del self.targets[target.key]
             self._append(target)
@@ -124,6 +136,7 @@ class FetchSession:
 
     def awake(self) -> list[FetchTarget]:
         """What a fetch has to read, in order."""
+        # Partitions wake up in any order. While none is idle, the dict has them in order already.
         return sorted(self._awake, key=_by_place) if self.has_idle else list(self.targets.values())
 
     def let_idle(
@@ -155,6 +168,7 @@ class FetchSession:
         """Nobody can use it any more, but for the answer to its last fetch."""
         self.is_closed = True
         self.on_wake = None
+        # Else the watchers of idle partitions would keep a session that nobody can use.
         self.wake_all()
 
 
@@ -176,6 +190,8 @@ class FetchContext:
         self.error = error
         self.session = session
         self._begin = begin
+        # The session has advanced for this request already. Whoever comes next advances it again, and makes this
+        # answer stale.
         self._epoch = session.epoch if session is not None else INITIAL_EPOCH
 
     @property
@@ -185,6 +201,7 @@ class FetchContext:
     def begin(self, answers: list[tuple[FetchTarget, PartitionData]]) -> bool:
         """Begin a session with the targets of `answers` if the request asked for one. False: tell none of `answers`."""
         if self._begin is not None:
+            # The session holds the partitions in the order of the answer.
             self.session = session = self._begin([target for target, _ in answers])
             self._epoch = INITIAL_EPOCH if session is None else session.epoch
             return True
@@ -200,12 +217,14 @@ class FetchContext:
     def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
         """What of `answers` goes into the response; remembers in the session what the client now knows. After `begin`."""
         if self._begin is not None:
+            # A full fetch is told everything. `has_news` is called only because it remembers what is told.
             for target, data in answers:
                 target.has_news(data)
             return answers
         if self.session is None:
             return answers
         told = [(target, data) for target, data in answers if target.has_news(data)]
+        # So that partitions with many records do not keep those behind them from their turn.
         for target, data in told:
             if data.records:
                 self.session.move_to_end(target)
@@ -240,9 +259,11 @@ class FetchContext:
         session = self.session
         if session is not None and session.has_idle:
             if circumstances is None or circumstances != session.circumstances:
+                # Nothing is known any more about what the idle ones have to tell.
                 session.wake_all()
                 self.targets = session.awake()
             else:
+                # This one note says for all idle followers that they hold the whole log now.
                 session.last_fetch.at_ms = now_ms
 
     def let_idle(
@@ -261,6 +282,7 @@ class FetchContext:
 
     def on_wake(self, listener: Callable[[IdleTarget], None] | None) -> None:
         """Whom to tell of idle partitions that change from now on."""
+        # An older request that still waits must not take the listener of a newer one away.
         if self.session is not None and self.session.epoch == self._epoch and not self.session.is_closed:
             self.session.on_wake = listener
 
@@ -304,9 +326,12 @@ class FetchSessionCache:
         """The context a request asks for; see the table in the module's docstring. `named`: what it names, if that was read."""
         changed = _targets(request, version, cluster) if named is None else named.targets
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            # A client that begins anew does not come back to its old session. Without this it would keep a slot for
+            # minutes.
             self._close(request.session_id)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(changed)
+            # The session is made with the answer. A fetch that is given up while it waits leaves none behind.
             return FetchContext(changed, begin=partial(self._create, request, version, now_ms))
         forgotten = _forgotten(request, version) if named is None else named.forgotten
         return self._incremental(request, version, changed, forgotten, cluster, now_ms)
@@ -321,30 +346,36 @@ class FetchSessionCache:
         now_ms: int,
     ) -> FetchContext:
         session = self._sessions.get(request.session_id)
+        # The checks come in Kafka's order. None of them may change the session: its owner may still go on with it.
         if session is None:
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
             return FetchContext([], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        # An earlier request may still wait. Its answer will be an error, so it need not hear of anything.
         session.on_wake = None
         before = len(session.targets)
         session.update(changed, forgotten)
+        # Only growth is refused. Its partitions are counted in already, so it asks for no more of them.
         if len(session.targets) > before and not self._has_room(len(session.targets), 0):
             self._close(session.session_id)
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        # As in Kafka: nothing is left to keep, and the request is answered without a session.
         if not session.targets:
             self._close(session.session_id)
             return FetchContext(changed)
         session.advance(now_ms)
         targets = session.awake()
         for target in targets:
+            # The topic may have been created, or become known here, after the client named its id.
             if target.topic is None:
                 target.topic = _topic_name(cluster, target.topic_id)
         return FetchContext(targets, session=session)
 
     def _has_room(self, size: int, more: int) -> bool:
         """Whether there may be a session of this size, and so many partitions more than there are now."""
+        # Counted anew each time, because sessions begin and grow seldom.
         held = sum([len(session.targets) for session in self._sessions.values()])
         return size <= self._session_partitions_max and held + more <= self._partitions_max
 
@@ -375,12 +406,15 @@ class FetchSessionCache:
         """Make room for a session of `size` partitions: the longest unused one if stale, else a smaller, older one."""
         if not self._sessions:
             return False
+        # Kafka's order: first whatever nobody uses, then what is worth least. Followers are worth more than
+        # consumers, and large sessions more than small ones, since they save more.
         stale = min(self._sessions.values(), key=lambda session: session.last_used_ms)
         if now_ms - stale.last_used_ms > EVICTION_MS:
             self._close(stale.session_id)
             return True
         least = min(self._sessions.values(), key=lambda session: (session.is_follower, len(session.targets)))
         is_better = (is_follower, size) > (least.is_follower, len(least.targets))
+        # A young session is spared, or clients would drive each other's sessions out with every fetch.
         if is_better and now_ms - least.created_ms > EVICTION_MS:
             self._close(least.session_id)
             return True
@@ -407,6 +441,7 @@ def _add_targets(
     version: int,
     cluster: ClusterState,
 ) -> None:
+    # An unknown id stays a target without a name: the client has to be told UNKNOWN_TOPIC_ID for it.
     name = topic.topic if version < TOPIC_IDS_SINCE else _topic_name(cluster, topic.topic_id)
     key = topic.topic if version < TOPIC_IDS_SINCE else topic.topic_id
     for partition in partitions:
@@ -440,6 +475,7 @@ class NamedPartitions:
     def steps(self) -> Iterator[None]:
         """Read everything."""
         for topic in self._request.topics:
+            # A topic without partitions is a step as well, so that very many of them give way, too.
             for start in range(0, len(topic.partitions) or 1, NAMED_PER_STEP):
                 piece = topic.partitions[start : start + NAMED_PER_STEP]
                 _add_targets(self._targets, topic, piece, self._version, self._cluster)

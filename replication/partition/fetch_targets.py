@@ -46,6 +46,7 @@ class FetchTarget:
         self.asked = asked
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
+        # Up to v12 there is a name and no id. A v13 client may send the zero id: no topic has it, and it stays an id.
         name: str | bytes = topic if topic is not None and topic_id == ZERO_UUID else topic_id
         self.key: Key = (name, asked.partition)
         self.place = 0  # in its session's order
@@ -53,10 +54,13 @@ class FetchTarget:
 
     def has_news(self, data: PartitionData) -> bool:
         """Whether an incremental answer must mention `data`; remembers what it tells."""
+        # No early return: what is told has to be remembered below in any case. As in Kafka, a last stable offset that
+        # moved alone is no news.
         news = bool(data.records) or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0
         news = news or data.error_code != 0
         if self.told_high_watermark != data.high_watermark or self.told_log_start_offset != data.log_start_offset:
             news = True
+        # After an error the next good answer is news, even with the watermark that the client knows.
         self.told_high_watermark = -1 if data.error_code else data.high_watermark
         self.told_log_start_offset = data.log_start_offset
         return news
@@ -92,6 +96,7 @@ class IdleTarget:
         """Stop watching."""
         self.partition.watchers.discard(self._changed)
         if self._follower is not None:
+            # The follower keeps the time up to which it rested. From now on its own fetches count.
             self._follower.wake(last_fetch)
 
     def _changed(self) -> None:

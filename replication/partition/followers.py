@@ -85,42 +85,53 @@ class Follower:
 
     def rest_on(self, last_fetch: LastFetch) -> None:
         """Until the partition changes, each fetch of its session is one of the log's end."""
+        # One object for all idle partitions of a session: a fetch notes its time once and not for each of them.
         self._rests_on = last_fetch
 
     def wake(self, last_fetch: LastFetch) -> None:
         """The partition is about to change, or has, since the last fetch; it may rest on another session by now."""
+        # What the session has shown so far is kept, since its later fetches say nothing about this partition.
         if self._rests_on is last_fetch:
             self._caught_up_ms = self.caught_up_ms
             self._rests_on = None
 
     def begin_epoch(self, leader_end_offset: int, *, is_in_sync: bool, now_ms: int) -> None:
         """Who is in sync has time to show that it still is; who is not has to fetch before it counts."""
+        # A follower that has not fetched from this leader has no earlier fetch that could count.
         if self.log_end_offset != UNKNOWN_OFFSET:
             self.leader_end_at_fetch = leader_end_offset
             self.fetched_ms = now_ms if is_in_sync else 0
+        # In-sync replicas get the whole lag time anew. A leader that was just elected would put them out otherwise
+        # before they have found it.
         self._caught_up_ms = now_ms if is_in_sync else 0
         self._rests_on = None
 
     def on_fetch(
         self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, *, broker_epoch: int, now_ms: int
     ) -> None:
+        # A fetch of its own is newer than what the session says.
         if self._rests_on is not None:
             self.wake(self._rests_on)
         if fetch_offset >= leader_end_offset:
             self._caught_up_ms = max(self._caught_up_ms, now_ms)
+        # The log has grown since, but at its last fetch the follower was asking for all that there was then.
         elif fetch_offset >= self.leader_end_at_fetch:
             self._caught_up_ms = max(self._caught_up_ms, self.fetched_ms)
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
+        # This is the yardstick of the next fetch, so it is set after this fetch was measured.
         self.leader_end_at_fetch = max(leader_end_offset, self.leader_end_at_fetch)
         self.fetched_ms = now_ms
+        # The broker has restarted. The controller refused the broker that it was before.
         if broker_epoch != self.broker_epoch:
             self.broker_epoch, self.ineligible_until_ms = broker_epoch, 0
 
     def excuse(self, refused_ms: int, now_ms: int) -> None:
+        # Not beyond now: nobody is caught up in the future.
         self._caught_up_ms = min(self.caught_up_ms + refused_ms, now_ms)
 
     def is_caught_up(self, leader_end_offset: int, lag_ms: int, now_ms: int) -> bool:
+        # One that holds everything is in sync however long ago it fetched: there may have been nothing to fetch.
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms
 
 
@@ -144,12 +155,14 @@ class Followers:
     def assign(self, replicas: Iterable[int], isr: tuple[int, ...]) -> None:
         """Take over the replicas and the ISR from the controller. A proposal that is on its way ends."""
         others = [broker for broker in replicas if broker != self._local_id]
+        # Who stays a replica keeps what is known of it. Who is none any more must not hold the high watermark back.
         self.by_id = {broker: self.by_id.get(broker) or Follower() for broker in others}
         self.isr, self.proposed = isr, None
 
     def begin_epoch(self, leader_end_offset: int, *, is_new_leader: bool, now_ms: int) -> None:
         """A new epoch of this leader; a new leader knows nothing of its followers yet."""
         self.now_ms = now_ms
+        # What was heard in an earlier time as leader may be of records that have been cut off since.
         if is_new_leader:
             self.by_id = {broker: Follower() for broker in self.by_id}
         for broker, follower in self.by_id.items():
@@ -172,6 +185,8 @@ class Followers:
         follower = self.by_id.get(broker)
         if follower is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Broker {broker} is no replica of this partition")
+        # The broker may have lost records since it sent this. A request without a broker epoch cannot be told from
+        # others.
         if UNKNOWN_BROKER_EPOCH < broker_epoch < follower.broker_epoch:
             return False
         self.now_ms = now_ms
@@ -189,14 +204,20 @@ class Followers:
     def maximal_isr(self) -> tuple[int, ...]:
         """The committed ISR and the followers that are about to join it."""
         proposed = self.proposed
+        # A shorter proposal counts only when the controller has agreed: until then the one that leaves may still be
+        # elected leader.
         return self.isr if proposed is None or len(proposed) < len(self.isr) else proposed
 
     def common_end(self, local_offset: int, leader_end_offset: int) -> int:
         """The next high watermark: every replica that is in sync, or about to be, has the log up to this offset."""
+        # The log's own part first: nothing is committed that this replica does not hold for sure.
         lowest, maximal = local_offset, self.maximal_isr
         for broker, follower in self.by_id.items():
+            # The cheap question comes first. Most followers hold enough, and nothing else is asked of them.
             if follower.log_end_offset < lowest and (
                 broker in maximal
+                # A follower out of sync that is nearly there is waited for, as in Kafka. With the leader alone in sync
+                # the watermark would run ahead of it all the time, and it could never join.
                 or (
                     follower.is_caught_up(leader_end_offset, self._lag_ms, self.now_ms)
                     and self._may_join(broker, follower)
@@ -207,6 +228,7 @@ class Followers:
 
     def common_start(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
         """The lowest log start offset of all live replicas. DeleteRecords waits for it."""
+        # A dead replica would hold DeleteRecords up for as long as it is dead.
         starts = [follower.log_start_offset for broker, follower in self.by_id.items() if is_alive(broker)]
         return min([log_start_offset, *starts])
 
@@ -215,6 +237,7 @@ class Followers:
         return [
             Holder(broker, follower.log_end_offset, follower.caught_up_ms)
             for broker, follower in self.by_id.items()
+            # Only what is in sync: a consumer sent to a laggard would wait for it.
             if broker in self.isr and follower.log_start_offset <= offset <= follower.log_end_offset
         ]
 
@@ -222,9 +245,12 @@ class Followers:
 
     def joiner(self, broker: int, high_watermark: int, epoch_start_offset: int) -> tuple[int, ...] | None:
         """The ISR with this follower, if it belongs there now."""
+        # One proposal at a time: the next one has to build on the answer to this one.
         if self.proposed is not None or broker in self.isr:
             return None
         follower = self.by_id[broker]
+        # A new leader's high watermark may be lower than what the leader before it had committed. All that is below the
+        # start of the new leader's epoch, so the follower needs that as well.
         if follower.log_end_offset < max(high_watermark, epoch_start_offset):
             return None
         return (*self.isr, broker) if self._may_join(broker, follower) else None
@@ -237,6 +263,7 @@ class Followers:
         self.now_ms = now_ms
         if self.proposed is not None:
             return None
+        # One who was removed from the replicas is not in `by_id` and leaves here, too.
         kept = tuple(broker for broker in self.isr if self._keeps_pace(broker, leader_end_offset))
         return kept if len(kept) < len(self.isr) else None
 
@@ -247,6 +274,7 @@ class Followers:
                 follower.excuse(refused_ms, now_ms)
 
     def _keeps_pace(self, broker: int, leader_end_offset: int) -> bool:
+        # The leader does not fetch from itself.
         if broker == self._local_id:
             return True
         follower = self.by_id.get(broker)
@@ -268,6 +296,7 @@ class Followers:
         """
         if are_ineligible:
             for broker in set(self.proposed or ()) - set(self.isr):
+                # Otherwise its next fetch would bring the same proposal and the same refusal, many times a second.
                 self.by_id[broker].ineligible_until_ms = self.now_ms + INELIGIBLE_MS
         self.proposed = None
 

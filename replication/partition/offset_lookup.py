@@ -33,23 +33,27 @@ def look_up(
     `is_behind`: a new leader does not know yet what was committed before its epoch; some answers have to wait for that.
     Where that takes long the answer is a search, which is to `run` in a thread; then ask again with it.
     """
+    # The start does not depend on what is committed, so a leader that `is_behind` answers as well.
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         epoch = log.epoch_for_offset(log.log_start_offset)
         return TimestampedOffset(-1, log.log_start_offset, -1 if epoch is None else epoch)
     if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return NOT_FOUND
     if timestamp == LATEST_TIMESTAMP:
+        # The leader before may have shown a higher end. A consumer must not see the end of a log go back.
         if is_behind:
             raise _not_available(log)
         return TimestampedOffset(-1, bound, leader_epoch)
     if timestamp < MAX_TIMESTAMP:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No timestamp means {timestamp}")
+    # While the thread searched, the replica may have moved to another log directory.
     if search is None or search.log is not log:
         search = TimestampSearch(log, timestamp)
     if not search.advance():
         return search
     found = search.found
     if found is None or found.offset >= bound:
+        # The record may be committed already, so that the client would be wrong to believe that there is none.
         if found is not None and is_behind:
             raise _not_available(log)
         return NOT_FOUND

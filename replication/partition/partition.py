@@ -117,6 +117,8 @@ class Partition:
         self.is_deleted = False
         self.must_hear = False  # of its role from the controller, before it serves: another broker may have taken over
         self.durability_limit = LONG_MAX  # nothing from here on counts as flushed while the log moves to another disk
+        # The checkpoint of the high watermark is older than the log: recovery may have cut the log's end, and retention
+        # may have moved its start.
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         log.on_high_watermark(self.high_watermark)
 
@@ -136,6 +138,7 @@ class Partition:
     def notify_watchers(self) -> None:
         """Something has changed; also for changes only others know of, such as a failed disk."""
         if self._watchers:
+            # Iterating takes a copy of them, so a watcher may remove itself while it is called.
             for watcher in self._watchers:
                 watcher()
 
@@ -191,12 +194,14 @@ class Partition:
         self._set_followers()
         if leader_epoch > self.leader_epoch:
             self.leader_epoch = leader_epoch
+            # The epoch is noted before its first record: a follower may ask at once where the epoch before it ended.
             self.leader_epoch_start_offset = self.log.log_end_offset
             self.log.assign_epoch(leader_epoch, self.leader_epoch_start_offset)
             if self.followers is not None:
                 self.followers.begin_epoch(self.leader_epoch_start_offset, is_new_leader=is_new_leader, now_ms=now_ms)
         self.partition_epoch = partition_epoch
         self.leader_id = self._local_id
+        # Nobody else asks for this flush before the next append, and until it is done the high watermark stands still.
         if self.log.is_flush_required and self.log.recovery_point < self.log.log_end_offset:
             self._flush()
         self._advance_high_watermark()
@@ -213,8 +218,10 @@ class Partition:
         is_new_epoch = leader_epoch > self.leader_epoch
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
+        # Only a leader knows where its epoch begins, and a look-up must not be held against an old value.
         self.leader_epoch_start_offset = -1
         self.partition_epoch = partition_epoch
+        # Only the leader keeps the in-sync replicas up to date; a follower would hold old ones.
         self._set_replicas(replicas, ())
         self.followers = None
         self.notify_watchers()
@@ -227,6 +234,7 @@ class Partition:
 
     def _set_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
         self.replicas, self.isr = replicas, isr
+        # With fewer replicas than min.insync.replicas nothing could ever be committed. Kafka bounds it in the same way.
         self.min_isr = min(self.log.config.min_insync_replicas, len(replicas))
 
     def _set_followers(self) -> None:
@@ -235,19 +243,23 @@ class Partition:
             return
         if self.followers is None:
             self.followers = Followers(self._local_id, lag_ms=self._lag_ms, is_eligible=self._is_eligible)
+        # The object stays over changes of the replicas, so that what is known of those who remain is kept.
         self.followers.assign(self.replicas, self.isr)
 
     def mark_deleted(self) -> None:
         """The topic is gone; whoever still holds the partition gets errors."""
         self.is_deleted = True
+        # Appends compare only the leader's id, so this also lets none in any more.
         self.leader_id = NO_LEADER
         self.notify_watchers()
 
     def set_config(self, config: LogConfig) -> None:
         """The topic's settings have changed."""
+        # First, because min.insync.replicas is read from there.
         self.log.config = config
         self._set_replicas(self.replicas, self.isr)
         if self.is_leader:
+            # If flushes are asked for from now on: what was appended before has asked for none.
             if self.log.is_flush_required and self.high_watermark < self.log.log_end_offset:
                 self._flush()
             self._advance_high_watermark()
@@ -272,11 +284,14 @@ class Partition:
         if only_from_leader:
             return self._leading_log(current_leader_epoch)
         self._check_leader_epoch(current_leader_epoch)
+        # `_leading_log` sees this by the leader's id, which does not matter here.
         if self.is_deleted:
             raise self._not_leader()
         return self.log
 
     def _check_leader_epoch(self, current_leader_epoch: int) -> None:
+        # A client with older metadata has to look for the leader. One with newer metadata has to wait until this broker
+        # has heard, too.
         if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
             is_old = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -302,8 +317,11 @@ class Partition:
         transaction_version: int = 0,
     ) -> AppendInfo:
         """Append batches. KafkaError: nothing was appended. Whether they count is `acknowledgement`'s to say."""
+        # This covers a deleted partition, too; see `mark_deleted`.
         if self.leader_id != self._local_id:
             raise self._not_leader()
+        # Asked before the append: records that could not be committed for now should not get into the log. As in Kafka
+        # a producer that does not wait for replicas is not refused.
         if required_acks == -1 and len(self.isr) < self.min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -319,9 +337,13 @@ class Partition:
             checked=checked,
             transaction_version=transaction_version,
         )
+        # A duplicate has written nothing. Its producer waits for the records that are there already.
         if not info.duplicate:
+            # Also after a roll, so that the segment that is finished now gets to the disk.
             if info.flush_due or info.rolled:
                 self._flush()
+            # Watchers look at the high watermark when they are called, so it moves first. Followers want the records
+            # even if it stands still.
             self._advance_high_watermark()
             self.notify_watchers()
         return info
@@ -341,11 +363,14 @@ class Partition:
         return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
 
     def _advance_high_watermark(self) -> bool:
+        # What is committed with too few replicas could be lost with them, although a producer was promised more.
         if len(self.isr) < self.min_isr:
             return False
+        # This replica's own part, then that of the others.
         offset = self._local_offset()
         if self.followers is not None:
             offset = self.followers.common_end(offset, self.log.log_end_offset)
+        # It never falls: consumers have read up to here.
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
@@ -358,14 +383,19 @@ class Partition:
 
     def acknowledgement(self, next_offset: int, required_acks: int) -> ErrorCode | None:
         """The answer to a producer whose records end before `next_offset`. None: it has to wait."""
+        # Failures come first: a disk that is gone, or another leader's truncation, may have taken the records away
+        # again, whatever the offsets say.
         if self.log.log_directory.failure is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.leader_id != self._local_id:
             return self._not_leader().code
+        # With acks=1 the producer asks for this replica alone: its memory, or its disk where flushes are forced.
         if required_acks != -1:
             return ErrorCode.NONE if self._local_offset() >= next_offset else None
         if self.high_watermark < next_offset:
             return None
+        # The in-sync replicas may have become too few since the append. Replicas that are about to join count, as in
+        # Kafka: the high watermark has waited for them.
         in_sync = self.isr if self.followers is None else self.followers.maximal_isr
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(in_sync) < self.min_isr else ErrorCode.NONE
 
@@ -381,6 +411,7 @@ class Partition:
         is_news = self.followers.on_fetch(
             broker, fetch_offset, log_start_offset, log.log_end_offset, broker_epoch=broker_epoch, now_ms=now_ms
         )
+        # Also if only the follower's log start has moved: DeleteRecords waits for that.
         if is_news:
             self._advance_high_watermark()
             self.notify_watchers()
@@ -399,10 +430,13 @@ class Partition:
 
     def settle_isr(self, isr: tuple[int, ...], *, leader_epoch: int, partition_epoch: int) -> bool:
         """The controller has agreed; returns whether that still concerns this leader."""
+        # A late answer: LeaderAndIsr has told of a newer state since the question was sent.
         if self.followers is None or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
         self.partition_epoch = partition_epoch
         self.isr = isr
+        # The high watermark may move now. It waits no more for one who has left, and there may be enough replicas
+        # again.
         self.followers.settle(isr)
         self._advance_high_watermark()
         self.notify_watchers()
@@ -420,8 +454,10 @@ class Partition:
     ) -> AppendInfo:
         """Write the leader's records, and take over its high watermark and log start. KafkaError: nothing is written."""
         log = self.log
+        # Only a log without records can begin anew at another offset.
         if log.log_end_offset == log.log_start_offset:
             self._begin_within_batch(records, now_ms)
+        # First the records, then what is committed of them: the high watermark must not pass the end of this log.
         info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if info.flush_due or info.rolled:
             self._flush()
@@ -431,10 +467,13 @@ class Partition:
     def take_over(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
         """What the leader says is committed and deleted, as far as this replica's log goes."""
         log = self.log
+        # This replica may be far behind, and a watermark beyond its end would count records that it does not have.
         high_watermark = min(leader_high_watermark, log.log_end_offset)
         if high_watermark > self.high_watermark:
             self.high_watermark = high_watermark
             log.on_high_watermark(high_watermark)
+        # The start does not pass the high watermark. If this replica still lacks those records, a later fetch moves it
+        # further.
         if leader_log_start_offset > log.log_start_offset:
             log.increase_log_start_offset(min(leader_log_start_offset, self.high_watermark))
         self.notify_watchers()
@@ -457,10 +496,12 @@ class Partition:
         local_epoch, local_end = log.end_offset_for_epoch(epoch)
         # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
         known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end
+        # Nothing below the start of the log can be dropped.
         return max(min(known_end, end_offset), log.log_start_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
         """Drop everything from `offset` on, which the leader does not have. `truncation`: what a thread read for it."""
+        # The watermark falls here only because the records above it are gone. It never decides where to cut.
         if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
             self.high_watermark = min(self.high_watermark, offset)
             self._check_offsets()
@@ -469,6 +510,7 @@ class Partition:
     def restart_at(self, offset: int, *, now_ms: int) -> None:
         """Drop everything: the leader's log begins at `offset`, beyond the end of this one."""
         self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        # The log is empty and begins there, so both of its ends are this offset.
         self.high_watermark = offset
         self.log.on_high_watermark(offset)
         self._check_offsets()
@@ -495,16 +537,21 @@ class Partition:
         high_watermark = self.high_watermark
         stable = self.last_stable_offset
         start = log.log_start_offset
+        # A reader that copies the log says of which epoch its last record is. If its log has left this one, records
+        # would not help it: it has to cut first.
         if last_fetched_epoch >= 0:
             diverging_epoch = diverging_epoch_of(log, fetch_offset, last_fetched_epoch)
             if diverging_epoch is not None:
                 return ReadInfo(EMPTY, high_watermark, stable, start, log.log_end_offset, None, diverging_epoch)
+        # A follower gets everything, because records are committed only once followers have them. A consumer must not
+        # see what may be lost again.
         upper_bound = log.log_end_offset if is_follower else stable if read_committed else high_watermark
         region, end_offset, available, is_behind = log.read(
             fetch_offset, max_bytes, upper_bound=upper_bound, at_least_one_batch=at_least_one_batch
         )
         aborted = None
         if read_committed:
+            # A reader of committed records has to know which of these records to skip.
             aborted = log.aborted_transactions(fetch_offset, end_offset) if region else []
         return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted, None, available, is_behind)
 
@@ -533,9 +580,12 @@ class Partition:
         """Look an offset up as `look_up` does, which may be a search for a thread. A replica's latest is the log end."""
         log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         log.log_directory.check_online()
+        # A replica asks where the log ends, not what is committed.
         if timestamp == LATEST_TIMESTAMP and for_replica:
             return TimestampedOffset(-1, log.log_end_offset, self.leader_epoch)
         bound = self.last_stable_offset if read_committed else self.high_watermark
+        # A new leader may not know yet how much the leader before it had committed. Until its watermark reaches its own
+        # epoch an answer could go back behind what a consumer has seen.
         is_behind = self.high_watermark < self.leader_epoch_start_offset
         return look_up(
             log, timestamp, bound=bound, leader_epoch=self.leader_epoch, is_behind=is_behind, search=search
@@ -569,6 +619,7 @@ class Partition:
                 ErrorCode.POLICY_VIOLATION,
                 f"Records of partition {self.topic}-{self.index} can not be deleted due to the configured policy",
             )
+        # Not beyond the high watermark: what is not committed yet must not be skipped by the start of the log.
         start = self.high_watermark if offset == -1 else offset
         if not 0 <= start <= self.high_watermark:
             raise KafkaError(
@@ -585,6 +636,7 @@ class Partition:
         """Apply the topic's retention; returns how many segments went, at most `limit`, fewer where that `is_enough`."""
         start = self.log.log_start_offset
         count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit, is_enough=is_enough)
+        # Segments below the start may go without moving it, and nobody waits for that.
         if self.log.log_start_offset != start:
             self.notify_watchers()
         return count

@@ -52,11 +52,13 @@ if TYPE_CHECKING:
     from ottla.replication.log.producers import ProducerEntry
     from ottla.wire.records import BatchHeader
 
+# Idempotent producers have at most five batches on their way.
 RUN_MAX = 8
 RUNS_MAX = 10_000
 PATIENCE_S = 1.0
 """Longer than a client that is short of processors takes to send again, and short for who waits for OUT_OF_ORDER."""
 
+# Numbers less than half of the circle ahead count as later, all others as earlier.
 _HALF = (SEQUENCE_MAX + 1) // 2
 
 Place = tuple[str, bytes, int]
@@ -83,6 +85,7 @@ class _Run:
 
     def position(self, sequence: int) -> int:
         """How many batches of the run come before `sequence`. Numbers begin again after the highest."""
+        # By distance and not by value, because the numbers of a run may wrap to 0 in its middle.
         return bisect_left(self.sequences, 0, key=lambda each: _distance(sequence, each))
 
     def insert(self, sequence: int, code: ErrorCode) -> None:
@@ -90,6 +93,7 @@ class _Run:
         position = self.position(sequence)
         if position < len(self.sequences) and self.sequences[position] == sequence:
             self.codes[position] = code
+        # A producer that keeps to the protocol never has so many batches on their way.
         elif len(self.sequences) < RUN_MAX:
             self.sequences.insert(position, sequence)
             self.codes.insert(position, code)
@@ -120,6 +124,8 @@ class RefusedSequences:
     def note(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
         """A batch was refused before anything of it was written."""
         run = self._run(place, batch)
+        # The producer sends in order. If it sends this batch, it has those behind it to send as well, and each will be
+        # noted when it comes.
         if run is not None:
             run.drop_from(batch.base_sequence)
             run.insert(batch.base_sequence, code)
@@ -127,24 +133,31 @@ class RefusedSequences:
     def note_late(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
         """A batch was appended and is not acknowledged; those behind it may have been refused before."""
         run = self._run(place, batch)
+        # Nothing is dropped here: the batches behind this one may have been refused while it waited for its commit.
         if run is not None:
             run.insert(batch.base_sequence, code)
 
     def missing(self, place: Place, batch: BatchHeader, entry: ProducerEntry | None) -> ErrorCode | None:
         """The error of a refused batch that has to come again before this one; `entry`: what the log knows of the producer."""
+        # Three cases in which the run says nothing: none, a batch of an older epoch, which the log refuses, and a newer
+        # one.
         run = self.by_producer.get(batch.producer_id, {}).get(place)
         if run is None or batch.producer_epoch < run.epoch:
             return None
         if batch.producer_epoch > run.epoch or (entry is not None and entry.epoch > run.epoch):
             self._forget(place, batch.producer_id)
             return None
+        # What the log has meanwhile was written by way of another leader, and need not come again.
         if entry is not None and entry.epoch == run.epoch and entry.batches:
             run.drop_before((entry.last_sequence + 1) & SEQUENCE_MAX)
         sequence = batch.base_sequence
+        # It has come again. Those before it will not come, or the producer would have sent them first.
         if sequence in run.sequences:
             run.drop_before((sequence + 1) & SEQUENCE_MAX)
+        # Something before it is still missing. The earliest error is the one that the producer has to hear again.
         elif run.position(sequence):
             return run.codes[0]
+        # An empty run would keep every request of other producers from the short way.
         if not run.sequences:
             self._forget(place, batch.producer_id)
         return None
@@ -156,21 +169,28 @@ class RefusedSequences:
 
         `start`: where this leader's epoch begins in the log.
         """
+        # An unknown producer may begin anywhere, so it has no gap. One that has written in this epoch knows this
+        # leader, and the leader would remember what it refused.
         if entry is None or not entry.batches or entry.batches[-1].last_offset >= start:
             return False
         if batch.producer_epoch == entry.epoch and _distance(entry.last_sequence, batch.base_sequence) <= 1:
             return False  # it was written before, or too long ago to be known
         key = batch.producer_id, place
         gap = self._gaps.get(key)
+        # The time runs from the first batch behind the gap. Later ones do not prolong it, or a real gap would never be
+        # told.
         if gap is None or (gap.producer_epoch, gap.leader_epoch) != (batch.producer_epoch, leader_epoch):
+            # Taken out first, so that the new one stands at the end: the oldest are forgotten first.
             self._gaps.pop(key, None)
             gap = self._gaps[key] = _Gap(batch.producer_epoch, leader_epoch, now_s + PATIENCE_S)
+            # Producers choose their ids, so anybody could fill the memory.
             while len(self._gaps) > RUNS_MAX:
                 del self._gaps[next(iter(self._gaps))]
         return now_s < gap.unproven_until
 
     def _run(self, place: Place, batch: BatchHeader) -> _Run | None:
         """The run of a batch's epoch; None if a later epoch has one, or if there can be no topic of this name."""
+        # A name is kept here although no topic may have it, so its length is bounded.
         if len(place[0]) > TOPIC_NAME_LENGTH_MAX:
             return None
         places = self.by_producer.setdefault(batch.producer_id, {})
@@ -179,12 +199,14 @@ class RefusedSequences:
             self.count += 1
             run = places[place] = _Run(batch.producer_epoch)
             self._make_room()
+        # A higher epoch begins its numbers at 0 again; what was refused of the old one never comes.
         elif run.epoch < batch.producer_epoch:
             run = places[place] = _Run(batch.producer_epoch)
         return run if run.epoch == batch.producer_epoch else None
 
     def _make_room(self) -> None:
         while self.count > RUNS_MAX:
+            # A dict keeps the order in which producers came, so this needs no clock.
             oldest = next(iter(self.by_producer))
             self.count -= len(self.by_producer.pop(oldest))
 

@@ -119,6 +119,7 @@ class ClusterAdministration(Administration):
     ) -> list[PlanOrError]:
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in topics]
+        # 1. Plan, and take the names.
         self._take_epoch()
         self.controller.check_partition_total(topics)
         begun: list[TopicPlan] = []
@@ -133,11 +134,14 @@ class ClusterAdministration(Administration):
                 for plan in plans:
                     self.controller.begin(plan)
                     begun.append(plan)
+                # 2. Write what is wanted. The active controller sees it by its watches.
                 await self._write_all(plans, outcomes)
+            # 3. Outside of the turns: who asks for the same topics now finds their names planned, and is answered at
+            # once.
             await self._await_leaders(outcomes, timeout_s)
         finally:
             for plan in begun:
-                self.controller.abandon(plan)
+                self.controller.abandon(plan)  # the cluster learns of the topics from the active controller
         return outcomes
 
     def _planned(self, topic: NewTopic, is_internal: bool) -> PlanOrError:
@@ -164,6 +168,7 @@ class ClusterAdministration(Administration):
 
     async def _until_gone(self, path: str) -> None:
         while True:
+            # The watch comes before the look, so that no deletion is missed in between.
             changed = trio.Event()
             cancel = self._coordination.watch_node(path, lambda _, changed=changed: changed.set())  # type: ignore[misc]
             try:
@@ -189,6 +194,7 @@ class ClusterAdministration(Administration):
     def _is_led(self, plan: TopicPlan) -> bool:
         assert plan.after is not None
         shown = self._cluster.topics.get(plan.name)
+        # After an extension the cluster shows the topic without its new partitions for a while.
         if shown is None or len(shown.partitions) < len(plan.after.partitions):
             return False
         return all(each.leader != NO_LEADER for each in shown.partitions)
@@ -228,7 +234,7 @@ class ClusterAdministration(Administration):
             plan = self.controller.plan_partitions(topic, count, assignments)
             if validate_only:
                 return plan
-            assert node is not None
+            assert node is not None  # or `plan_partitions` has refused
             self._take_epoch()
             try:
                 await self._coordination.multi(self.controller.extension(plan, node.version))
@@ -242,6 +248,7 @@ class ClusterAdministration(Administration):
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in names]
         self._take_epoch()
+        # A topic that is made anew meanwhile does not count as the one that is to go.
         ids = {name: topic.topic_id for name in names if (topic := self._cluster.topics.get(name)) is not None}
         results: dict[str, KafkaError | None] = {}
         for start in range(0, len(names), TOPICS_PER_TURN):
@@ -292,6 +299,8 @@ class ClusterAdministration(Administration):
 
     def _take_epoch(self) -> Check:
         """Let `controller` fence its writes with the epoch of now; the epoch of one that resigned fails every write."""
+        # Taken before each write. If this broker is the controller no more the former epoch stays, and the write
+        # fails.
         if (active := self._member.controller) is not None:
             self.controller.epoch, self.controller.epoch_version = active.epoch, active.epoch_version
         return Check(znodes.CONTROLLER_EPOCH, self.controller.epoch_version)
@@ -314,6 +323,8 @@ class ClusterAdministration(Administration):
     ) -> None:
         while True:
             if name in self._cluster.topics:
+                # The write names the version that is read here. If another broker is faster, the change is worked out
+                # anew.
                 await self._up_to_date(partial(self.read_topics, [name]))
             try:
                 return await super().alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
@@ -324,6 +335,7 @@ class ClusterAdministration(Administration):
         self, change: SettingsChange, *, for_all: bool, validate_only: bool = False, in_thread: bool = False
     ) -> None:
         while True:
+            # The same as for topics.
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
             try:
                 return await super().alter_broker(
@@ -350,10 +362,12 @@ class ClusterAdministration(Administration):
 
     async def read_settings(self) -> None:
         """Read all settings anew and put them into force here. Raises CoordinationError, as all of these do."""
+        # Before those of topics, whose defaults they are.
         for for_all in (True, False):
             await self.read_broker(for_all=for_all)
         nodes = await self._coordination.children_data(znodes.TOPIC_CONFIGS)
         found = {znodes.entity_name(element): node for element, node in nodes.items()}
+        # A topic without a node has no settings of its own any more.
         for name in [name for name in self.configs.topics if name not in found]:
             self._take_topic(name, None)
         for number, (name, node) in enumerate(found.items(), 1):
@@ -370,6 +384,7 @@ class ClusterAdministration(Administration):
     def _take_topic(self, name: str, node: Node | None) -> None:
         if node is None:
             self.configs.remove_topic(name)
+            # Its logs, if there are any, go on with the defaults.
             self._config_taker.update_topic_config(name, self.configs.log_config(name))
         else:
             self.apply_topic(name, Overrides(_settings(node), node.version))
@@ -379,6 +394,7 @@ class ClusterAdministration(Administration):
         (node,) = await self._coordination.get_all([znodes.broker_config_path(None if for_all else self._node_id)])
         found = NO_OVERRIDES
         if node is not None:
+            # Brokers of Kafka may have written settings that Ottla does not take.
             found = Overrides(self.configs.takeable(_settings(node), for_all=for_all), node.version)
         if found != self.configs.broker_overrides(for_all=for_all):
             await self.apply_broker(found, for_all=for_all)
@@ -388,6 +404,7 @@ class ClusterAdministration(Administration):
     async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[PlanOrError | None]:
         if self.is_controller:
             return await super()._created_somewhere(topics, timeout_s)
+        # With no time at all the controller would not wait for the leaders.
         request = CreateTopicsRequest(
             topics=[_creatable(topic) for topic in topics], timeout_ms=max(int(timeout_s * 1000), 1)
         )

@@ -64,6 +64,7 @@ class ConfigNotifications:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen for the life of one session; started when all settings were read. Raises SessionExpired at its end."""
+        # Before anything is read, so that no notice is missed in between.
         ends = [
             self._coordination.watch_children(znodes.CONFIG_CHANGES, self._on_notice),
             self._cluster.on_topic_change(self._on_topic_change),
@@ -88,6 +89,7 @@ class ConfigNotifications:
             self._shown.pop(name, None)
             self._unread.discard(name)
             self._administration.configs.remove_topic(name)
+        # A topic that was made anew under the same name has settings of its own.
         elif self._shown.get(name) != topic.topic_id:
             self._shown[name] = topic.topic_id
             self._unread.add(name)
@@ -104,20 +106,24 @@ class ConfigNotifications:
                 await self._coordination.until_available()
 
     async def _read_everything(self) -> None:
+        # First: what is changed while the settings are read is then read once more, and not missed.
         self._last_heard = max((await self._notices()).values(), default=-1)
         self._shown = {name: topic.topic_id for name, topic in self._cluster.topics.items()}
         self._unread.clear()
         await self._administration.read_settings()
+        # Between two sessions any topic may have been allowed unclean elections.
         self._on_unclean_allowed(None)
 
     async def _read_what_changed(self) -> None:
         notices = await self._notices()
         nodes = await self._read_notices(notices)
         entities = {_entity(node) for name, node in nodes.items() if notices[name] > self._last_heard}
+        # Others may show while these are read; they have their turn after it.
         unread = list(self._unread)
         topics = {znodes.entity_name(each.removeprefix(TOPICS)) for each in entities if each.startswith(TOPICS)}
         await self._read_topics([*unread, *topics.difference(unread)])
         await self._read_broker(entities)
+        # Only now: if reading fails, the same topics are read again.
         self._unread.difference_update(unread)
         self._last_heard = max(notices.values(), default=self._last_heard)
         await self._purge(notices)
@@ -127,10 +133,12 @@ class ConfigNotifications:
         children = await self._coordination.children(znodes.CONFIG_CHANGES)
         return {name: int(name[len(PREFIX) :]) for name in children if name[len(PREFIX) :].isdecimal()}
 
-    async def _read_notices(self, notices: Iterable[str]) -> Mapping[str, Node]:
-        """The notices that were not read before and are still there."""
+    async def _read_notices(self, notices: Mapping[str, int]) -> Mapping[str, Node]:
+        """The notices that were not heeded before and are still there."""
+        # Notices stay for 15 minutes. Each is read until the settings that it names have been, and forgotten when its
+        # node is gone.
         self._created_ms = {name: self._created_ms[name] for name in notices if name in self._created_ms}
-        names = [name for name in notices if name not in self._created_ms]
+        names = [name for name in notices if name not in self._created_ms or notices[name] > self._last_heard]
         nodes = await self._coordination.get_all([_path(name) for name in names])
         found = {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
         self._created_ms |= {name: node.created_ms for name, node in found.items()}
@@ -152,6 +160,7 @@ class ConfigNotifications:
             await self._administration.read_broker(for_all=True)
         if f"{BROKERS}{configs.started_with.node_id}" in entities:
             await self._administration.read_broker(for_all=False)
+        # It is the default of every topic.
         if configs.current.log.unclean_leader_election_enable and not was_unclean:
             self._on_unclean_allowed(None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.gate.context import RequestContext
@@ -28,7 +29,7 @@ class LocalPeer:
         )
         try:
             response = route.handler(request, context)
-            return await response if hasattr(response, "__await__") else response
+            return await response if isinstance(response, Coroutine) else response
         except KafkaError as error:
             return route.response_class.of_error(error.code, error.message)
 

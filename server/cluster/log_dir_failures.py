@@ -37,6 +37,8 @@ class LogDirFailures:
         self._node_id = node_id
         self._untold: list[LogDirectory] = []
         self._failed = trio.Event()
+        # After the pause, so that one node stands for all that was noted until now. A log that fails once more is
+        # noted once more.
         self._missing = trio.Event()
 
     def note_missing(self) -> None:
@@ -77,4 +79,4 @@ class LogDirFailures:
                 await self._session.multi([node])
                 return
             except CoordinationError:
-                await trio.sleep(RETRY_S)
+                await trio.sleep(RETRY_S)  # if the session has ended, the next one takes the node

@@ -107,9 +107,11 @@ class ClusterMember:
         buffer_bytes = config.replication.replica_socket_receive_buffer_bytes
         self._peers = broker.surroundings.make_peers(broker.readiness, buffer_bytes)
         self._to_controller = WayToController(self._endpoint, partial(self.peer, purpose="to-controller"))
+        # A session is held before the logs are loaded, but the broker registers only when `join` is called.
         self._may_join, self._has_joined = trio.Event(), trio.Event()
         self._join_problem = ""
         self._background: trio.Nursery | None = None
+        # Read anew at every use (the lambdas below), as each registration has its own.
         self.broker_epoch = NO_BROKER_EPOCH
         self.session = ClusterSession()
         self.fetchers = ReplicaFetchers(
@@ -165,6 +167,7 @@ class ClusterMember:
         )
         self.log_dir_failures = LogDirFailures(self.session, broker.node_id)
         broker.replicas.on_directory_failure = self.log_dir_failures.note
+        # A leader proposes only brokers that live. Whether it means the right incarnation the controller judges.
         broker.replicas.is_eligible = lambda node_id, _: node_id in broker.cluster.brokers
 
     @property
@@ -183,6 +186,7 @@ class ClusterMember:
     @property
     def is_fenced(self) -> bool:
         """Whether this broker may have been replaced."""
+        # The session may have ended unheard, or no controller has spoken to this registration yet.
         return self.session.session_now() >= self.session.session_sure_until or self.control.heard_epoch < self.broker_epoch
 
     # ------------------------------------------------------------------ ways to brokers
@@ -226,6 +230,8 @@ class ClusterMember:
     async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold a session, and another one when it has ended. Raises JoinProblem if there is no first."""
         problem = await self._hold_one(task_status)
+        # Until it has joined, a broker without ZooKeeper cannot start. Later it waits for ZooKeeper as long as it
+        # takes.
         while problem is None or self._has_joined.is_set():
             logger.warning("No session with ZooKeeper%s; opening another one", "" if problem is None else f": {problem}")
             if problem is not None:
@@ -245,15 +251,16 @@ class ClusterMember:
             try:
                 task_status.started()
                 await self._take_part(session)
-                await trio.sleep_forever()
+                await trio.sleep_forever()  # until `_run_session` ends this life
             finally:
-                self.session.attach(None)
+                self.session.attach(None)  # whoever asks now gets SessionExpired, and not an old answer
         return None
 
     async def _run_session(
         self, session: Session, life: trio.CancelScope, task_status: trio.TaskStatus[None]
     ) -> None:
         await session.run(task_status)
+        # Watches and the election belong to this session, and end with it.
         life.cancel()
 
     async def _take_part(self, session: Session) -> None:
@@ -261,19 +268,23 @@ class ClusterMember:
         await self._may_join.wait()
         try:
             self.broker_epoch = await self._register(session)
+            # No await in between: nothing is served under the new epoch that the controller has not confirmed.
             self.control.begin_anew()
+            # Last: from here on this broker may serve what it does not have to hear of.
+            self.session.note_registered()
         except SessionExpired:
             return
         except JoinProblem as problem:
             self._join_problem = str(problem)
-            self._has_joined.set()
+            self._has_joined.set()  # `join` returns, and raises it
             return
+        # From here on requests are carried out: those for an earlier life can be told from those for this one.
         self.control.registered.set()
         logger.info("Broker %d is registered, broker epoch %d", self._broker.node_id, self.broker_epoch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hear_of_settings)
             await nursery.start(self.election.run)
-            self._has_joined.set()
+            self._has_joined.set()  # the election has begun: it is known whom to ask as the controller
 
     async def _hear_of_settings(self) -> None:
         """For the life of a session. Whatever goes wrong, everything is read anew a little later."""
@@ -292,6 +303,7 @@ class ClusterMember:
         path = znodes.broker_path(self._broker.node_id)
         patience = trio.current_time() + self._zookeeper.zookeeper_session_timeout_ms / 1000 * PATIENCE_SHARE
         while True:
+            # The watch comes before the look, so that no change is missed in between.
             changed = trio.Event()
             cancel_watch = session.watch_node(path, lambda _, changed=changed: changed.set())  # type: ignore[misc]
             try:
@@ -299,12 +311,13 @@ class ClusterMember:
                 if node is None:
                     data = znodes.encode_broker(self._registration, self._broker.now_ms())
                     await session.multi([Create(path, data, ephemeral=True)])
+                # Our creation is seen here as well, also one whose answer was lost.
                 elif node.owner == session.session_id:
                     return node.creation_id
                 else:
                     await self._wait_for_namesake(changed, patience)
             except NodeExists:
-                continue
+                continue  # another broker was faster
             except CoordinationUnavailable:
                 await session.until_available()
             finally:
@@ -312,10 +325,13 @@ class ClusterMember:
 
     async def _wait_for_namesake(self, gone: trio.Event, patience: float) -> None:
         """Another broker has our id, or this broker's last life has not been noticed to be over."""
+        # A broker that has been a member goes on waiting. One that starts gives up below: its id may be given to two
+        # brokers.
         if self._has_joined.is_set():
             logger.error("Another broker is registered as %d; this one waits for it to go", self._broker.node_id)
             await gone.wait()
             return
+        # A broker that was killed and comes back at once finds the node of its last life until that session times out.
         with trio.move_on_at(patience):
             await gone.wait()
             return
@@ -335,6 +351,7 @@ class ClusterMember:
             )
         broker.cluster.cluster_id = cluster_id
         await self._settle_identities(cluster_id)
+        # Not before the checks above: if they refuse this start, the journal is still what a lone broker begins with.
         await set_journal_aside(broker.config.log_dirs[0])
         await read_settings(self.session, broker.configs)
         found = await broker.surroundings.run_in_thread(broker.replicas.directories.found_partitions)
@@ -414,6 +431,7 @@ class ClusterMember:
     async def leave(self) -> None:
         """Hand over what this broker leads (controlled shutdown), as far as that is possible in the time it may take."""
         config = self._broker.config.member
+        # Nobody knows of a broker that never joined, so it has nothing to hand over.
         if not config.controlled_shutdown_enable or not self._has_joined.is_set() or self._join_problem:
             return
         is_done = False
@@ -480,6 +498,7 @@ class ClusterMember:
         try:
             await self.administration.read_topics(topics)
         except CoordinationError as problem:
+            # `ConfigNotifications` reads them when the cluster shows the topics.
             logger.warning("The settings of new topics cannot be read yet (%r); they begin with the defaults", problem)
 
     def _on_unclean_allowed(self, topics: Iterable[str] | None) -> None:
@@ -501,4 +520,5 @@ class ClusterMember:
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Topics are gone: so are the offsets that groups committed for them."""
         if self._background is not None:
+            # In the background, so that the controller's next request does not wait for it.
             self._background.start_soon(self._broker.coordinators.on_topics_deleted, topics)

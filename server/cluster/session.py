@@ -2,6 +2,9 @@
 
 Those who only read and write keep this object. Watches and ephemeral nodes belong to one session: who uses them runs within
 its life (`ClusterMember`) and starts anew with the next. Between two sessions every call raises SessionExpired.
+
+A session says nothing of this broker's leaderships before the broker has registered in it: while the last session was over
+another broker may have taken them. So nothing is sure before `note_registered`.
 """
 
 from __future__ import annotations
@@ -34,10 +37,15 @@ class ClusterSession:
 
     def __init__(self) -> None:
         self._current: Session | None = None
+        self._registered: Session | None = None
 
     def attach(self, session: Session | None) -> None:
         """The session from now on; None when it has ended."""
-        self._current = session
+        self._current, self._registered = session, None
+
+    def note_registered(self) -> None:
+        """This broker has registered in the session, and knows of which partitions it must hear anew."""
+        self._registered = self._current
 
     def _session(self) -> Session:
         if self._current is None:
@@ -50,7 +58,8 @@ class ClusterSession:
 
     @property
     def session_sure_until(self) -> float:
-        return -math.inf if self._current is None else self._current.session_sure_until
+        # Without a session that it has registered in, the broker is fenced.
+        return -math.inf if self._registered is None else self._registered.session_sure_until
 
     def session_now(self) -> float:
         return trio.current_time() if self._current is None else self._current.session_now()

@@ -26,6 +26,7 @@ async def until_shown(cluster: ClusterState, is_shown: Callable[[], bool], *, ti
                 await changed.wait()
                 changed = trio.Event()
             return True
+        # The change may have come together with the end of the time.
         return is_shown()
     finally:
         for cancel in cancel_both:

@@ -31,6 +31,7 @@ class WayToController:
             raise PeerUnavailable("there is no controller")
         wanted = (controller_id, self._endpoint(controller_id))
         if self._peer is None or wanted != self._known:
+            # The former way is closed last. Others who ask in the meantime share the new one.
             former, self._peer = self._peer, None
             try:
                 self._peer = self._connect(controller_id)

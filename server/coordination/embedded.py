@@ -48,7 +48,7 @@ __all__ = ["JOURNAL_NAME", "EmbeddedCoordination"]
 logger = logging.getLogger("ottla.coordination")
 
 OPERATIONS_PER_ENTRY = 500  # rehearsed in one step of the event loop, unless a single multi has more
-GARBAGE_MIN = 10_000
+GARBAGE_MIN = 10_000  # changes, below which a rewriting would gain little
 RETRY_S = 1.0
 SESSION_ID = 1
 WHOLE_NODE = 3
@@ -99,12 +99,16 @@ class EmbeddedCoordination:
 
     def open(self) -> None:
         """Read the journal and rewrite it. Blocks: call it before serving, or in a thread. OSError if that cannot be."""
+        # Step 1: the tree as the journal tells it.
         for changes in self._journal.read():
             self._redo_entry(changes)
+        # Step 2: a shorter file, because each start would else read all changes that ever were.
         self._journal.resume()
         try:
             self._journal.rewrite(self._snapshot())
         except OSError as error:
+            # A full disk need not keep a broker from starting, as the old file says
+            # the same. With an empty tree there may be no old file to go on with.
             if self._journal.failure is not None or len(self._tree.nodes) == 1:
                 raise
             logger.warning("%s is not rewritten: %s", self.path, error)
@@ -137,13 +141,16 @@ class EmbeddedCoordination:
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         writer = _Writer(operations)
+        # Queued before the first await, so multis are carried out in the order in which they were asked for.
         self._queue.append(writer)
         try:
             await self._until_decided(writer)
         except trio.Cancelled:
+            # Nobody has looked at it yet, and nobody will.
             if writer in self._queue:
                 self._queue.remove(writer)
                 raise
+            # It is being written. Who may have changed the tree must get to know it.
             with trio.CancelScope(shield=True):
                 await self._until_decided(writer)
         if isinstance(writer.outcome, CoordinationError):
@@ -153,6 +160,7 @@ class EmbeddedCoordination:
 
     async def _until_decided(self, writer: _Writer) -> None:
         async with self._turn:
+            # Whoever has the turn writes for all who wait, so most writers find their outcome when they get it.
             while writer.outcome is None:
                 await self._write_some()
 
@@ -179,20 +187,26 @@ class EmbeddedCoordination:
 
     async def _write_some(self) -> None:
         """Carry out what waits, as much of it as goes into one entry; only the one whose turn it is may do that."""
+        # The thread cannot be called back. Its outcome has to reach
+        # the tree, or the tree would not be what is on the disk.
         with trio.CancelScope(shield=True):
             writers = self._take_from_queue()
             try:
                 self._check_open()
+                # Plan: in one step of the event loop, so that no reader sees it.
                 rehearsed = self._tree.rehearse([writer.operations for writer in writers], SESSION_ID)
+                # Write: one entry for all, so that one sync pays for many multis.
                 if changes := _journalled(rehearsed):
                     await self._run_in_thread(self._journal.append, changes)
             except (OSError, CoordinationError) as error:
                 self._refuse(writers)
                 self._tell_of(error)
                 return
+            # A bug: those who wait must not wait forever.
             except BaseException:
                 self._refuse(writers)
                 raise
+            # Change: only now do readers see it.
             self._carry_out(writers, rehearsed)
             if self._journal.appended > max(GARBAGE_MIN, len(self._tree.nodes)):
                 await self._rewrite()
@@ -201,7 +215,7 @@ class EmbeddedCoordination:
         taken, count = 0, 0
         for writer in self._queue:
             count += len(writer.operations)
-            if taken and count > OPERATIONS_PER_ENTRY:
+            if taken and count > OPERATIONS_PER_ENTRY:  # at least one goes, however long it is
                 break
             taken += 1
         writers, self._queue = self._queue[:taken], self._queue[taken:]
@@ -216,6 +230,7 @@ class EmbeddedCoordination:
             if not self._broken.is_set():
                 logger.critical("%s is broken, nothing can be changed any more: %s", self.path, error)
             self._broken.set()
+        # Once, not with every write: a full disk refuses many.
         elif isinstance(error, OSError) and not self._is_refusing:
             self._is_refusing = True
             logger.error("%s cannot be written. Changes are refused until it can: %s", self.path, error)
@@ -225,6 +240,7 @@ class EmbeddedCoordination:
         if self._is_refusing:
             self._is_refusing = False
             logger.info("%s can be written again", self.path)
+        # All changes come before any watch is called: a listener that reads sees the whole entry.
         happened: list[NodeChange] = []
         for writer, planned in zip(writers, rehearsed, strict=True):
             if isinstance(planned, CoordinationError):
@@ -254,6 +270,7 @@ class EmbeddedCoordination:
                 yield [WHOLE_NODE, path, data, node.version, node.creation_id, node.next_sequence]
 
     def _redo_entry(self, changes: Sequence[JournalChange]) -> None:
+        # Counted as in `Tree.apply`, or nodes would have other creation ids after a restart.
         self._tree.last_id += 1
         for change in changes:
             if change[0] == NEXT_MULTI:
@@ -282,6 +299,7 @@ def _journalled(rehearsed: Sequence[Rehearsed]) -> list[JournalChange]:
     entry: list[JournalChange] = []
     for each in rehearsed:
         changes = [] if isinstance(each, CoordinationError) else [one for one in each if not one.ephemeral]
+        # Marks where a multi begins, because each has a transaction id of its own.
         if changes and entry:
             entry.append([NEXT_MULTI])
         entry += map(_journal_change, changes)

@@ -40,11 +40,11 @@ logger = logging.getLogger("ottla.coordination")
 
 JOURNAL_NAME = "coordination.journal"
 TEMPORARY_NAME = "coordination.tmp"
-CHANGES_PER_ENTRY = 500
+CHANGES_PER_ENTRY = 500  # of a rewritten file, so that no entry needs much memory at once
 NEXT_MULTI = 4
 
 _entry_header = struct.Struct(">II")
-_ENTRY_BEGINS = b"[["
+_ENTRY_BEGINS = b"[["  # a list of lists, as JSON writes it: where to look for entries behind a damaged one
 
 JournalChange = list[Any]
 
@@ -91,6 +91,8 @@ class Journal:
                 break
             yield json.loads(payload)
             self._size = start + length
+        # A power cut leaves half an entry, and nothing after it:
+        # whole ones are written only behind an entry that was synced.
         self._is_torn = self._size < len(content)
         if self._is_torn:
             if _holds_entry(content, self._size + 1):
@@ -107,7 +109,9 @@ class Journal:
     def append(self, changes: Sequence[JournalChange]) -> None:
         """Put one entry on the disk. OSError: it is not there, unless the journal is broken from now on."""
         content = _entry(changes)
+        # Step 1: the file ends with a whole entry. Behind half an entry nothing could ever be read again.
         file = self._prepared()
+        # Step 2: set before the write, so that whatever happens to it, the next append cuts first.
         self._is_torn = True
         try:
             file.append(content)
@@ -116,6 +120,7 @@ class Journal:
             with contextlib.suppress(OSError):  # the next append tries again
                 self._cut(file)
             raise
+        # Step 3: on the disk, and only then counted. The caller shows the change to others as soon as this returns.
         self._sync(file)
         self._size += len(content)
         self._is_torn = False
@@ -139,6 +144,8 @@ class Journal:
 
     def _sync_name(self) -> None:
         try:
+            # While the new name may be lost in a power cut, so is every
+            # entry in the new file. Nothing may be acknowledged there.
             if not self._is_name_synced:
                 self._storage.sync_directory(self._directory)
                 self._is_name_synced = True
@@ -156,6 +163,7 @@ class Journal:
         if self.failure is not None:
             raise self.failure
         try:
+            # The new file is whole and synced before it gets the name. At any time one of the two is there under it.
             file, size = self._write_anew(changes)
             self._storage.rename(self._temporary, self.path)
         except OSError as error:
@@ -170,7 +178,7 @@ class Journal:
             raise self.failure
 
     def _write_anew(self, changes: Iterable[JournalChange]) -> tuple[StorageFile, int]:
-        self._storage.remove(self._temporary)
+        self._storage.remove(self._temporary)  # a kill may have left one
         file = self._storage.open(self._temporary, create=True)
         size = 0
         for some in _in_parts(changes):
@@ -202,6 +210,7 @@ def _entry(changes: Sequence[JournalChange]) -> bytes:
 
 def _holds_entry(content: bytes, start: int) -> bool:
     """Whether there is a whole entry anywhere from `start` on."""
+    # The length field of a damaged entry says nothing of where the next one begins, so every place is looked at.
     position = content.find(_ENTRY_BEGINS, start + _entry_header.size)
     while position >= 0:
         length, checksum = _entry_header.unpack_from(content, position - _entry_header.size)

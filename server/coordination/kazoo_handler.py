@@ -39,6 +39,7 @@ class LoopQueue:
     def put(self, callback: Callable[[], object]) -> None:
         # Without the loop there is nobody left who could wait for this.
         with contextlib.suppress(trio.RunFinishedError):
+            # trio keeps the order of these calls, which is the order of what kazoo's connection received.
             self._token.run_sync_soon(_guarded, callback)
 
 
@@ -55,6 +56,7 @@ class ServerConnection:
 
     def recv(self, size: int) -> bytes:
         chunk = self._socket.recv(size)
+        # TLS and TCP may hand over the greeting in pieces.
         if not self.is_greeted:
             self._head += chunk
             if len(self._head) >= _granted.size:
@@ -104,6 +106,7 @@ class LoopHandler:
     # ------------------------------------------------------------------ for kazoo, on its thread
 
     def create_connection(self, address: tuple[str, int], hostname: str | None = None, **_: Any) -> ServerConnection:
+        # kazoo takes the error for a failed attempt and never begins a session.
         if self._refusing:
             raise ConnectionAbortedError("the session has ended")
         try:
@@ -111,14 +114,18 @@ class LoopHandler:
         except OSError as error:  # which ssl.SSLError is
             self.last_problem = f"{hostname or address[0]}:{address[1]}: {error}"
             raise
+        # `cut_connection` is called on the event loop, and finds this
+        # one only from here on. So the refusal is looked at again.
         self._connection = ServerConnection(sock, self._granted)
         if self._refusing:  # since this began
             self._connection.cut()
         return self._connection
 
     def _connected(self, address: tuple[str, int], hostname: str | None) -> socket.socket:
+        # The time limit stays on the socket and holds for the TLS handshake, too.
         sock = socket.create_connection(address, self._attempt_s)
         try:
+            # Requests are small, and a probe must not wait until there is more to send.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return sock if self._tls is None else self._tls.wrap_socket(sock, server_hostname=hostname or address[0])
         except OSError:
@@ -132,14 +139,19 @@ class LoopHandler:
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _: Sequence[Any] = (), timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
+        # TLS decrypts a whole record at a time. What is left of it is in memory, where no descriptor shows it.
         decrypted = [each for each in readers if isinstance(each, ServerConnection) and each.pending()]
+        # `select.select` cannot look at descriptors from 1,024 on, which a broker with many connections has.
         poll = select.poll()
         for each in readers:
             poll.register(each, select.POLLIN)
         for each in writers:
             poll.register(each, select.POLLOUT)
+        # A server that is starting may accept a connection and stay silent.
+        # The attempt is bounded, so that other servers are tried in time.
         if any(isinstance(each, ServerConnection) and not each.is_greeted for each in readers):
             timeout = self._attempt_s if timeout is None else min(timeout, self._attempt_s)
+        # With bytes at hand, only a look at the others.
         wait_ms = 0 if decrypted else None if timeout is None else max(0, round(timeout * 1000))
         ready = {descriptor for descriptor, _ in poll.poll(wait_ms)}
         readable = [each for each in readers if each in decrypted or each.fileno() in ready]
@@ -147,6 +159,7 @@ class LoopHandler:
 
     def spawn(self, function: Callable[..., object], *arguments: Any, **named: Any) -> threading.Thread:
         call = partial(_guarded, partial(function, *arguments, **named))
+        # As a daemon it does not keep a process alive that ends without a goodbye.
         thread = threading.Thread(target=call, name="zookeeper", daemon=True)
         thread.start()
         return thread
@@ -174,5 +187,6 @@ class LoopHandler:
 def _guarded(call: Callable[[], object]) -> None:
     try:
         call()
+    # On the event loop an exception here would end the whole program, and on kazoo's thread the session.
     except Exception:
         logger.exception("A bug in the connection to ZooKeeper")

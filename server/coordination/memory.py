@@ -41,7 +41,7 @@ from ottla.server.coordination.tree import NodeChange, Result, Tree, Watched, Wa
 
 ATTEMPT_SHARE = 1 / 6  # of the session timeout, to connect
 RETRY_S = 0.1
-DELAY_S = (0.0002, 0.002)
+DELAY_S = (0.0002, 0.002)  # one way, between these two
 
 Action = Callable[[], Any]
 
@@ -94,6 +94,8 @@ class MemoryService:
 
     def start(self) -> None:
         self.is_up = True
+        # As an ensemble that was restarted: it cannot know how long
+        # a session was silent, so each has its whole timeout again.
         for session in self._sessions.values():
             session.heard = trio.current_time()
 
@@ -108,6 +110,8 @@ class MemoryService:
         """The session to go on with, a new one for 0; None if it has ended."""
         session = self._sessions.get(session_id) if session_id else self._begin(timeout_s)
         if session is not None:
+            # A session has one connection. What is still on its way on the
+            # old one must not be done after what comes on the new one.
             if session.connection is not None:
                 session.connection.close()
             session.connection = connection
@@ -127,6 +131,8 @@ class MemoryService:
         if session.ended:
             return
         now = trio.current_time()
+        # One call for each session instead of one for each request:
+        # it looks again when the session would be due by now.
         due = session.heard + session.timeout_s if self.is_up else now + session.timeout_s
         if due > now:
             self._look_again(session, due)
@@ -138,6 +144,7 @@ class MemoryService:
             return
         session.ended = True
         del self._sessions[session.session_id]
+        # In one multi: nobody ever sees a part of a dead broker's nodes.
         owned = self.tree.owned_by(session.session_id)
         self.write([Delete(path) for path in owned], session.session_id)
         if session.connection is not None:
@@ -209,6 +216,8 @@ class _Connection:
     # ------------------------------------------------------------------ called by the client
 
     def greet(self, session_id: int, timeout_s: float) -> None:
+        # The time of the sending goes along. The service counts
+        # from a later moment, so it is safe to count from this one.
         self.to_service.send(partial(self._greeted, session_id, timeout_s, trio.current_time()))
 
     def ask(self, action: Action, answered: Callable[[Any], None]) -> None:
@@ -220,6 +229,8 @@ class _Connection:
     def give_up(self) -> None:
         """Hear no more; of what is on the way the service may still do the first part, before the next connection."""
         self.closed = True
+        # A random share, so that requests on their way are done or
+        # not done. That is what a broken connection leaves open.
         self.to_service.close(self._service.random.random())
         self.from_service.close()
 
@@ -234,6 +245,8 @@ class _Connection:
 
     def _serve(self, action: Action, answered: Callable[[Any], None]) -> None:
         session = self._session
+        # No answer at all, as from a service that is gone. The client
+        # gives the connection up when its probe stays unanswered.
         if session is None or session.ended or not self._service.is_up:
             return
         session.heard = trio.current_time()
@@ -259,6 +272,7 @@ class _Connection:
 
     def tell_changes(self, concerned: list[Watched]) -> None:
         watches = self.client.watches
+        # In the pipe of the answers: a notice comes before the answer to any read that shows its change.
         if seen := [watched for watched in concerned if watched in watches]:
             self.from_service.send(partial(watches.call, seen))
 
@@ -288,7 +302,7 @@ class MemoryCoordination(ProbedSession):
         self._connection_timeout_s = connection_timeout_s
         self._connection: _Connection | None = None  # None while cut off
         self._attempt: _Connection | None = None
-        self._flights: dict[_Flight, None] = {}
+        self._flights: dict[_Flight, None] = {}  # in order, so that a run can be repeated by its seed
 
     # ------------------------------------------------------------------ the port
 
@@ -365,6 +379,7 @@ class MemoryCoordination(ProbedSession):
         self.end("abandoned")
 
     def _close(self) -> None:
+        # Ephemeral nodes go at once, and need not wait for the timeout.
         if self._connection is not None:
             self._connection.end_session()
         self.end("closed")
@@ -385,10 +400,12 @@ class MemoryCoordination(ProbedSession):
         if self._attempt is connection:
             self._attempt = None
             connection.close()
+            # At random, or all brokers that lost the service would come back at the same moment.
             await trio.sleep(self._service.random.uniform(RETRY_S, 2 * RETRY_S))
 
     def greeted(self, connection: _Connection, session_id: int, sent: float) -> None:
         """The service has answered on a new connection; 0: the session has ended."""
+        # An attempt that was given up may still be answered.
         if self._ended or self._attempt is not connection:
             return
         if session_id == 0:
@@ -397,12 +414,13 @@ class MemoryCoordination(ProbedSession):
         self.session_id = session_id
         self._connection, self._attempt = connection, None
         self._probe_open, self._probe_sent = False, sent
+        # Changes during the loss were not reported, so everybody looks again.
         self.watches.call(self.watches)
         self._note_contact(sent)
 
     def lost(self, connection: _Connection) -> None:
         """A connection broke."""
-        if connection is self._connection:
+        if connection is self._connection:  # not if this is the news of one that was replaced
             self._connection = None
             self._probe_open = False
             for flight in list(self._flights):
@@ -417,6 +435,7 @@ class MemoryCoordination(ProbedSession):
         if self._connection is not None:
             self.lost(self._connection)
         self._session_changed()
+        # Nobody is left in a process that was killed.
         if reason != "abandoned":
             self._call_session_listeners()
 
@@ -428,6 +447,7 @@ class MemoryCoordination(ProbedSession):
 
     def _send_probe(self, sent: float) -> None:
         assert self._connection is not None
+        # Any request proves that the session lives: the service answers none of a session that has ended.
         self._connection.ask(lambda: None, lambda _: self._probe_answered(sent))
 
     async def _give_up_connection(self) -> None:

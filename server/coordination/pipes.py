@@ -18,12 +18,13 @@ class Agenda:
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Call]] = []
-        self._numbers = count()
+        self._numbers = count()  # the order within one time, and calls themselves cannot be compared
         self._earlier = trio.Event()
 
     def at(self, when: float, call: Call) -> None:
         number = next(self._numbers)
         heapq.heappush(self._due, (when, number, call))
+        # The task sleeps until the first call is due. It has to know of an earlier one.
         if self._due[0][1] == number:
             self._earlier.set()
 
@@ -33,6 +34,7 @@ class Agenda:
         while True:
             while self._due and self._due[0][0] <= trio.current_time():
                 heapq.heappop(self._due)[2]()
+            # After the calls, and without an await before the sleep: a call may have asked for others.
             self._earlier = trio.Event()
             with trio.move_on_at(self._due[0][0] if self._due else math.inf):
                 await self._earlier.wait()
@@ -72,15 +74,19 @@ class Pipe:
     def close(self, still_arrive: float = 0.0) -> None:
         """Take no more; this share of the messages that have set out, the first ones, still arrives."""
         self._closed = True
+        # The last messages are lost, as when a connection breaks: a
+        # receiver has the beginning of what was sent, never gaps.
         keep = int((len(self._messages) - self._held) * still_arrive)
         self._held = 0
         while len(self._messages) > keep:
             self._messages.pop()
 
     def _set_out(self) -> None:
+        # A shorter delay must not let a message overtake the one before it.
         self._last = max(self._last, trio.current_time() + self._delay())
         self._agenda.at(self._last, self._arrive)
 
     def _arrive(self) -> None:
+        # The pipe may have been closed since this was planned, and its message dropped.
         if len(self._messages) > self._held:
             self._messages.popleft()()

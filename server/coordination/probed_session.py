@@ -61,6 +61,7 @@ class ProbedSession(ABC):
         return lambda: (self._session_listeners.pop(token, None), None)[1]
 
     async def until_available(self) -> None:
+        # A caller that tries again in a loop gives way to others, even if it need not wait.
         await trio.lowlevel.checkpoint()
         while not self._is_connected:
             if self._ended:
@@ -73,14 +74,17 @@ class ProbedSession(ABC):
         """Probe, and tell the listeners when the session is no longer sure; until it has ended."""
         while not self._ended:
             now = self.session_now()
+            # Step 1: prove that the session lives, or give up a connection on which that cannot be proven.
             if self._is_connected and now >= self._probe_due():
                 if self._probe_open:
                     await self._give_up_connection()
                 else:
                     self._probe()
+            # Step 2: the listeners fence what rests on the session, before it can have ended.
             if self._was_sure and now >= self.session_sure_until:
                 self._was_sure = False
                 self._call_session_listeners()
+            # Step 3: sleep until one of these is due, or until something changes.
             wake = min(
                 self._probe_due() if self._is_connected else math.inf,
                 self.session_sure_until if self._was_sure else math.inf,
@@ -93,18 +97,22 @@ class ProbedSession(ABC):
         return self._probe_sent + self._timeout_s * (ANSWER_SHARE if self._probe_open else PROBE_SHARE)
 
     def _probe(self) -> None:
+        # The time is taken before the sending: the service counts
+        # the session's timeout from the arrival, which is later.
         self._probe_open, self._probe_sent = True, self.session_now()
         self._send_probe(self._probe_sent)
 
     def _probe_answered(self, sent: float) -> None:
         if self._ended:
             return
+        # An answer to an earlier probe proves that the session lived then, but the present one is still open.
         if sent == self._probe_sent:
             self._probe_open = False
         self._note_contact(sent)
 
     def _note_contact(self, sent: float) -> None:
         """Something that was sent at that time, and that only a living session is answered, has been answered."""
+        # Never earlier than before: answers to older requests may come later.
         self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
         self._session_changed()
         if not self._was_sure:
@@ -117,6 +125,7 @@ class ProbedSession(ABC):
         self.session_sure_until, self._was_sure = -math.inf, False
 
     def _session_changed(self) -> None:
+        # Whoever waits has the old event, which stays set, so nobody misses a change.
         self._changed.set()
         self._changed = trio.Event()
 

@@ -121,6 +121,7 @@ class Tree:
                     rehearsed.append(self._apply(operations, session_id, undo)[1])
                 except CoordinationError as error:
                     rehearsed.append(bare(error))
+        # Whatever happens, readers must find the tree as it was.
         finally:
             _take_back(undo, 0)
             self.last_id = last_id
@@ -130,7 +131,8 @@ class Tree:
         self, operations: Sequence[Operation], session_id: int, undo: list[Callable[[], None]]
     ) -> tuple[list[Result], list[NodeChange]]:
         changes: list[NodeChange] = []
-        already = len(undo)
+        already = len(undo)  # what earlier multis of a rehearsal did stays
+        # One id for the whole multi, as in ZooKeeper. A multi that fails uses none up.
         self.last_id += 1
         try:
             results = [self._apply_one(operation, session_id, undo, changes) for operation in operations]
@@ -171,9 +173,10 @@ class Tree:
     def _create(self, operation: Create, session_id: int, undo: list[Callable[[], None]]) -> str:
         parent_path, _, name = operation.path.rpartition("/")
         parent = self.node(parent_path)
-        if parent.owner:
+        if parent.owner:  # ephemeral nodes have no children, as in ZooKeeper
             raise NotEmpty(parent_path)
         if operation.sequential:
+            # ZooKeeper's ten digits: so names sort in the order in which their nodes were made.
             name = f"{name}{parent.next_sequence:010d}"
         path = f"{parent_path}/{name}"
         if path in self.nodes:
@@ -199,6 +202,7 @@ class Tree:
         if path:
             parent_path, _, name = path.rpartition("/")
             self.nodes[parent_path].add_child(name)
+        # The next transaction needs an id that no node has.
         self.last_id = max(self.last_id, node.creation_id)
 
     def _delete(self, path: str, node: TreeNode) -> Callable[[], None]:
@@ -207,6 +211,8 @@ class Tree:
         self.remove(path)
         parent_path, _, name = path.rpartition("/")
 
+        # It comes back as the last of `nodes`. That is still after
+        # its parent, and it has no children that have to follow it.
         def undo() -> None:
             self.nodes[path] = node
             self.nodes[parent_path].add_child(name)
@@ -248,6 +254,7 @@ class Watches:
         return cancel
 
     def call(self, concerned: Iterable[Watched]) -> None:
+        # Without any listener there is nothing to look up, however much has changed.
         for watched in concerned if self._listeners else ():
             listeners = self._listeners.get(watched, {})
             for token, on_change in list(listeners.items()):
@@ -270,6 +277,7 @@ def key_of(path: str) -> str:
 
 
 def _take_back(undo: list[Callable[[], None]], down_to: int) -> None:
+    # Backwards, because each step rests on those before it.
     while len(undo) > down_to:
         undo.pop()()
 

@@ -60,12 +60,13 @@ logger = logging.getLogger("ottla.zookeeper")
 REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server hangs up on whoever sends more
 # All readers together, so that a probe never waits behind more, and no turn of the loop is spent on sending more.
 READS_IN_FLIGHT = 200
-READS_PER_PIECE = 100
+READS_PER_PIECE = 100  # in one flight, after which others get their turn
 # To connect to one server, which while it is starting may take a connection and never answer.
 ATTEMPT_S_MIN, ATTEMPT_S_MAX = 0.3, 3.0
-GOODBYE_S = 3.0
+GOODBYE_S = 3.0  # a server that does not answer must not hold up the stop
 
-WORLD_WRITABLE_PATH = "/consumers"
+WORLD_WRITABLE_PATH = "/consumers"  # as in Kafka: its old consumers write there themselves
+# Passwords and tokens, which Kafka lets nobody else read.
 SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 
 _ERRORS: dict[type[Exception], type[CoordinationError]] = {
@@ -116,9 +117,10 @@ class ZooKeeperCoordination(ProbedSession):
         self._client: Any = None
         self._connected = False
         self._end_reason = ""
-        self._flights: set[_Flight] = set()
+        self._flights: set[_Flight] = set()  # so that a lost connection can wake everybody who waits
         self._readers = trio.CapacityLimiter(READS_IN_FLIGHT // READS_PER_PIECE)
         self._watches = Watches(self._absolute)
+        # Trio's clock stands still while the machine is suspended. ZooKeeper goes on to count, and ends the session.
         self._trio_ahead = trio.current_time() - boot_time()
 
     # ------------------------------------------------------------------ the port
@@ -135,7 +137,10 @@ class ZooKeeperCoordination(ProbedSession):
         found: list[Node | None] = []
         for start in range(0, len(paths), READS_PER_PIECE):
             some = paths[start : start + READS_PER_PIECE]
+            # Limited for all readers together: the probe waits behind
+            # what was sent before, and late probes cost the session.
             async with self._readers:
+                # Asked for anew with each piece, because the session may have ended while this waited for its turn.
                 read = self._client_now().get_async
                 answers = await self._ask([partial(read, self._absolute(path)) for path in some])
             found += map(self._node_or_none, answers, some)
@@ -153,11 +158,13 @@ class ZooKeeperCoordination(ProbedSession):
         return {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        # Even an empty multi must fail on a dead session, so this comes before the look at `operations`.
         transaction = self._client_now().transaction()
         for operation in operations:
             self._add(transaction, operation)
         if not operations:
             return []
+        # ZooKeeper hangs up on whoever sends more, and everybody's requests would be lost with the connection.
         _check_size(transaction.operations)
         (answer,) = await self._ask([transaction.commit_async])
         outcomes = self._value(answer)
@@ -181,11 +188,14 @@ class ZooKeeperCoordination(ProbedSession):
         Raises CoordinationUnavailable or AccessDenied, with a line for the operator, if it cannot begin.
         """
         token = trio.lowlevel.current_trio_token()
+        # All servers have to be tried before the session may be in doubt, so the time is shared among them.
         attempt_s = max(ATTEMPT_S_MIN, min(ATTEMPT_S_MAX, self._timeout_s * PROBE_SHARE / len(self._servers)))
         self._handler = LoopHandler(token, self._tls, attempt_s)
         self._client = self._new_client()
         try:
             self._client.start_async()
+            # A connection alone proves nothing. With a wrong password
+            # kazoo reports one as well, and it is closed afterwards.
             await self._open()
             task_status.started()
             await self._keep_sure()
@@ -199,6 +209,7 @@ class ZooKeeperCoordination(ProbedSession):
             ",".join(self._servers),
             timeout=self._timeout_s,
             handler=self._handler,
+            # It tries on without end: how long a broker waits is decided by `_open` and by the session.
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=1.5, max_delay=1.0),
             sasl_options=self._sasl,
             logger=kazoo_logger,
@@ -210,6 +221,7 @@ class ZooKeeperCoordination(ProbedSession):
         problem: CoordinationError = CoordinationUnavailable()
         try:
             with trio.move_on_after(self._config.connection_timeout_s):
+                # Any change of the connection or of the session is a reason to look again.
                 while not await self._is_open():
                     await self._changed.wait()
                 return
@@ -224,7 +236,7 @@ class ZooKeeperCoordination(ProbedSession):
         """Whether there is a session that was proven by a probe, and a root; makes the root."""
         try:
             await self._make_root()
-        except CoordinationUnavailable:
+        except CoordinationUnavailable:  # not yet, or lost again; the next change leads to another look
             return False
         return self.session_now() < self.session_sure_until
 
@@ -235,16 +247,20 @@ class ZooKeeperCoordination(ProbedSession):
         for depth in range(1, len(names) + 1):
             path = "/" + "/".join(names[:depth])
             (answer,) = await self._ask([partial(self._client_now().create_async, path, b"", self._acl(""))])
+            # Another broker that starts at the same time may be faster.
             if not isinstance(answer.exception, kazoo_errors.NodeExistsError):
                 self._value(answer, path)
 
     async def _close(self) -> None:
         """Let ZooKeeper know, if it can be reached, so that the ephemeral nodes go at once."""
+        # Else kazoo would go on to look for a server while it is being stopped.
         if not self._connected:
             self._give_up()
+        # Before the goodbye: whoever uses this object must not rely on a session that is about to end.
         self._end("closed")
         with trio.CancelScope(shield=True):
             with trio.move_on_after(GOODBYE_S) as patience:
+                # kazoo's `stop` waits for its own thread. On the event loop that would hold everybody.
                 await trio.to_thread.run_sync(self._stop_client, abandon_on_cancel=True)
             if patience.cancelled_caught:
                 self._give_up()  # its threads end as soon as they see that
@@ -260,38 +276,47 @@ class ZooKeeperCoordination(ProbedSession):
     def _on_kazoo_state(self, state: str) -> None:
         """Called on kazoo's thread."""
         change: Callable[[], None]
+        # At once and on kazoo's thread. kazoo begins a session of
+        # its own right after this, with none of the ephemeral nodes.
         if state == KazooState.LOST:
             self._handler.refuse_connections()
             change = partial(self._end, self._client.client_state)
         elif state == KazooState.SUSPENDED:
             change = self._cut_off
         else:
-            change = partial(self._resume, self._client.client_id[0])
+            change = partial(self._resume, self._client.client_id[0])  # read here, on the thread that sets it
+        # Through the queue of all answers: whoever hears of the change has all answers from before it.
         self._handler.callback_queue.put(change)
 
     def _resume(self, session_id: int) -> None:
         if self._ended:
             return
         self.session_id = session_id
+        # ZooKeeper may grant less than was asked for. What is sure rests on what it granted.
         self._timeout_s = self._handler.granted_ms / 1000
         self._connected = True
         logger.info("Connected to ZooKeeper, session 0x%x, timeout %d ms", session_id, self._handler.granted_ms)
+        # The probe is the first request of the connection, and the watches come before any read. Only so do
+        # later reads show all that the former server may still have written, and no change falls in between.
         self._probe()
         self._watches.resume(self._client)
         self._session_changed()
 
     def _cut_off(self) -> None:
+        # Heard of twice where this side gave up the connection: from here and from kazoo.
         if not self._connected:
             return
         self._connected = self._probe_open = False
         if not self._ended:
             logger.warning("The connection to ZooKeeper is lost")
         self._watches.cut_off()
+        # Nobody waits for kazoo to notice. Whether a request was carried out is open, and `_ask` says so.
         for flight in self._flights:
             flight.landed.set()
         self._session_changed()
 
     def _end(self, reason: str) -> None:
+        # kazoo, an answer and `_close` may all bring the news.
         if self._ended:
             return
         self._no_longer_sure()
@@ -302,6 +327,7 @@ class ZooKeeperCoordination(ProbedSession):
             self.session_id,
             reason,
         )
+        # First everybody's requests fail, then the listeners hear why.
         self._cut_off()
         self._session_changed()
         self._call_session_listeners()
@@ -314,12 +340,14 @@ class ZooKeeperCoordination(ProbedSession):
 
     async def _give_up_connection(self) -> None:
         await trio.lowlevel.checkpoint()  # if it was this loop that was late, the answer is waiting
+        # kazoo reports the loss only when it notices. Everybody else may not wait that long.
         if self._connected and self._probe_open:
             logger.warning("ZooKeeper does not answer")
             self._handler.cut_connection()
             self._cut_off()
 
     def _send_probe(self, sent: float) -> None:
+        # Only the leader can answer `sync`. A server that has lost its leader still answers pings.
         self._client.sync_async(self._root or "/").rawlink(partial(self._probed, sent))
 
     def _probed(self, sent: float, answer: Any) -> None:
@@ -332,6 +360,8 @@ class ZooKeeperCoordination(ProbedSession):
         """kazoo's client, if it may be called; raises what the port promises."""
         if self._ended:
             raise SessionExpired
+        # kazoo would keep the request and send it after the connection
+        # is back, even if the caller was cancelled by then.
         if not self._connected:
             raise CoordinationUnavailable
         return self._client
@@ -341,12 +371,15 @@ class ZooKeeperCoordination(ProbedSession):
         flight = _Flight(len(requests))
         self._flights.add(flight)
         try:
+            # Sent without an await in between: one round trip for all of them, and nobody else's request in the middle.
             for index, request in enumerate(requests):
                 request().rawlink(partial(flight.land, index))
             await flight.landed.wait()
         finally:
+            # Also when the caller is cancelled. An answer that comes later finds nobody, which `land` expects.
             self._flights.discard(flight)
             answers, flight.answers = flight.answers, None
+        # The connection was lost. Some of the answers may be there, but nothing is known of the others.
         if flight.missing:
             self._client_now()  # raises if the session has ended
             raise CoordinationUnavailable
@@ -359,9 +392,11 @@ class ZooKeeperCoordination(ProbedSession):
         raise self._error(answer.exception, path)
 
     def _error(self, error: Exception, path: str) -> CoordinationError:
+        # kazoo derives errors from each other, so the nearest known class decides.
         for kind in type(error).__mro__:
             if (known := _ERRORS.get(kind)) is not None:
                 if known is SessionExpired:
+                    # As in `_on_kazoo_state`: kazoo must not begin another session.
                     self._handler.refuse_connections()
                     self._end("expired")
                 return known(path)

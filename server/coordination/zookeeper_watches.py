@@ -46,6 +46,8 @@ class _Watch:
         self._on_event(self, event)
 
     def call(self) -> None:
+        # A listener may cancel others, or add some. The copy keeps
+        # the loop safe, the look spares those that were cancelled.
         for token, listener in list(self.listeners.items()):
             if token in self.listeners:
                 listener(self.path)
@@ -63,13 +65,17 @@ class Watches:
     def resume(self, client: Any) -> None:
         """There is a connection: requests sent from now on are answered after these."""
         self._client = client
+        # kazoo throws its watches away with the connection, so each one is set again.
         for watch in self._known.values():
             self._set(watch)
 
     def cut_off(self) -> None:
         self._client = None
+        # Nobody listens to these any more, and without a connection
+        # they can never fire: the last chance to forget them.
         self._known = {key: watch for key, watch in self._known.items() if watch.listeners}
         for watch in self._known.values():
+            # Events may be missing from here on. `_compare` finds out by the numbers of transactions.
             watch.was_cut_off, watch.is_set = True, False
 
     def watch(self, path: str, of_children: bool, on_change: OnChange) -> Callable[[], None]:
@@ -77,6 +83,7 @@ class Watches:
         watch = self._known.get((of_children, path))
         if watch is None:
             watch = self._known[of_children, path] = _Watch(path, of_children, self._fired)
+        # The same function may listen twice, so that the function itself cannot be the key.
         token = object()
         watch.listeners[token] = on_change
         if not watch.is_set:
@@ -84,6 +91,7 @@ class Watches:
 
         def cancel() -> None:
             watch.listeners.pop(token, None)
+            # A watch that is set stays known: kazoo will call it, and whoever listens by then needs no second request.
             if not watch.listeners and not watch.is_set and self._known.get((of_children, path)) is watch:
                 del self._known[of_children, path]
 
@@ -93,10 +101,13 @@ class Watches:
         if self._client is None:
             return
         path = self._absolute(watch.path)
+        # When it is sent, not when it is answered: those who come meanwhile share it.
         watch.is_set = True
         if watch.of_children:
+            # `include_data` brings the transaction of the last change of children, which `_compare` needs.
             request = self._client.get_children_async(path, watch, include_data=True)
         else:
+            # `exists` sets the watch even where there is no node, and then hears of its creation.
             request = self._client.exists_async(path, watch)
         request.rawlink(partial(self._was_set, watch))
 
@@ -106,6 +117,7 @@ class Watches:
         request.rawlink(partial(self._was_set_for_creation, watch))
 
     def _was_set(self, watch: _Watch, answer: Any) -> None:
+        # This answers a request of a connection that is lost. The watch was lost with it.
         if self._client is None:
             return
         if answer.successful():
@@ -126,15 +138,18 @@ class Watches:
         elif answer.value is None:
             self._compare(watch, None)
         else:  # it was made in between
+            # The children can be watched now. Whoever reads them has to look, because no event told of the creation.
             self._set(watch)
             watch.call()
 
     def _could_not_set(self, watch: _Watch, answer: Any) -> None:
+        # A lost connection is no news here: `resume` sets every watch again.
         if not isinstance(answer.exception, kazoo_errors.ConnectionLoss):
             logger.error("Cannot watch %s in ZooKeeper: %r", watch.path, answer.exception)
 
     def _compare(self, watch: _Watch, seen: object) -> None:
         """After the connection was lost: was there a change without an event?"""
+        # A first answer only says where things stand. A listener reads by itself after it has set its watch.
         missed = watch.was_cut_off and seen != watch.seen
         watch.was_cut_off, watch.seen = False, seen
         if missed:
@@ -144,8 +159,10 @@ class Watches:
         if event.type == EventType.NONE:
             return  # the connection is lost
         watch.is_set = False
+        # It is not set any more, so nothing will call it again.
         if not watch.listeners:
             self._known.pop((watch.of_children, watch.path), None)
             return
+        # Set before the listeners read: a change between their read and a later watch would be missed.
         self._set(watch)
         watch.call()

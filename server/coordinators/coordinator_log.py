@@ -50,18 +50,21 @@ class InternalTopicLog:
 
     def is_fenced(self) -> bool:
         member = self._broker.member
+        # A broker that is alone cannot be replaced by another one.
         return member is not None and member.is_fenced
 
     def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
         """Append for the coordinator; None if that is committed, else what to await until it is."""
         found = self._broker.partition(self.topic, partition)
         info = found.append_as_leader(
+            # A buffer of its own, because the log writes offset and leader epoch into the header in place.
             memoryview(bytearray(batch)),
             required_acks=ALL_REPLICAS,
             now_ms=self._broker.now_ms(),
             origin=AppendOrigin.COORDINATOR,
         )
         next_offset = info.last_offset + 1
+        # Where this broker has the only copy, the append is committed already, and no task has to wait.
         if found.acknowledgement(next_offset, ALL_REPLICAS) is ErrorCode.NONE:
             return None
         return self._commit(found, next_offset)
@@ -77,6 +80,7 @@ class InternalTopicLog:
 
         Not only up to the high watermark: a new leader has all that was committed, but does not know yet up to where.
         """
+        # Only once, and before the first load. It reads files or generates code, which would hold the event loop.
         if not self._can_read:
             await self._broker.surroundings.run_in_thread(self._load_codecs)
             self._can_read = True
@@ -85,11 +89,13 @@ class InternalTopicLog:
         position, end_offset = log.log_start_offset, log.log_end_offset
         while position < end_offset:
             read = log.read(position, READ_BYTES, upper_bound=end_offset, at_least_one_batch=True)
+            # A leader does not cut off the end of its log, so this broker does not lead the partition any more.
             if log.log_end_offset < end_offset:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log.name} was cut off while it was read")
             if not read.region:
                 return  # compaction has left nothing of the rest
             yield await self._bytes_of(log, read.region)
+            # At least one offset further each time, so that this loop ends whatever the log answers.
             position = max(read.end_offset, position + 1)
 
     async def _bytes_of(self, log: PartitionLog, region: FileRegion | bytes) -> bytes:
@@ -99,6 +105,7 @@ class InternalTopicLog:
             found: bytes = await self._broker.surroundings.run_in_thread(region.read)
         except OSError as error:
             raise log.storage_error(error) from None
+        # The file has less than its index says. A load of half of it would silently lose groups.
         if len(found) < region.length:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: the file ends early")
         return found

@@ -17,6 +17,7 @@ def new_topic(name: str, config: BrokerConfig, *, replicas_max: int | None) -> N
             name=name,
             partition_count=groups.offsets_topic_num_partitions,
             replication_factor=_bounded(groups.offsets_topic_replication_factor, replicas_max),
+            # As Kafka sets them. Compaction keeps the last record of each key, and a load needs no more.
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",

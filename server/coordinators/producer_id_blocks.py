@@ -38,6 +38,7 @@ class ProducerIdBlocks:
             block = range(first, first + BLOCK_SIZE)
             data = znodes.encode_producer_id_block(self._node_id, block[0], block[-1])
             try:
+                # The version lets only one of several brokers succeed that have read the same block.
                 await self._coordination.multi([SetData(znodes.PRODUCER_ID_BLOCK, data, node.version)])
             except BadVersion:
                 continue  # another broker was faster

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def response_to(reading: Reading) -> FetchResponse:
     """The answer to what was read last."""
+    # `select` notes in the session what the client is told, so `begin` has to make the session first.
     opened, answers = reading.opened, _answers(reading)
     selected = opened.select(answers) if opened.begin(answers) else []
     return _response_of(reading, add_answers([], selected))
@@ -27,6 +28,8 @@ async def response_in_turns(reading: Reading) -> FetchResponse:
     opened, answers = reading.opened, _answers(reading)
     topics: list[FetchableTopicResponse] = []
     for start in range(0, len(answers) if opened.begin(answers) else 0, PARTITIONS_PER_TURN):
+        # While this gave way, the client may have sent the session's next request. Then this answer is an error, and
+        # the session must not believe that the client was told anything.
         if opened.goes_on():
             add_answers(topics, opened.select(answers[start : start + PARTITIONS_PER_TURN]))
         await trio.lowlevel.checkpoint()
@@ -42,8 +45,10 @@ def _answers(reading: Reading) -> list[Answer]:
 
 def _response_of(reading: Reading, topics: list[FetchableTopicResponse]) -> FetchResponse:
     opened, reader = reading.opened, reading.reader
+    # After `select`, because it compares partitions with what the client was told.
     if opened.may_let_idle:
         let_idle(reading)
+    # Counted here and not at each read: what is read again during a wait goes out only once.
     if reader.is_follower:
         reader.count_throttled(reading.reads)
     response = FetchResponse(error_code=opened.error, session_id=opened.session_id, responses=topics)

@@ -27,11 +27,14 @@ async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]
     for element in elements:
         tries = 0
         while True:
+            # The block holds for the whole thread. It must not be open across an await, or other tasks would read
+            # under it.
             try:
                 with only_cached if tries < TRIES_MAX else contextlib.nullcontext():
                     do(element)
                 break
             except NotCached as cold:
                 tries += 1
+                # `warm` passes over errors of the disk. The next try meets them, where the log can judge them.
                 await trio.to_thread.run_sync(cold.warm, limiter=_warmed_in_threads)
         await slices.give_way()

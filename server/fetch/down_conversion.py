@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.log_reader import LogReader
 
 PARTITION_BYTES_MAX = 1024 * 1024
+# No more than this is converted on the event loop, because every record has to be read for it.
 LITTLE_BYTES = 16 * 1024
 LITTLE_RECORDS = 250
 
@@ -53,6 +54,7 @@ class Conversion:
         file, start = self.region.file, self.region.position
         found: list[bytes] = []
         for header, position in scan_batches(file, start, start + len(self.region), LARGE_SCAN_BYTES):
+            # Clients of old know no markers of transactions and would take them for records.
             if header.is_control:
                 continue
             try:
@@ -60,18 +62,24 @@ class Conversion:
                     file.read_at(position, header.size_in_bytes), magic, first_offset=self._first_offset
                 )
             except KafkaError as error:
+                # What lies before a zstd batch is good. The client gets the error when its next fetch begins at that
+                # batch.
                 if error.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE and found:
                     break
                 raise
+            # One batch is given though it is too long, or a client with a small limit would never get past it.
             if len(converted) > room and (found or not must_give):
                 break
             found.append(converted)
             room -= len(converted)
+            # Else this thread would keep the interpreter lock from the event loop for milliseconds at a time.
             let_others_run()
         return found
 
     def finish(self) -> bytes:
         """The message set. KafkaError: there is none."""
+        # This comes before the failure: what the thread met in files that were cut or removed meanwhile means
+        # nothing.
         if self._log.layout != self._layout:
             return b""
         try:
@@ -97,6 +105,7 @@ class DownConversion:
         """Whether no thread is needed."""
         if sum(len(each.region) for each in self._conversions) > LITTLE_BYTES:
             return False
+        # The sizes are small enough by now to read the regions here. A page that is not in memory raises NotCached.
         headers = [header for each in self._conversions for header, _, _ in iter_batches(each.region.read())]
         is_compressed = any(header.is_compressed for header in headers)
         return not is_compressed and sum(header.records_count for header in headers) <= LITTLE_RECORDS
@@ -105,4 +114,5 @@ class DownConversion:
         """Convert everything; `finish` of each conversion tells what came out."""
         given = 0
         for each in self._conversions:
+            # Only as long as nothing was given a partition has to give a batch. The others keep to what is left.
             given += each.run(self._magic, max(self._bytes_max - given, 0), must_give=not given)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.replication.partition.read_info import ReadInfo
 
+# Little, because these bytes take memory until the peer has received them.
 BYTES_WITHOUT_FILES = 64 * 1024
 
 
@@ -30,7 +31,9 @@ class KeepsFewFilesOpen:
         self._regions_max = self._regions_taken = 0
 
     def take_share_of_regions(self) -> None:
+        # Half, so that answers which come meanwhile get some, too. Rounded up, so that the last region can be taken.
         self._regions_max = (self._descriptors.regions_left + 1) // 2
+        # The regions of earlier reads of this request have been dropped by now.
         self._regions_taken = 0
 
     @property
@@ -49,12 +52,14 @@ class KeepsFewFilesOpen:
         region: Any = read.records
         if not self.is_short_of_files:
             self._regions_taken += 1
+            # The region counts from here until nobody refers to it any more, wherever it is by then.
             region.count_in(self._descriptors.regions)
             return read
         try:
             data = region.read()
         except OSError as error:
             raise partition.log.storage_error(error) from error
+        # The conversion for old clients reads from a region. For all others bytes go out as any buffer does.
         return read._replace(records=FileRegion(_Copy(data), 0, len(data)) if as_region else data)
 
 
@@ -65,6 +70,7 @@ class _Copy:
         self._data = data
 
     def fileno(self) -> int:
+        # It is only converted, and never handed to sendfile.
         raise OSError("a copy in memory has no descriptor")
 
     def size(self) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def confirm_idle(reading: Reading) -> None:
     """Leave the idle partitions idle, if this request asks in the same way as the last one of its session."""
     member = reading.reader.broker.member
+    # A fenced broker refuses what it leads, and only a read finds that out. So it may leave nothing unread.
     is_certain = member is None or not member.is_fenced
     reading.opened.confirm(_circumstances(reading) if is_certain else None, reading.reader.now_ms)
 
@@ -27,14 +28,18 @@ def let_idle(reading: Reading) -> None:
     if circumstances is None:
         return
     for target, _, size, _, is_settled, partition, _ in reading.reads:
+        # There was news in this answer, or there is by now: the next fetch has to read the partition.
         if partition is None or size or is_settled or target.told_high_watermark != partition.high_watermark:
             continue
         follower = None
         if reader.is_follower:
             followers = partition.followers
+            # A follower that rests counts as one that holds the whole log. So it has to be in sync, and the leader
+            # must have noted this very offset (a fetch from before a restart of the follower is not noted).
             follower = None if followers is None else followers.in_sync(reader.replica_id)
             if follower is None or follower.log_end_offset != target.asked.fetch_offset:
                 continue
+        # A watcher hears only of what comes after it. So what has changed since the read is looked at here.
         if _has_all(reader, target, partition):
             reading.opened.let_idle(
                 target, partition, role=role_of(partition), follower=follower, circumstances=circumstances
@@ -44,8 +49,10 @@ def let_idle(reading: Reading) -> None:
 def _circumstances(reading: Reading) -> object:
     """Everything beside a partition on which its answer depends. None: no partition may be idle."""
     reader = reading.reader
+    # With a rack another replica may be preferred each time. With a limit below zero an answer may be an error.
     if reader.rack or reading.bytes_max < 0:
         return None
+    # A request that differs in one of these may be owed another answer for the same partition.
     asks = (reader.version, reader.replica_id, reader.replica_epoch, reading.request.isolation_level)
     return *asks, reading.cluster_version
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -13,6 +12,7 @@ from ottla.server.fetch.down_conversion import Conversion, DownConversion
 from ottla.server.fetch.partition_answers import failed_read
 from ottla.server.fetch.waiting import wait_in_turns
 from ottla.server.net.turns import PARTITIONS_PER_TURN
+from ottla.wire.answers import Worked
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.fetch import FetchResponse
 
@@ -25,7 +25,7 @@ _conversions_in_threads = trio.CapacityLimiter(1)
 """One, because the records of a batch may take hundreds of megabytes."""
 
 
-def converted(reading: Reading) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+def converted(reading: Reading) -> Worked[FetchResponse]:
     """Answer a client that knows no batches: at once where that is little work, else the connection waits."""
     if len(reading.opened.targets) > PARTITIONS_PER_TURN:
         return _convert_later(reading, is_read=False)
@@ -34,12 +34,14 @@ def converted(reading: Reading) -> FetchResponse | Coroutine[Any, Any, FetchResp
             reading.read_all()
             if reading.is_final:
                 conversion, places = _conversion(reading)
+                # A hop to a thread would cost more than to convert a few small records.
                 if conversion.is_little():
                     conversion.run()
                     _take_converted(reading, places)
                     return response_to(reading)
     except NotCached:
         return _convert_later(reading, is_read=False)
+    # All was read, so nothing is read again: the fetch waits, or there is only too much to convert here.
     return _convert_later(reading, is_read=True)
 
 
@@ -73,6 +75,7 @@ def _take_converted(reading: Reading, places: dict[int, Conversion]) -> None:
         try:
             read.data.records = conversion.finish()
         except KafkaError as error:
+            # A partition that cannot be converted fails alone. The others keep what they have.
             refused = failed_read(reading.reader.broker, reading.reader.version, read.target, error.code)
             refused.records = None
             reading.reads[place] = read._replace(data=refused)

@@ -31,11 +31,13 @@ class ParkedPartition:
         self._partition = partition
         self._end = end
         self._role = role
+        # A bound method equals every other one of the same object, so `leave` finds it again.
         partition.watchers.add(self.look)
 
     def look(self) -> None:
         """The partition has changed somehow."""
         end, role = self._waiting.end_of(self._partition), role_of(self._partition)
+        # None of these ends the wait, but log start or high watermark may have moved, and the answer has to say so.
         if end == self._end and role == self._role:
             self._waiting.on_change(self._index, None)
         else:
@@ -49,4 +51,5 @@ class ParkedPartition:
 
 def role_of(partition: Partition) -> tuple[object, ...]:
     """What ends a wait when it changes."""
+    # With a failed disk or a deleted topic the reader has to hear an error, so it waits no longer.
     return partition.leader_id, partition.leader_epoch, partition.is_deleted, partition.log.log_directory.failure

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.net.turns import answer_partitions
 from ottla.server.ports import HasCluster
 from ottla.server.produce.leader_hints import Port as HintsPort
 from ottla.server.produce.leader_hints import current_leader, endpoints
+from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
     AbortedTransaction,
@@ -53,6 +54,8 @@ Answer = tuple["FetchTarget", PartitionData]
 def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer]) -> list[FetchableTopicResponse]:
     """Put partitions into `topics`, which is returned. Those of one topic that stand side by side make one."""
     for target, data in answers:
+        # In a session partitions move to the end one by one, so one topic may stand in several places. Their order
+        # counts.
         last = topics[-1] if topics else None
         if last is None or last.topic_id != target.topic_id or last.topic != (target.topic or ""):
             last = FetchableTopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=[])
@@ -87,9 +90,11 @@ def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
 
 def failed_read(broker: HintsPort, version: int, target: FetchTarget, code: ErrorCode) -> PartitionData:
     """The same, as a client of this version understands it, with the leader that it should ask instead."""
+    # Such a client does not know the code. This one makes it look for the leader, which may be another broker by now.
     if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_SINCE:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     data = failed(target, code)
+    # The client goes to the new leader at once, and does not have to ask for metadata first (KIP-951).
     if code in _MOVED and version >= CURRENT_LEADER_SINCE and target.topic is not None:
         leader, epoch = current_leader(broker, target.topic, target.asked.partition)
         data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
@@ -97,6 +102,7 @@ def failed_read(broker: HintsPort, version: int, target: FetchTarget, code: Erro
 
 
 def aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransaction] | None:
+    # As in Kafka: null for a reader that did not ask for committed records only, an empty list for one that did.
     if not transactions:
         return None if transactions is None else []
     return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in transactions]
@@ -113,7 +119,7 @@ def leaders_of(broker: HasCluster, listener_name: str, answers: Sequence[Partiti
 
 def not_understood(
     request: FetchRequest, version: int
-) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+) -> Worked[FetchResponse]:
     """Kafka's answer to a request that it fails over as a whole; older versions find the error in every partition."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     topics = request.topics if version < TOPIC_IDS_SINCE else []

@@ -80,11 +80,14 @@ class PartitionReader(KeepsFewFilesOpen):
         else:
             self.replica_id, self.replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
         self.is_follower = self.replica_id >= 0
+        # A follower copies the records of undecided transactions as well.
         self.is_committed_only = request.isolation_level == READ_COMMITTED and not self.is_follower
+        # A client that knows nothing of reading from followers takes this broker for the leader, and has to hear if
+        # it is not.
         self.only_from_leader = self.is_follower or version < READ_FROM_FOLLOWERS_SINCE
         selector = broker.config.replication.replica_selector_class
         self.rack = request.rack_id if selector is not None and not self.only_from_leader else ""
-        self.notes_progress = self.is_follower  # what a follower asks for tells how far it has come, once
+        self.notes_progress = self.is_follower  # the offset of a follower's fetch says how far it is; it counts once
         self.passes_over_cold = False
 
     def refusal(self, target: FetchTarget) -> ErrorCode | None:
@@ -106,6 +109,8 @@ class PartitionReader(KeepsFewFilesOpen):
         asked = target.asked
         try:
             partition = self._partition(target)
+            # The read follows all the same: who asks with a wrong epoch or offset gets that error and no other
+            # replica's name.
             preferred = self._preferred_replica(partition, asked.fetch_offset) if self.rack else None
             read = partition.read(
                 asked.fetch_offset,
@@ -122,6 +127,8 @@ class PartitionReader(KeepsFewFilesOpen):
         except KafkaError as error:
             return PartitionRead(target, failed_read(self.broker, self.version, target, error.code))
         except NotCached:
+            # After a wait the answer is made in one step that cannot await a thread. The client gets these records
+            # with its next fetch.
             if not self.passes_over_cold:
                 raise
             return PartitionRead(target, without_records(target, partition), is_settled=False, partition=partition)
@@ -142,6 +149,8 @@ class PartitionReader(KeepsFewFilesOpen):
             epoch, end_offset = read.diverging_epoch
             data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         available = min(read.bytes_available, asked.partition_max_bytes)
+        # `is_behind`: the reader is in an older segment. Kafka ends the wait then, however little that segment has
+        # left.
         is_settled = read.diverging_epoch is not None or read.is_behind
         layout = partition.log.layout
         return PartitionRead(target, data, len(read.records), available, is_settled, partition, layout)
@@ -149,9 +158,11 @@ class PartitionReader(KeepsFewFilesOpen):
     def _partition(self, target: FetchTarget) -> Partition:
         assert target.topic is not None
         partition = self.broker.partition(target.topic, target.asked.partition)
+        # A topic that was deleted and made again has the same name and another id.
         if target.topic_id != ZERO_UUID and partition.topic_id not in (None, target.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if self.is_follower:
+            # Any number below zero means that the follower does not fence.
             current_leader_epoch = max(target.asked.current_leader_epoch, NO_LEADER_EPOCH)
             if self.broker.member is None:
                 partition.refuse_follower(current_leader_epoch)
@@ -172,6 +183,7 @@ class PartitionReader(KeepsFewFilesOpen):
         broker, follower = self.broker, self.replica_id
         member = broker.member
         assert member is not None
+        # A follower whose log has left this one will cut its log. Its offset does not say that it holds our records.
         if self.notes_progress and read.diverging_epoch is None:
             partition.on_follower_fetch(
                 follower,
@@ -181,14 +193,19 @@ class PartitionReader(KeepsFewFilesOpen):
                 now_ms=self.now_ms,
             )
             member.isr_changes.on_follower_fetch(partition, follower)
+            # This very fetch may have committed records. Otherwise the follower would hear of it only with its next
+            # fetch.
             if partition.high_watermark > read.high_watermark:
                 read = read._replace(high_watermark=partition.high_watermark)
+        # A replica in sync is never throttled: the high watermark waits for it, and producers with it.
         throttle = broker.throttles.leader
         if (
             throttle.is_throttled(partition.topic, partition.index)
             and follower not in partition.isr
             and throttle.is_exceeded(broker.now_ms())
         ):
+            # Without `is_behind`, or else the fetch would be answered at once and the follower would ask again and
+            # again.
             return read._replace(records=b"", bytes_available=0, is_behind=False)
         return read
 

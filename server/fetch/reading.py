@@ -50,7 +50,9 @@ class Reading:
         self.is_complete = False
         self.cluster_version = broker.cluster.version
         self.bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
+        # A request that wants more than it allows would always wait to its end.
         self.bytes_min = min(request.min_bytes, self.bytes_max)
+        # Older clients cannot take more than the limit that they name for a partition.
         self._gives_one_batch = context.api_version >= AT_LEAST_ONE_BATCH_SINCE
         self._bytes_read = 0
 
@@ -75,6 +77,7 @@ class Reading:
     async def read_in_turns(self) -> None:
         """The same for a great many partitions, or for records that a thread has to read first."""
         self._start_over()
+        # An idle partition that changes while this gives way is appended to `targets`, so the loop meets it.
         targets = self.opened.targets
         self.opened.on_wake(self._add_woken)
         start = 0
@@ -89,6 +92,7 @@ class Reading:
         self.opened.add_woken(idle.target)
 
     def _start_over(self) -> None:
+        # The old regions are dropped first: they count against the share that is taken below.
         self.refused, self.reads = [], []
         self._bytes_read = 0
         self.reader.take_share_of_regions()
@@ -108,6 +112,7 @@ class Reading:
         self._bytes_read += read.size
 
     def _is_satisfied(self) -> bool:
+        # Partitions that are refused end no wait, unless there is nothing else to wait for.
         has_nothing_to_read = not self.reads and not self.opened.has_idle
         return self._bytes_read >= self.bytes_min or self._is_enough() or has_nothing_to_read
 
@@ -115,6 +120,7 @@ class Reading:
         """Whether what the partitions have to give ends a wait."""
         if self.reader.is_short_of_files and any(read.size for read in self.reads):
             return True  # there is no more to come
+        # Unlike what was read, this counts what the limit of the whole answer has left out (Kafka's DelayedFetch).
         available = 0
         for read in self.reads:
             if read.is_settled:

@@ -23,7 +23,7 @@ from ottla.server.fetch.cold_reads import each_warmed
 from ottla.server.fetch.idling import confirm_idle
 from ottla.server.fetch.parked_partitions import ParkedPartition, role_of
 from ottla.server.fetch.partition_answers import PartitionRead, failed
-from ottla.server.net.pending import PendingAnswer
+from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.fetch import FetchResponse
 
 
-class WaitingFetch(PendingAnswer):
+class WaitingFetch(PendingAnswer["FetchResponse"]):
     """See the module's docstring. It waits from the moment it is made."""
 
     __slots__ = (
@@ -54,6 +54,8 @@ class WaitingFetch(PendingAnswer):
     def __init__(self, reading: Reading) -> None:
         super().__init__()
         reader = reading.reader
+        # The first read has noted what the follower asked for. To note it again later
+        # would be to take an old offset for the present one.
         reader.notes_progress = False
         self.end_of = reader.end_of  # bound here, because every append asks
         self._reading = reading
@@ -64,6 +66,8 @@ class WaitingFetch(PendingAnswer):
         self._woken = 0  # partitions that were idle when the request came
         self._available = sum([read.available for read in reading.reads])  # in all partitions together
         self._is_any_read = any(read.size for read in reading.reads)  # whether a partition gave records
+        # The deadline holds this object and this object the deadline. `abandon` takes them apart, because no
+        # collection would.
         self._deadline: Deadline | None = self._deadlines.add(reading.request.max_wait_ms / 1000, self.become_ready)
         for index, read in enumerate(reading.reads):
             self._let_go(index)
@@ -71,24 +75,40 @@ class WaitingFetch(PendingAnswer):
                 self._parked.append(ParkedPartition(self, index, partition, self.end_of(partition), role_of(partition)))
         reading.opened.on_wake(self._on_woken)
 
+    def look_again(self) -> None:
+        """Read what has come since the reading passed by, for a reading that gave way: it woke nobody."""
+        for index, read in enumerate(self._reading.reads):
+            if self.is_ready:
+                return
+            if read.partition is not None and self.end_of(read.partition) > read.target.asked.fetch_offset:
+                self._read_while_waiting(index)
+
     def on_change(self, index: int, end: int | None) -> None:
         """A partition has changed: its role, or its end to `end`; None: something else that does not end a wait."""
+        # Noted in any case: the answer has to tell the newest offsets, also of a partition that did not end the wait.
         self._changed.add(index)
         if end is None or self.is_ready:
             return
         reading = self._reading
         target = reading.reads[index].target
+        # The usual wait ends here without a read, which would be thrown away: the answer reads the partition itself.
+        # A throttled follower may get nothing although there are records, so for it only a read can tell.
         if reading.bytes_min <= 1 and end > target.asked.fetch_offset and not self._reader.is_throttled(target):
             self.become_ready()
             return
+        self._read_while_waiting(index)
+
+    def _read_while_waiting(self, index: int) -> None:
+        """Read a partition again; if that is enough, the wait is over."""
         self._reader.take_share_of_regions()
         try:
             with only_cached:
                 self._read_again(index)
+        # A watcher cannot await a thread. The answer is made without these records, and the client asks again.
         except NotCached:
             self.become_ready()
             return
-        if reading.is_complete:
+        if self._reading.is_complete:
             self.become_ready()
         else:
             self._let_go(index)
@@ -96,24 +116,29 @@ class WaitingFetch(PendingAnswer):
     def _on_woken(self, idle: IdleTarget) -> None:
         """An idle partition has changed."""
         target, partition, reads = idle.target, idle.partition, self._reading.reads
+        # Appended, so that the places of the other reads stay what they are. `_have_to_share` puts all in order.
         self._reading.opened.add_woken(target)
         self._woken += 1
         never_told = failed(target, ErrorCode.NONE)  # it is read again, for it has changed
         reads.append(PartitionRead(target, never_told, is_settled=False, partition=partition))
         parked = ParkedPartition(self, len(reads) - 1, partition, target.asked.fetch_offset, idle.role)
         self._parked.append(parked)
+        # The change that woke the partition came before this watcher was added.
         parked.look()
 
     def _let_go(self, index: int) -> None:
         """Keep no file open while this waits: what was found there is read again at the end."""
         read = self._reading.reads[index]
         if read.size:
+            # The region goes, and with it the hold on its file. The read has to be made again, so its place is noted.
             read.data.records = b""
             self._changed.add(index)
 
     def _read_again(self, index: int) -> None:
         """Read a partition that has changed; may set `is_complete`, without a look at the others."""
         reading = self._reading
+        # Sums are kept up to date by differences: to look at all partitions for each of a hundred appends took 470 ms
+        # while five fetches of 4,000 partitions waited.
         before = reading.reads[index].available
         read = reading.read_alone(index)
         self._changed.discard(index)
@@ -128,11 +153,16 @@ class WaitingFetch(PendingAnswer):
     def response(self) -> FetchResponse:
         """The answer after the wait. Records that are not in memory are left out; the client gets them with its next fetch."""
         self.abandon()
+        # The connection takes the answer in one step, so no thread can be awaited for the disk.
         self._reader.passes_over_cold = True
         with only_cached:
             self._reader.take_share_of_regions()
+            # Sorted, because the partitions of a fetch are served in their order. A copy, because `_read_again` takes
+            # them out.
             for index in sorted(self._changed):
                 self._read_again(index)
+            # Each was read as if it were alone, with all the room. Where only one has records the answer is right as
+            # it is.
             if self._have_to_share():
                 self._reading.read_all()
         return response_to(self._reading)
@@ -158,18 +188,21 @@ class WaitingFetch(PendingAnswer):
     def _have_to_share(self) -> bool:
         """Whether more than one partition has something to give, so that all are to be read again, in their order."""
         reading = self._reading
+        # What was idle was appended. The client has to get it in the session's order.
         if self._woken:
             reading.reads.sort(key=lambda read: read.target.place)
             reading.opened.sort_targets()
         has_to_share = sum([read.size > 0 for read in reading.reads]) > 1
         if has_to_share and reading.opened.may_look_at_idle:
             reading.cluster_version = self._reader.broker.cluster.version  # what is idle may be gone by now
+            # What is idle may have to be read after all, and then it takes part in the sharing.
             confirm_idle(reading)
         return has_to_share
 
     def abandon(self) -> None:
         for parked in self._parked:
             parked.leave()
+        # A parked partition holds this object, too: without these lines neither would ever be freed.
         self._parked.clear()
         self._reading.opened.on_wake(None)
         if self._deadline is not None:
@@ -180,7 +213,9 @@ class WaitingFetch(PendingAnswer):
 async def wait_in_turns(reading: Reading) -> None:
     """Wait if that is due, then read again what has changed."""
     if not reading.is_final:
-        await WaitingFetch(reading).until_read()
+        waiting = WaitingFetch(reading)
+        waiting.look_again()
+        await waiting.until_read()
 
 
 async def answer_in_turns(reading: Reading) -> FetchResponse:
@@ -190,4 +225,5 @@ async def answer_in_turns(reading: Reading) -> FetchResponse:
         await wait_in_turns(reading)
         return await response_in_turns(reading)
     finally:
+        # Otherwise the session would hold this reading, and its requests, until the next fetch.
         reading.opened.on_wake(None)

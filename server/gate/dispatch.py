@@ -2,13 +2,11 @@
 
 A handler is a function `(request, context) -> response`, declared with `@handles(HeartbeatRequest)` in
 `server/handlers/<api>.py`. It may be a plain function (preferred where nothing has to be waited for), a plain function
-that sometimes returns an awaitable, or an async function. `None` means that no response is sent (Produce with acks=0),
-an `EncodedAnswer` that the handler has kept the bytes of a response, and a `PendingAnswer`, which an awaitable may come
-to as well, that the response comes later.
+that sometimes returns a coroutine, or an async function. `ottla.wire.answers` lists the forms of an answer.
 
 Buffers inside a request (record batches) are views of the connection's receive buffer. They are valid until the handler
-function returns, so an `async def`, whose body starts later, never sees them valid, and a plain function that returns an
-awaitable copies what the awaitable needs.
+function returns, so an `async def`, whose body starts later, never sees them valid, and a plain function that returns a
+coroutine copies what the coroutine needs.
 """
 
 from __future__ import annotations
@@ -19,14 +17,15 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message, VersionRange
 
 if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
 
-Handler = Callable[[Any, "RequestContext[Any]"], Any]
-HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
+Handler = Callable[[Any, "RequestContext[Any]"], Answer[Any]]
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Answer[Any]])
 
 
 class CloseConnection(Exception):
@@ -79,6 +78,7 @@ class Route:
         self.answers_at_length = answers_at_length
         self.between_brokers = between_brokers
         self.few_at_once = few_at_once
+        # A broker that is alone has no others that could ask.
         self.in_cluster_only = in_cluster_only or between_brokers
         self.pipelined = pipelined
         self.reads_only = reads_only
@@ -130,6 +130,7 @@ def handles(
     """
 
     def register(handler: HandlerT) -> HandlerT:
+        # The second would replace the first in silence.
         assert request_class.api_key not in ROUTES, f"two handlers for {request_class.__name__}"
         served = request_class.versions if versions is None else VersionRange.parse(versions)
         ROUTES[request_class.api_key] = Route(
@@ -152,6 +153,7 @@ def handles(
 
 def load_handlers() -> dict[int, Route]:
     """Import every module of `ottla.server.handlers` and return the finished table."""
+    # Not at the top, because handlers import this module. They are found by their folder: no list can lack one.
     import ottla.server.handlers as package
 
     for module in pkgutil.iter_modules(package.__path__):
@@ -182,4 +184,5 @@ def _refusing(route: Route) -> Route:
     def refuse(request: Message, context: RequestContext[Any]) -> None:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
+    # Without `between_brokers`: on this listener the limits and the waits of clients hold for such a request.
     return Route(route.request_class, route.versions, refuse)

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ottla.replication.cluster.state import is_internal_topic
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.pending import PendingAnswer
 from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
 from ottla.server.ports import HasCluster, HasDeadlines, HasPartitions
+from ottla.wire.answers import Answer, Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.server.net.deadlines import Deadline
 
 UNKNOWN_LOW_WATERMARK = -1
-Answered = DeleteRecordsResponse | PendingAnswer
+Answered: TypeAlias = Given[DeleteRecordsResponse]
 
 
 class Port(HasCluster, HasDeadlines, HasPartitions, Protocol):
@@ -46,7 +46,7 @@ class Port(HasCluster, HasDeadlines, HasPartitions, Protocol):
 
 
 @handles(DeleteRecordsRequest)
-def delete_records(request: DeleteRecordsRequest, context: RequestContext[Port]) -> Answered | Coroutine[Any, Any, Answered]:
+def delete_records(request: DeleteRecordsRequest, context: RequestContext[Port]) -> Answer[DeleteRecordsResponse]:
     different = _Different()
     if len(request.topics) > PARTITIONS_PER_TURN:
         return _delete_in_turns(request, different, context)
@@ -64,7 +64,7 @@ async def _delete_in_turns(request: DeleteRecordsRequest, different: _Different,
 
 def _delete(
     topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext[Port]
-) -> Answered | Coroutine[Any, Any, Answered]:
+) -> Worked[Answered]:
     deletion = Deletion(context.broker)
 
     def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> Answered:
@@ -81,7 +81,7 @@ def _delete(
     )
 
 
-class Deletion(PendingAnswer):
+class Deletion(PendingAnswer[DeleteRecordsResponse]):
     """What one request deletes, and the wait for the followers."""
 
     def __init__(self, broker: Port) -> None:

@@ -16,9 +16,9 @@ Not served: broker loggers (8), client metrics (16) and groups (32) are refused 
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.server.gate.context import RequestContext
@@ -37,6 +37,7 @@ from ottla.server.settings.repository import (
     topic_settings,
     topic_synonym,
 )
+from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -75,7 +76,7 @@ class ResourceType(IntEnum):
 @handles(DescribeConfigsRequest, answers_at_length=True, reads_only=True)
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext[Port]
-) -> DescribeConfigsResponse | Coroutine[Any, Any, DescribeConfigsResponse]:
+) -> Answer[DescribeConfigsResponse]:
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
         error = KafkaError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message)

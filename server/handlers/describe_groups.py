@@ -7,15 +7,13 @@ Behaviour
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 import trio
 
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasGroups
+from ottla.wire.answers import Answer
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 GROUP_OPERATIONS = sum(
@@ -37,7 +35,7 @@ GROUPS_PER_TURN = 4
 @handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext[HasGroups]
-) -> DescribeGroupsResponse | Coroutine[Any, Any, DescribeGroupsResponse]:
+) -> Answer[DescribeGroupsResponse]:
     if len(request.groups) > GROUPS_PER_TURN:
         return _describe_in_turns(request, context)
     return _describe(request, context)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.log.producers import ProducerEntry
@@ -13,6 +12,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
 from ottla.server.ports import HasCluster, HasPartitions
+from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -35,7 +35,7 @@ class Port(HasCluster, HasPartitions, Protocol):
 @handles(DescribeProducersRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext[Port]
-) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
+) -> Answer[DescribeProducersResponse]:
     """A partition that a long request names again is described once."""
     if _partition_count(request) > PARTITIONS_AT_ONCE:
         return _describe_each_once(request, context)

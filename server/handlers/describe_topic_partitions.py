@@ -15,8 +15,8 @@ Behaviour
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.replication.cluster.state import (
     NO_LEADER,
@@ -30,6 +30,7 @@ from ottla.server.gate.authorized_operations import TOPIC_OPERATIONS
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns, sorted_in_turns
 from ottla.server.ports import HasCluster, HasSettings
+from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -54,7 +55,7 @@ class Port(HasCluster, HasSettings, Protocol):
 @handles(DescribeTopicPartitionsRequest, alone_only=True, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext[Port]
-) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, DescribeTopicPartitionsResponse]:
+) -> Answer[DescribeTopicPartitionsResponse]:
     if len(request.topics) > NAMES_AT_ONCE:
         return _describe_in_turns(request, context)
     names = sorted({topic.name for topic in request.topics}) if request.topics else context.broker.cluster.topic_names()

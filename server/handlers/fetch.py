@@ -30,7 +30,7 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.replication.partition.fetch_session import NamedPartitions
@@ -46,6 +46,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import PARTITIONS_PER_TURN, each_in_turns
 from ottla.server.ports import HasFetchSessions
+from ottla.wire.answers import Answer, Worked
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 READ_UNCOMMITTED = 0
@@ -58,7 +59,9 @@ class Port(HasFetchSessions, ReadingPort, Protocol):
 
 
 @handles(FetchRequest, abandonable=True, answers_at_length=True)
-def fetch(request: FetchRequest, context: RequestContext[Port]) -> Answered | Coroutine[Any, Any, Answered]:
+def fetch(request: FetchRequest, context: RequestContext[Port]) -> Answer[FetchResponse]:
+    # Only a request that names very many partitions is read in steps: steps would cost an ordinary fetch two
+    # microseconds.
     count = sum([len(topic.partitions) for topic in request.topics])
     if request.forgotten_topics_data:
         count += sum([len(topic.partitions) for topic in request.forgotten_topics_data])
@@ -66,6 +69,7 @@ def fetch(request: FetchRequest, context: RequestContext[Port]) -> Answered | Co
 
 
 async def _fetch_in_turns(request: FetchRequest, context: RequestContext[Port]) -> Answered:
+    # The session is changed in one step, without giving way. So the long reading of names comes before.
     named = NamedPartitions(request, context.api_version, context.broker.cluster)
     await each_in_turns(named.steps(), lambda step: step)
     answer = _fetch(request, context, named)
@@ -74,20 +78,26 @@ async def _fetch_in_turns(request: FetchRequest, context: RequestContext[Port]) 
 
 def _fetch(
     request: FetchRequest, context: RequestContext[Port], named: NamedPartitions | None = None
-) -> Answered | Coroutine[Any, Any, Answered]:
+) -> Worked[Answered]:
     broker = context.broker
     opened = broker.fetch_sessions.open(request, context.api_version, broker.cluster, context.now_ms, named)
+    # Beside a session error Kafka sends no partitions and no session id. The client begins a new session then.
     if opened.error:
         return FetchResponse(error_code=opened.error, responses=[])
     reading = Reading(broker, request, context, opened)
+    # Kafka notices an unknown level only when it reads. A request with nothing to read does not fail over it.
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and reading.has_readable_targets():
         return not_understood(request, context.api_version)
+    # Before anything is read: partitions that must not stay idle become targets here.
     if opened.has_idle:
         confirm_idle(reading)
     if context.api_version < DOWN_CONVERTED_BELOW:
         return converted(reading)
+    # A short request may stand for a session with very many partitions.
     if len(opened.targets) > PARTITIONS_PER_TURN:
         return answer_in_turns(reading)
+    # The ordinary fetch: all pages are in memory, and no task has to be woken. If one page is missing, all is read
+    # again with the help of threads; nothing is lost, because a read changes no log.
     try:
         with only_cached:
             reading.read_all()

@@ -8,7 +8,7 @@ Behaviour
   version 4 and newer (Java, kafka-python) stop for any error that is not retriable, and Java shows the message.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Protocol
 
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
@@ -16,6 +16,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each
 from ottla.server.ports import HasAdministration, HasCluster, HasGroups
+from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -25,8 +26,6 @@ SHARE_VERSION = 6
 NO_NODE = -1
 KEYS_AT_ONCE = 4  # they may be very long
 
-Answered = FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]
-
 
 class Port(HasAdministration, HasCluster, HasGroups, Protocol):
     """What is needed of the broker here."""
@@ -35,7 +34,7 @@ class Port(HasAdministration, HasCluster, HasGroups, Protocol):
 @handles(FindCoordinatorRequest)
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext[Port]
-) -> Answered:
+) -> Worked[FindCoordinatorResponse]:
     refusal = _refusal(request.key_type, context.api_version)
     if refusal is not None:
         return _answer(request, context, lambda key: _refused(key, refusal, context))
@@ -69,7 +68,7 @@ async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestCo
     return answer if isinstance(answer, FindCoordinatorResponse) else await answer
 
 
-def _find(request: FindCoordinatorRequest, context: RequestContext[Port]) -> Answered:
+def _find(request: FindCoordinatorRequest, context: RequestContext[Port]) -> Worked[FindCoordinatorResponse]:
     """A key that is named again is not looked up again."""
     found: dict[str, Coordinator] = {}
 
@@ -81,7 +80,7 @@ def _find(request: FindCoordinatorRequest, context: RequestContext[Port]) -> Ans
 
 def _answer(
     request: FindCoordinatorRequest, context: RequestContext[Port], answer: Callable[[str], Coordinator]
-) -> Answered:
+) -> Worked[FindCoordinatorResponse]:
     def respond(found: list[Coordinator]) -> FindCoordinatorResponse:
         return _response(request, context, found)
 

@@ -6,11 +6,10 @@ Behaviour
   a rule FindCoordinator has refused the client before, with more words.
 """
 
-from collections.abc import Awaitable
-
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasProducerIds
+from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -21,7 +20,7 @@ FIRST_EPOCH = 0
 @handles(InitProducerIdRequest)
 def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext[HasProducerIds]
-) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+) -> Worked[InitProducerIdResponse]:
     half_known = (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH)
     if half_known or request.transactional_id == "":
         return _refused(ErrorCode.INVALID_REQUEST)

@@ -5,16 +5,15 @@ Behaviour
 * What each state of the group does with a join: `ottla.groupcoord.groups.classic.rebalancing`.
 """
 
-from typing import Any
-
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasGroups
-from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.answers import Answer
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 @handles(JoinGroupRequest, abandonable=True)
-def join_group(request: JoinGroupRequest, context: RequestContext[HasGroups]) -> Any:
+def join_group(request: JoinGroupRequest, context: RequestContext[HasGroups]) -> Answer[JoinGroupResponse]:
     return context.broker.groups.join_group(
         request,
         api_version=context.api_version,

@@ -17,10 +17,10 @@ asked, the answer is awaited: a few searches at a time, in threads (`replication
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import trio
 
@@ -37,6 +37,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
 from ottla.server.ports import HasPartitions
+from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -51,9 +52,13 @@ CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 OFFSET_NOT_AVAILABLE_SINCE = 5
+# More than any version, which is an int16: no version knows such a timestamp.
 NEVER = 1 << 15
+# Each of these may read batches on the event loop, so one request gets few of them.
 SEARCHES_AT_ONCE = 8
+# One request needs no more searchers than there are threads for all requests.
 SEARCHERS = 2
+# The first version in which Kafka accepts each special timestamp.
 _SINCE = {
     LATEST_TIMESTAMP: 1,
     EARLIEST_TIMESTAMP: 1,
@@ -85,7 +90,7 @@ _searches_in_threads = trio.CapacityLimiter(2)
 @handles(ListOffsetsRequest, reads_only=True)
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext[HasPartitions]
-) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+) -> Answer[ListOffsetsResponse]:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _not_understood(request)
     if sum([len(topic.partitions) for topic in request.topics]) > PARTITIONS_PER_TURN:
@@ -94,6 +99,7 @@ def list_offsets(
 
 
 async def _list_in_turns(request: ListOffsetsRequest, context: RequestContext[HasPartitions]) -> ListOffsetsResponse:
+    # What is repeated has to be known before the first answer, because Kafka refuses the first mention, too.
     wishes = _Wishes()
     await each_in_turns(_each(request.topics), wishes.add)
     response = _list(request, context, wishes)
@@ -102,9 +108,11 @@ async def _list_in_turns(request: ListOffsetsRequest, context: RequestContext[Ha
 
 def _list(
     request: ListOffsetsRequest, context: RequestContext[HasPartitions], wishes: _Wishes
-) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+) -> Worked[ListOffsetsResponse]:
     topics, asking = wishes.by_topic(), Asking(request, context)
     response = answer_partitions(topics, attrgetter("partitions"), asking.answer, partial(_response, topics))
+    # For very many partitions `response` is a coroutine that has not begun yet. Then `is_waiting` says nothing so
+    # far, and `finish` looks again.
     return asking.finish(response) if asking.is_waiting or not isinstance(response, ListOffsetsResponse) else response
 
 
@@ -139,21 +147,24 @@ class Asking:
         if asked.is_repeated:
             answer.error_code = ErrorCode.INVALID_REQUEST
             return answer
+        # Only these two kinds may have to read records. All others are known at once.
         self._searches += wish.timestamp >= 0 or wish.timestamp == MAX_TIMESTAMP
         search = None
         if self._searches <= SEARCHES_AT_ONCE:
             search = self._ask(_Unanswered(topic.name, wish, answer, None))
             if search is None:
                 return answer
+        # The empty answer keeps its place in the response. `_ask` fills it in later.
         self._unanswered.append(_Unanswered(topic.name, wish, answer, search))
         return answer
 
     async def finish(
-        self, response: ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]
+        self, response: Worked[ListOffsetsResponse]
     ) -> ListOffsetsResponse:
         """Complete a response."""
         if not isinstance(response, ListOffsetsResponse):
             response = await response
+        # The searchers share one iterator, so each of them takes the next partition as soon as it is free.
         unanswered = iter(self._unanswered)
         async with trio.open_nursery() as nursery:
             for _ in range(min(SEARCHERS, len(self._unanswered))):
@@ -163,6 +174,8 @@ class Asking:
     async def _complete(self, unanswered: Iterator[_Unanswered]) -> None:
         slices = Slices()
         for each in unanswered:
+            # After each run in a thread the partition is looked up anew: meanwhile the broker may have stopped
+            # leading it, or the log may have moved.
             while (search := self._ask(each)) is not None:
                 await trio.to_thread.run_sync(search.run, limiter=_searches_in_threads)
                 each = each._replace(search=search)
@@ -184,6 +197,7 @@ class Asking:
     def _look_up(
         self, topic: str, wish: ListOffsetsPartition, search: TimestampSearch | None
     ) -> TimestampedOffset | TimestampSearch:
+        # A client must not get an answer of a meaning that its version does not have.
         if wish.timestamp < 0 and self._version < _SINCE.get(wish.timestamp, NEVER):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         request = self._request
@@ -212,6 +226,7 @@ class _Wishes:
     def add(self, wish: tuple[str, ListOffsetsPartition]) -> None:
         topic, asked = wish
         of_topic = self._by_topic.setdefault(topic, {})
+        # A dict keeps the place of the first mention, and only one entry: Kafka tells INVALID_REQUEST once.
         of_topic[asked.partition_index] = PartitionAsked(asked, asked.partition_index in of_topic)
 
     def by_topic(self) -> list[TopicAsked]:
@@ -220,7 +235,7 @@ class _Wishes:
 
 def _not_understood(
     request: ListOffsetsRequest,
-) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+) -> Worked[ListOffsetsResponse]:
     def refuse(topic: ListOffsetsTopic, each: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         return ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)
@@ -238,6 +253,7 @@ def _response(
 
 
 def _refusal(code: ErrorCode, api_version: int) -> ErrorCode:
+    # Older clients do not know this code. The one in its place makes them try again as well.
     if code is ErrorCode.OFFSET_NOT_AVAILABLE and api_version < OFFSET_NOT_AVAILABLE_SINCE:
         return ErrorCode.LEADER_NOT_AVAILABLE
     return code

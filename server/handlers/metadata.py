@@ -15,7 +15,7 @@ Behaviour
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,8 +32,8 @@ from ottla.replication.cluster.state import (
 from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.long_answers import EncodedAnswer
 from ottla.server.ports import HasAdministration, HasCluster, HasLongAnswers, HasSettings
+from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (
     MetadataRequest,
@@ -51,15 +51,13 @@ _encoders = trio.CapacityLimiter(1)
 ASK_BY_ID_SINCE = 12
 LISTENER_NOT_FOUND_SINCE = 6
 
-Answer = MetadataResponse | EncodedAnswer | Coroutine[Any, Any, MetadataResponse | EncodedAnswer]
-
 
 class Port(HasAdministration, HasCluster, HasLongAnswers, HasSettings, Protocol):
     """What is needed of the broker here."""
 
 
 @handles(MetadataRequest, answers_at_length=True, few_at_once=True, reads_only=True)
-def metadata(request: MetadataRequest, context: RequestContext[Port]) -> Answer:
+def metadata(request: MetadataRequest, context: RequestContext[Port]) -> Answer[MetadataResponse]:
     view = TopicView(context.broker.cluster, context.listener_name, context.api_version)
     view.with_operations = request.include_topic_authorized_operations
     if request.topics is None or (context.api_version == 0 and not request.topics):
@@ -102,7 +100,7 @@ class Asked:
         return ErrorCode.UNKNOWN_SERVER_ERROR if self._has_nameless and not self.ids else None  # Kafka fails over it
 
 
-def _about_all_topics(view: TopicView, request: MetadataRequest, context: RequestContext[Port]) -> Answer:
+def _about_all_topics(view: TopicView, request: MetadataRequest, context: RequestContext[Port]) -> Answer[MetadataResponse]:
     key = (
         context.listener_name,
         context.api_version,
@@ -264,7 +262,7 @@ def _answer(
     *,
     before: Sequence[MetadataResponseTopic] = (),
     after: Sequence[MetadataResponseTopic] = (),
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+) -> Worked[MetadataResponse]:
     with_cluster_operations = request.include_cluster_authorized_operations
     response = MetadataResponse(
         brokers=[

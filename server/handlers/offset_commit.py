@@ -6,14 +6,13 @@ Behaviour
 * Answered when the offsets are safely in the log.
 """
 
-from typing import Any
-
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasGroups
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
+from ottla.wire.answers import Answer
+from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 
 @handles(OffsetCommitRequest)
-def offset_commit(request: OffsetCommitRequest, context: RequestContext[HasGroups]) -> Any:
+def offset_commit(request: OffsetCommitRequest, context: RequestContext[HasGroups]) -> Answer[OffsetCommitResponse]:
     return context.broker.groups.offset_commit(request, api_version=context.api_version)

@@ -5,14 +5,13 @@ Behaviour
   consumer's must be empty.
 """
 
-from typing import Any
-
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasGroups
-from ottla.wire.messages.offset_delete import OffsetDeleteRequest
+from ottla.wire.answers import Answer
+from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
 @handles(OffsetDeleteRequest)
-def offset_delete(request: OffsetDeleteRequest, context: RequestContext[HasGroups]) -> Any:
+def offset_delete(request: OffsetDeleteRequest, context: RequestContext[HasGroups]) -> Answer[OffsetDeleteResponse]:
     return context.broker.groups.offset_delete(request)

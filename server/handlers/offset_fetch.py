@@ -6,28 +6,28 @@ Behaviour
   UNSTABLE_OFFSET_COMMIT then.
 """
 
+from collections.abc import Coroutine
 from typing import Any
 
 import trio
 
-from ottla.groupcoord.service import InParts
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.long_answers import EncodedAnswer
 from ottla.server.ports import HasGroups
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.answers import Answer, EncodedAnswer
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 _encoder = trio.CapacityLimiter(1)
 _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousand objects until it is encoded
 
 
 @handles(OffsetFetchRequest, reads_only=True)
-def offset_fetch(request: OffsetFetchRequest, context: RequestContext[HasGroups]) -> Any:
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext[HasGroups]) -> Answer[OffsetFetchResponse]:
     answer = context.broker.groups.offset_fetch(request, api_version=context.api_version)
-    return _encoded(answer, context.api_version) if isinstance(answer, InParts) else answer
+    return _encoded(answer, context.api_version) if isinstance(answer, Coroutine) else answer
 
 
-async def _encoded(answer: InParts, version: int) -> EncodedAnswer:
+async def _encoded(answer: Coroutine[Any, Any, OffsetFetchResponse], version: int) -> EncodedAnswer:
     """A long answer, encoded in a thread: a few bytes may ask for all offsets of many groups.
 
     It has a limit of its own, because offsets that must be stable may take long.

@@ -8,14 +8,13 @@ Behaviour
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from operator import attrgetter
-from typing import Any
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_partitions
 from ottla.server.ports import HasPartitions
+from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -29,7 +28,7 @@ from ottla.wire.messages.offset_for_leader_epoch import (
 @handles(OffsetForLeaderEpochRequest, reads_only=True)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext[HasPartitions]
-) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
+) -> Answer[OffsetForLeaderEpochResponse]:
     def respond(answers: list[list[EpochEndOffset]]) -> OffsetForLeaderEpochResponse:
         topics = zip(request.topics, answers, strict=True)
         return OffsetForLeaderEpochResponse(

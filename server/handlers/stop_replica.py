@@ -5,14 +5,13 @@ Only versions that carry leader epochs are served: those of inter.broker.protoco
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasMember, member_of
+from ottla.wire.answers import Answer
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 
 @handles(StopReplicaRequest, versions="3-4", between_brokers=True)
-def stop_replica(request: StopReplicaRequest, context: RequestContext[HasMember]) -> Awaitable[StopReplicaResponse]:
+def stop_replica(request: StopReplicaRequest, context: RequestContext[HasMember]) -> Answer[StopReplicaResponse]:
     return member_of(context).control.stop(request)

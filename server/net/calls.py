@@ -37,6 +37,7 @@ class Call:
     )
 
     def __init__(self, route: Route, version: int) -> None:
+        # Never for ApiVersions: a client reads that answer before it knows what the broker speaks.
         flexible_answer = version in route.response_class.flexible and route.api_key != API_VERSIONS_KEY
         self.route = route
         self.version = version
@@ -47,6 +48,7 @@ class Call:
         self.flexible = version in route.request_class.flexible
         self.envelope: Callable[[int, int], bytes] = _envelope_flexible if flexible_answer else _envelope
         self.envelope_bytes = 5 if flexible_answer else 4  # without the size field
+        # Worked out once, because every answer asks.
         self.is_plain = not holds_records(route.response_class)
         self.takes_records = holds_records(route.request_class)
 
@@ -56,6 +58,7 @@ class Call:
         A ProtocolViolation is returned: raised across threads it would hold what was decoded up to there for ever.
         """
         cls = self.route.request_class
+        # A controller may name all partitions of a great cluster.
         decode = self.decode if self.route.between_brokers else cls.bounded_decoder(self.version)
         try:
             return decode(buffer, start, end)
@@ -79,6 +82,7 @@ class Calls:
     def __init__(self, routes: dict[int, Route], *, is_open: bool = True) -> None:
         self._routes = routes
         self._made: dict[int, Call] = {}
+        # The dictionary's own method, because every request needs it.
         self.get = self._made.get
         self.opened = trio.Event()
         if is_open:
@@ -90,17 +94,20 @@ class Calls:
         ApiVersions answers every version, the unknown ones in format 0. ProtocolViolation: it is not served.
         """
         route = self._routes.get(api_key)
+        # As in Kafka the connection ends: without a declaration nobody knows what the rest of the header looks like.
         if route is None:
             raise ProtocolViolation(f"api key {api_key} (version {version}) is not served")
         if version in route.versions:
             return self._made.get((api_key << 16) + version)
         if api_key != API_VERSIONS_KEY:
             raise ProtocolViolation(f"{route.name} version {version} is not served")
+        # Such a call is not kept, for a peer may name any of 65,000 versions. It is cheap once format 0 is loaded.
         is_made = (API_VERSIONS_KEY << 16) in self._made
         return UnsupportedApiVersions(route, version) if is_made else None
 
     async def until_open(self, api_key: int) -> None:
         """Return when requests of this kind are served."""
+        # The controller names the brokers in such a request, and a client may ask for versions while it waits.
         if not (self._routes[api_key].between_brokers or api_key == API_VERSIONS_KEY):
             await self.opened.wait()
 
@@ -110,9 +117,11 @@ class Calls:
         They come from files, or have to be generated: either may take longer than others should wait.
         """
         route = self._routes[api_key]
+        # Only ApiVersions comes here so, and it is answered in format 0.
         if version not in route.versions:
             version = 0
         made = await trio.to_thread.run_sync(Call, route, version, limiter=_new_calls)
+        # Two connections may ask for the same at once; the call that is in use stays.
         self._made.setdefault((api_key << 16) + version, made)
 
 

@@ -7,9 +7,10 @@ what cannot be answered at once wakes the task and is awaited, and before that e
 
 The first request of an (api key, version) waits until a thread has loaded its codecs.
 
-Some answers come later without a task that waits for them (`pending.py`): fetches wait for records, produce requests for
-their commits. Then the connection goes on with requests of the kind that may be pipelined, up to `PENDING_MAX`, and
-whatever becomes ready is sent in the order of the requests. Any other request waits until all before it are answered.
+Some answers come later without a task that waits for them (`PendingAnswer`): fetches wait for records, produce requests
+for their commits, members of groups for each other. Then the connection goes on with requests of the kind that may be
+pipelined, up to `PENDING_MAX`, and whatever becomes ready is sent in the order of the requests. Any other request waits
+until all before it are answered.
 
 Limits: the frames of one read are handled until `Readiness.turn_end`; then it is the turn of other connections. While answers
 cannot be sent nothing more is read. So a peer that does not read holds the answers to one read, which count as memory that
@@ -38,15 +39,17 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.calls import Call
 from ottla.server.net.inbox import Inbox, NoRoom
-from ottla.server.net.long_answers import EncodedAnswer
 from ottla.server.net.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.net.outbox import Outbox, Progress, unreadable
-from ottla.server.net.pending import Pending, PendingAnswer
+from ottla.server.net.pending import Pending
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.turns import InTurn, free_in_turns
+from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
+from ottla.wire.schema import Struct
+from ottla.wire.text import JAVA_REPLACE
 
 if TYPE_CHECKING:
     from ottla.server.net.calls import Calls
@@ -56,8 +59,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.connection")
 
+# Smaller frames are decoded at once: a hop to a thread and back costs about 86 us.
 LARGE_FRAME_BYTES = 64 * 1024
 DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with its answer, at most
+# Each pending answer is memory that a peer makes the broker keep, so there is an end to it.
 PENDING_MAX = 100
 
 _large_codecs = trio.CapacityLimiter(1)
@@ -67,11 +72,11 @@ _HEADER_BYTES = 10
 
 
 class Waiting(NamedTuple):
-    """A request without an answer yet: its call, its correlation id, and the awaitable that gives the answer."""
+    """A request without an answer yet: its call, its correlation id, and the work that gives the answer."""
 
     call: Call
     correlation_id: int
-    result: Any
+    work: InTurn
     is_large: bool = False
 
 
@@ -137,6 +142,7 @@ class Connection:
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
         self._pending: deque[Pending] = deque()
+        # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
         self.is_held_up = False
@@ -158,6 +164,7 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - logged below
             await self._report_bug(error)
         finally:
+            # However the connection ends, its memory is given back here: other connections may stand in line for it.
             self._inbox.close()
             self._let_go()
             self._count_unread(0)
@@ -166,6 +173,7 @@ class Connection:
     async def _report_bug(self, error: Exception) -> None:
         """Log it in a thread: a traceback has source lines in it, and those of many tasks take long to look up."""
         report = partial(logger.error, "bug: closing the connection of %s (client id %r)", exc_info=error)
+        # The line is written even if the broker stops meanwhile: nothing else tells of the bug.
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(report, self._peer, self._context.client_id)
 
@@ -181,47 +189,61 @@ class Connection:
     async def _serve(self) -> None:
         """Sleep while `_step` can answer everything at once; do what has to be awaited."""
         try:
+            # Asleep: the event loop calls `_step`, until something has to be awaited.
             while (waiting := await self._readiness.serve(self._socket, self._step)) is not END_OF_STREAM:
+                # Awake: one thing is awaited after the other, until the frames that are here are used up.
                 while waiting is not None:
                     await self._finish(waiting)
                     waiting = self._answer_frames()
+                # About to sleep. `_step` takes parts in the outbox for a socket that is full, so none are left there.
                 self._answer_pending()
                 await self._flush()
                 self._inbox.detach()
+                # A poke is forgotten if nobody serves the socket, so one that came meanwhile is made again.
                 self._note_ready()  # while nobody looked
+            # A peer that has closed only its own side still reads: what it asked for before is answered.
             await self._drain(0, is_end=True)
         except (ProtocolViolation, CloseConnection):
+            # The requests before the bad one were in order, so they are answered before the connection ends.
             await self._drain(0, is_end=True)
             raise
         finally:
+            # Partitions and groups hold pending answers, and would go on waking a connection that has ended.
             self._abandon_pending()
             if self._outbox.parts:
                 await self._flush()  # what was answered before a bad frame
 
     def _step(self) -> Wait | Waiting:
         """Called when the socket is ready, or answers are: send what is left, else receive and answer. Never waits."""
+        # Asked before pending answers add to the outbox: only parts from before mean that the socket is full.
         is_blocked = bool(self._outbox.parts)
         if self._pending:
             self._answer_pending()
+        # 1. A peer that does not read its answers is not read either, or they would pile up without end.
         if is_blocked:
             self.last_active = time.monotonic()
             return self._send()
+        # 2. Receive. After a poke there may be no input, but pending answers to send.
         try:
             if self._inbox.receive(self._transport) == 0:
+                # The task sends what `_answer_pending` left in the outbox.
                 return END_OF_STREAM
         except BlockingIOError:
             return self._send() if self._outbox.parts else WAIT_READABLE
         except NoRoom:
             return MEMORY
+        # 3. Answer what came, then send all answers in one call: each call costs about 4 us.
         self._note_time()
         waiting = self._answer_frames()
         if waiting is None and self._outbox.parts:
             return self._send()
+        # The next connection receives into the same buffer, so nothing of this one may stay there.
         self._inbox.detach()
         return waiting or WAIT_READABLE
 
     def _send(self) -> Wait | Waiting:
         """Send what was answered, as far as the socket takes it."""
+        # Every frame is handled by now, so the receive buffer is free for the next connection.
         self._inbox.detach()
         progress = self._outbox.send(self._transport)
         if progress is Progress.DONE:
@@ -229,11 +251,13 @@ class Connection:
                 self._count_unread(0)
             return WAIT_READABLE
         if progress is Progress.BLOCKED:
+            # Only buffers count. Regions of files are the page cache's, which the kernel can take back.
             self._count_unread(self._outbox.buffered_bytes)
             return WAIT_WRITABLE
         return FLUSH
 
     def _note_time(self) -> None:
+        # All frames of one read came at the same time, so they share these times.
         self.last_active = now = time.monotonic()
         self._turn_end = self._readiness.turn_end(now)
         self._context.now_ms = time.time_ns() // 1_000_000
@@ -244,17 +268,22 @@ class Connection:
         while (frame := inbox.next_frame()) is not None:
             waiting = self._begin(inbox.buffer, frame[0], frame[1])
             if waiting is not None:
+                # Before `detach` gives the frame's buffer back to the budget, or else others would take the room.
                 self._hold(waiting, frame[1] - frame[0])
                 return waiting
+            # Asked after a frame, so that every turn gets at least one done, however late it begins.
             if time.monotonic() > self._turn_end:
                 return END_OF_TURN
+        # Without epoll nobody can poke a connection that waits for its socket, so its task waits for the answers.
         return DRAIN if self._pending and not self._readiness.is_inside_the_wait else None
 
     def _hold(self, waiting: Waiting, size: int) -> None:
         """Count what a large request keeps in memory while it waits, before its frame gives room to others."""
+        # Any other frame has LARGE_FRAME_BYTES at most, and small frames need no leave of the budget.
         if waiting.is_large or (waiting.call is not None and waiting.call.takes_records):
             self._held_bytes = size * DECODED_BYTES_PER_BYTE if waiting.is_large else size
             self._inbox.memory.take(self._held_bytes)
+            # The leave to go beyond the limit covers the answer, too. The inbox loses it when its buffer is given back.
             self._inbox.memory.pass_on(self._inbox, self)
 
     def _let_go(self) -> None:
@@ -275,19 +304,28 @@ class Connection:
         if end - start < _HEADER_BYTES:
             raise ProtocolViolation(f"a frame of {end - start} bytes is too short for a request header")
         api_key, version, correlation_id, client_id_length = _header(buffer, start)
+        # All but the first request of a kind find their call in one look-up, without a call into `find`.
         call = self._calls.get((api_key << 16) + version) or self._calls.find(api_key, version)
         if call is None:
+            # The frame may move while the task awaits something, and its bounds with it: it is cut once more.
             self._inbox.put_back(start)
             return UNKNOWN_CALL
+        # Kafka handles one request of a connection at a time, so a client may rely on the effects of those before. Only
+        # requests whose handler keeps that order itself (produce) go on while answers are pending.
         if self._pending and (not call.route.pipelined or len(self._pending) >= PENDING_MAX):
             self._inbox.put_back(start)
             return ROOM if call.route.pipelined else DRAIN
         position = self._read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
         if call.flexible:
+            # Nearly every client sends an empty section, a single zero byte, which is skipped without a call. Behind
+            # the end of the frame lie foreign bytes, so the end is looked at first; `skip_tagged_fields` raises there.
             has_tags = position >= end or buffer[position]
             position = skip_tagged_fields(buffer, position, end) if has_tags else position + 1
+        # A request with records is cheap to decode at any size: they stay where they are, with little beside them.
         if end - start > LARGE_FRAME_BYTES and not call.takes_records:
             self._check_large(call, end - start)
+            # A thread decodes a copy of the body, because others use the buffer meanwhile. Answers before it go first:
+            # else a peer that does not read them would keep the copy in memory for as long as it likes.
             if self._outbox.parts or not self._inbox.memory.may_take(self._inbox):
                 self._inbox.put_back(start)
                 return FLUSH if self._outbox.parts else MEMORY
@@ -297,21 +335,21 @@ class Connection:
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
         context = self._context
+        # One context serves the whole connection: to make one for every request would cost more than to refresh it.
         context.api_version = call.version
         call.route.request_count += 1
         try:
             result = call.handler(request, context)
         except KafkaError as error:
             result = self._error_answer(call, error)
+        # The ordinary case first: an answer that is there, and none before it to wait for.
         if type(result) is call.response_class and not self._pending:
             self._answer(call, correlation_id, result)
-        elif type(result) is EncodedAnswer:
-            self._hand_over_encoded(call, correlation_id, result.body)
-        elif isinstance(result, (PendingAnswer, call.response_class)):
-            self._keep(call, correlation_id, result)
-        elif result is not None:
-            work = InTurn(result, self._readiness.is_spent) if isinstance(result, CoroutineType) else result
-            return Waiting(call, correlation_id, work)
+        elif isinstance(result, CoroutineType):
+            # The coroutine has not begun. The task awaits it, after sending the answers before it.
+            return Waiting(call, correlation_id, InTurn(result, self._readiness.is_spent))
+        else:
+            self._answer_in_order(call, correlation_id, result)
         return None
 
     def _check_large(self, call: Call, size: int) -> None:
@@ -322,6 +360,7 @@ class Connection:
     async def _handle_large(self, call: Call, body: bytes | bytearray) -> Any:
         """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
         async with _large_codecs:
+            # The line may have been long. Work for a peer that has left would keep those behind it waiting for nothing.
             if call.route.reads_only and self.peer_has_left():
                 raise ConnectionResetError("the peer has left while its request waited")
             request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body))
@@ -333,9 +372,11 @@ class Connection:
         self._context.api_version = call.version
         call.route.request_count += 1
         result = call.handler(request, self._context)
+        # A long poll or a join may wait for minutes, and must not keep room from others for so long.
         if call.route.abandonable:
             self._let_go()
-        response = await result if hasattr(result, "__await__") else result
+        response = await result if isinstance(result, CoroutineType) else result
+        # A pending answer still needs the request. Otherwise the list is the last to hold it, so it goes in pieces.
         if not isinstance(response, PendingAnswer):
             decoded = [request]
             del request, result
@@ -347,9 +388,10 @@ class Connection:
         if position + length > end:
             raise ProtocolViolation("a client id longer than its frame")
         raw = buffer[position : position + length]
+        # A client sends the same id with every request, so it is decoded once.
         if raw != self._client_id_raw:
             self._client_id_raw = bytes(raw)
-            self._context.client_id = raw.decode("utf-8", "replace")
+            self._context.client_id = raw.decode("utf-8", JAVA_REPLACE)
         return position + length
 
     def _error_answer(self, call: Call, error: KafkaError) -> Any:
@@ -365,15 +407,18 @@ class Connection:
 
     def _hand_over(self, call: Call, correlation_id: int, parts: list[Any]) -> None:
         out = self._outbox.parts
+        # Without records the answer is one small piece: fewer parts for the outbox to look at.
         if call.is_plain:
             body = b"".join(parts)
             out.append(call.envelope(len(body) + call.envelope_bytes, correlation_id) + body)
         else:
+            # With records there may be regions of files between the pieces. Their bytes join on the way out.
             out.append(call.envelope(sum(map(len, parts)) + call.envelope_bytes, correlation_id))
             out += parts
 
     def _hand_over_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
         """The body is shared with whoever asked the same."""
+        # Two parts, so that a large body is not copied for each of many peers.
         self._outbox.parts += [call.envelope(len(body) + call.envelope_bytes, correlation_id), body]
 
     async def _finish(self, waiting: Waiting) -> None:
@@ -381,21 +426,25 @@ class Connection:
         try:
             await self._finish_begun(waiting)
         finally:
-            if type(waiting.result) is InTurn:
-                waiting.result.close()
+            if waiting.work is not None:
+                # If the flush before it failed, the work never began. Closing lets go of its request without a warning.
+                waiting.work.close()
             self._let_go()
         if time.monotonic() > self._turn_end:
             await trio.lowlevel.checkpoint()  # what was awaited may have been ready, a thousand times in a row
+        # Frames that are still in the inbox get a time of now and a turn of their own.
         self._note_time()
 
     async def _finish_begun(self, waiting: Waiting) -> None:
         self._inbox.detach()
+        # Answers that are there do not wait for one that is not.
         await self._flush()
         if waiting is END_OF_TURN:
             await trio.lowlevel.checkpoint()
         elif waiting is DRAIN:
             await self._drain(0)
         elif waiting is ROOM:
+            # Half of them, so that the connection does not stop again after the next request.
             await self._drain(PENDING_MAX // 2)
         elif waiting is UNKNOWN_CALL:
             await self._make_call()
@@ -406,6 +455,7 @@ class Connection:
 
     async def _until_room(self) -> None:
         inbox, began = self._inbox, time.monotonic()
+        # To the housekeeper a peer in line does not stall. It only looks whether the peer is still there.
         self.is_held_up = True
         try:
             await inbox.memory.wait(inbox)
@@ -413,6 +463,7 @@ class Connection:
             self.is_held_up = False
         now = time.monotonic()
         inbox.large_since += now - began  # its peer could not send meanwhile
+        # Everybody waits for this peer. The housekeeper counts STALLED_S from here, so BEYOND_S are left.
         if inbox.memory.is_beyond(inbox):
             inbox.large_since = now - STALLED_S + BEYOND_S
 
@@ -427,9 +478,11 @@ class Connection:
 
     async def _make_call(self) -> None:
         """Have the call of the next frame made."""
+        # The frame is complete, but `detach` may have moved it.
         start, _ = self._inbox.next_frame() or (0, 0)
         api_key, version, _, _ = _header(self._inbox.buffer, start)
         self._inbox.put_back(start)
+        # Not parked while codecs are loaded: a produce request is carried out although its peer closes its side.
         self._is_parked = True
         try:
             await self._calls.until_open(api_key)
@@ -441,6 +494,7 @@ class Connection:
         route = waiting.call.route
         self._is_parked = route.abandonable or route.reads_only
         try:
+            # A large request is limited already: the budget counts it with what its answer may take.
             async with _long_answers if route.few_at_once and not waiting.is_large else nullcontext():
                 await self._answer_awaited(waiting)
         finally:
@@ -449,32 +503,42 @@ class Connection:
     async def _answer_awaited(self, waiting: Waiting) -> None:
         call = waiting.call
         try:
-            response = await waiting.result
+            response = await waiting.work
         except KafkaError as error:
             response = self._error_answer(call, error)
-        if type(response) is EncodedAnswer:
-            self._hand_over_encoded(call, waiting.correlation_id, response.body)
-        elif isinstance(response, PendingAnswer) or (self._pending and response is not None):
-            self._keep(call, waiting.correlation_id, response)
-        elif response is not None and (waiting.is_large or call.route.answers_at_length):
+        is_long = waiting.is_large or call.route.answers_at_length
+        if is_long and type(response) is call.response_class and not self._pending:
+            # One thread for decoding and encoding: more would only contend with the event loop for the interpreter.
             parts = await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
             self._hand_over(call, waiting.correlation_id, parts)
-            encoded = [response]
+            encoded: list[Struct] = [response]
             del response
+            # The list above is the last to hold the answer, which may be tens of thousands of objects.
             await free_in_turns(encoded)
-        elif response is not None:
-            self._answer(call, waiting.correlation_id, response)
+        else:
+            self._answer_in_order(call, waiting.correlation_id, response)
 
     # ------------------------------------------------------------------ answers that come later
 
-    def _keep(self, call: Call, correlation_id: int, answer: Any) -> None:
-        """Answer when it is ready, and after all that are kept already."""
-        self._pending.append(Pending(call, correlation_id, answer))
+    def _answer_in_order(self, call: Call, correlation_id: int, answer: Any) -> None:
+        """Answer when it is ready, and after all that are kept already. None: nobody waits for an answer."""
         if isinstance(answer, PendingAnswer):
             answer.on_ready = self._note_ready
+            self._pending.append(Pending(call, correlation_id, answer))
+            # It may have become ready before it knew whom to tell.
+            self._note_ready()
+        elif answer is None:
+            pass
+        elif self._pending:
+            self._pending.append(Pending(call, correlation_id, answer))
+        elif type(answer) is EncodedAnswer:
+            self._hand_over_encoded(call, correlation_id, answer.body)
+        else:
+            self._answer(call, correlation_id, answer)
 
     def _note_ready(self) -> None:
         """A pending answer has become ready: send it soon if it is its turn."""
+        # Clients expect answers in the order of their requests, so only the first one matters.
         if self._pending and self._pending[0].is_ready:
             if self._ready is not None:
                 self._ready.set()
@@ -486,8 +550,11 @@ class Connection:
         pending = self._pending
         while pending and pending[0].is_ready:
             call, correlation_id, answer = pending.popleft()
+            # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
             response = answer.response() if isinstance(answer, PendingAnswer) else answer
-            if response is not None:
+            if type(response) is EncodedAnswer:
+                self._hand_over_encoded(call, correlation_id, response.body)
+            elif response is not None:
                 self._answer(call, correlation_id, response)
 
     async def _drain(self, count: int, *, is_end: bool = False) -> None:
@@ -499,6 +566,7 @@ class Connection:
             if len(pending) <= count:
                 return
             if not pending[0].is_ready:
+                # A long poll or a join is of no use to a peer that asks nothing more.
                 if is_end and pending[0].is_abandonable:
                     return
                 self._ready = trio.Event()
@@ -520,6 +588,7 @@ class Connection:
             progress = outbox.send(self._transport)
             if progress is Progress.DONE:
                 break
+            # From here on others run, and receive into the shared buffer.
             self._inbox.detach()
             if progress is Progress.BLOCKED:
                 self._count_unread(outbox.buffered_bytes)
@@ -528,9 +597,11 @@ class Connection:
                     await trio.lowlevel.checkpoint()
             else:
                 try:
+                    # sendfile would wait for the disk inside the event loop, and with it every connection.
                     await trio.to_thread.run_sync(outbox.warm)
                 except OSError as error:
                     raise unreadable(outbox.parts[0], error) from error
+            # A peer that reads slowly is not idle.
             self.last_active = time.monotonic()
         if self._unread_bytes:
             self._count_unread(0)

@@ -37,12 +37,14 @@ class ConnectionLimits:
     def __init__(
         self, settings: Callable[[], ServerConfig], descriptors: Descriptors, *, protected: str | None = None
     ) -> None:
+        # A function, because the limits may be changed while the broker runs.
         self._settings = settings
         self._descriptors = descriptors
         self._protected = protected
         self._per_ip: Counter[str] = Counter()
         self._overrides: Mapping[str, int] = {}
         self._overrides_text = ""
+        self._looking_up = trio.Lock()
         self._freed = trio.Event()
         self._all_are_taken, self._ip_has_its_share = Reminder(), Reminder()
 
@@ -59,6 +61,7 @@ class ConnectionLimits:
 
     async def until_room(self, listener: str) -> None:
         """Return when this listener may accept."""
+        # All listeners wait for the same event, so another one may be quicker.
         while not self.has_room(listener):
             if self._all_are_taken.is_due():
                 self._tell_that_all_are_taken(listener)
@@ -67,6 +70,8 @@ class ConnectionLimits:
 
     def has_room(self, listener: str) -> bool:
         """Whether this listener may accept now."""
+        # Other brokers come in beyond max.connections, and `excess` says who makes room. Until then a part of the
+        # reserve may be used; the rest stays for work that must not fail.
         if listener == self._protected:
             return self.count < self._descriptors.connections_max + self._descriptors.reserve // 4
         return self.count < self._connections_max
@@ -102,7 +107,9 @@ class ConnectionLimits:
         self._descriptors.connection_closed()
         self._per_ip[host] -= 1
         if not self._per_ip[host]:
+            # Or else every address that ever connected would stay here.
             del self._per_ip[host]
+        # An event of trio is set for ever, so whoever waits next gets a new one.
         self._freed.set()
         self._freed = trio.Event()
 
@@ -114,10 +121,12 @@ class ConnectionLimits:
 
     async def look_up_overrides(self) -> None:
         """Learn the addresses of max.connections.per.ip.overrides if they have changed; asks the resolver in a thread."""
-        text = self._settings().max_connections_per_ip_overrides
-        if text != self._overrides_text:
-            self._overrides_text = text
-            self._overrides = await trio.to_thread.run_sync(_addresses, _pairs(text))
+        # Every listener asks. The others wait for the first one, and find that the resolver need not be asked again.
+        async with self._looking_up:
+            text = self._settings().max_connections_per_ip_overrides
+            if text != self._overrides_text:
+                self._overrides = await trio.to_thread.run_sync(_addresses, _pairs(text))
+                self._overrides_text = text
 
 
 def plain_address(host: str) -> str:
@@ -126,6 +135,7 @@ def plain_address(host: str) -> str:
 
 
 def _pairs(text: str) -> list[tuple[str, int]]:
+    # From the right, because an IPv6 address has colons of its own.
     pairs = (pair.rpartition(":") for pair in text.split(",") if pair.strip())
     return [(host.strip().strip("[]"), int(count)) for host, _, count in pairs]
 
@@ -138,6 +148,7 @@ def _addresses(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
         except OSError as error:
             logger.error("max.connections.per.ip.overrides: the address of %s is not known: %s", host, error)
             continue
+        # A name may have several addresses, and a peer comes from any of them.
         for answer in answers:
             found[plain_address(str(answer[4][0]))] = count
     return found

@@ -45,6 +45,7 @@ class Deadlines:
         if same_tick is None:
             self._by_tick[tick] = {deadline: None}
             if not self._ticks or tick < self._ticks[0]:
+                # The task sleeps until a later tick, and has to be woken for this one.
                 self._is_earlier.set()
             heapq.heappush(self._ticks, tick)
         else:
@@ -53,16 +54,19 @@ class Deadlines:
 
     def cancel(self, deadline: Deadline) -> None:
         """Do not call; nothing happens if it was called."""
+        # Lets go of the request (`Deadline` says why), and stops the call if its tick is being called right now.
         deadline.call = _nothing
         same_tick = self._by_tick.get(deadline.tick)
         if same_tick is not None:
             same_tick.pop(deadline, None)
             if not same_tick:
+                # The tick stays in the heap, where it could only be searched for. `run` drops it when it is the first.
                 del self._by_tick[deadline.tick]
 
     async def run(self) -> None:
         """Call what is due; until cancelled."""
         while True:
+            # Made before the heap is read: whatever is added later sets it.
             self._is_earlier = trio.Event()
             while self._ticks and self._ticks[0] not in self._by_tick:
                 heapq.heappop(self._ticks)
@@ -74,6 +78,7 @@ class Deadlines:
 
     def _call_due(self) -> None:
         tick = heapq.heappop(self._ticks)
+        # Taken out first: a call may cancel other deadlines, or add one.
         for deadline in self._by_tick.pop(tick, ()):
             call, deadline.call = deadline.call, _nothing
             call()

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 
 ReceiveBuffer = bytearray | mmap.mmap
 
+# All connections share one such buffer. With one for each of 200 connections a broker takes 83 MB.
 SHARED_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES_MIN = 16 * 1024
 FREE_BUFFER_BYTES = 64 * 1024  # a frame grows so far whether there is room or not
 RECEIVED_AT_ONCE_BYTES = 2 * 1024 * 1024  # of one frame, before others have their turn
+# To double the buffer of a frame of 100 MB in one step holds the event loop for up to 120 ms.
 GROWN_AT_ONCE_BYTES = 4 * 1024 * 1024
 POOLED_BUFFERS_MAX = 32
 POOLED_BYTES_MAX = 32 * 1024 * 1024
+# Larger ones end where their frame ends: a request may look at its records there after its handler has returned.
 POOLED_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
 _frame_size = struct.Struct(">i").unpack_from
@@ -51,6 +54,7 @@ class ReceiveBuffers:
         return found
 
     def _from_pool(self, wanted: int) -> ReceiveBuffer | None:
+        # The pool is sorted, so the first buffer that is long enough is the best fit.
         for index, buffer in enumerate(self._pool):
             if len(buffer) >= wanted:
                 # A few bytes of a small frame must not keep a large buffer.
@@ -63,6 +67,7 @@ class ReceiveBuffers:
 
     def grow(self, buffer: ReceiveBuffer, count: int) -> bool:
         """Make a large buffer longer where it is; False if that cannot be, because somebody looks at it."""
+        # Buffers of the C library are small (`PAGES_FROM_BYTES`), so a copy of one is cheap.
         if not isinstance(buffer, mmap.mmap):
             return False
         try:
@@ -78,6 +83,7 @@ class ReceiveBuffers:
         if len(buffer) <= POOLED_BUFFER_BYTES_MAX:
             pool = self._pool
             pool.append(buffer)
+            # A large buffer is dear to make, because the kernel has to find and clear each of its pages.
             pool.sort(key=len)
             while len(pool) > POOLED_BUFFERS_MAX or sum(map(len, pool)) > POOLED_BYTES_MAX:
                 del pool[0]
@@ -115,12 +121,17 @@ class Inbox:
 
         BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now.
         """
+        # No frame has begun: one read into the shared buffer.
         if self._own is None:
             self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
+            # What is left of a read needs a buffer of its own. Without room no more is read than a small frame may
+            # take: a crowd whose large frames begin at once would go far beyond the limit.
             self.end = transport.receive_into(self.buffer, 0 if self.memory.has_room else FREE_BUFFER_BYTES)
             return self.end
+        # A frame has begun: several reads into its own buffer, because one brings only a part of a large frame.
         received = self._receive_own(transport)
         total = received
+        # A complete frame is enough: it is answered before more is received.
         while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():
             try:
                 received = self._receive_own(transport)
@@ -135,6 +146,7 @@ class Inbox:
         if self.end - start < 4:
             return None
         size: int = _frame_size(self.buffer, start)[0]
+        # Refused before any of its bytes are waited for, as Kafka does.
         if not 0 <= size <= self._frame_bytes_max:
             raise ProtocolViolation(f"a frame of {size} bytes; socket.request.max.bytes allows {self._frame_bytes_max}")
         frame_end = start + 4 + size
@@ -151,11 +163,14 @@ class Inbox:
         """Let go of the shared buffer, and of the own one when nothing is left in it. Call before every suspension."""
         rest = self.end - self.start
         if rest == 0:
+            # An idle connection keeps no memory.
             if self._own is not None:
                 self.close()
         elif self._own is None:
+            # The next connection writes over the shared buffer.
             self._move_to(self._buffers.take(self._wanted(rest), max(rest, OWN_BUFFER_BYTES_MIN)))
         elif self.start and self.large_since < math.inf:
+            # A frame was cut, and the beginning of the next one stays. Its peer has the full time to send the rest.
             self._begin_anew()
 
     def close(self) -> None:
@@ -171,6 +186,7 @@ class Inbox:
     def _receive_own(self, transport: Transport) -> int:
         if self.end == len(self.buffer):
             self._make_room()
+        # The view is let go at once, or else the buffer could not grow.
         with memoryview(self.buffer) as view:
             received = transport.receive_into(view[self.end :])
         self.end += received
@@ -179,6 +195,7 @@ class Inbox:
     def _make_room(self) -> None:
         """Room behind the bytes: by moving them to the front, else in a longer buffer."""
         rest = self.end - self.start
+        # 1. The frames in front are done, so the rest is moved over them.
         if self.start > 0:
             assert not belongs_to_one_frame(self.buffer)
             with memoryview(self.buffer) as view:
@@ -186,13 +203,16 @@ class Inbox:
             self.start, self.end = 0, rest
             self._begin_anew()
             return
+        # 2. A small frame always finds room, so that large requests of others do not hold it up.
         previous = self._own
         if rest >= FREE_BUFFER_BYTES:
             self.large_since = min(self.large_since, time.monotonic())
             if not self.memory.may_take(self):
                 raise NoRoom
+        # 3. A new buffer has twice the bytes that are here at most, whatever the length field claims.
         wanted = self._wanted(rest)
         longer = min(wanted, 2 * rest, rest + GROWN_AT_ONCE_BYTES)
+        # In place if it can be, else in a longer buffer, which costs a copy of what is here.
         if previous is not None and self._buffers.grow(previous, longer - rest):
             return
         self._move_to(self._buffers.take(wanted, longer))
@@ -201,11 +221,13 @@ class Inbox:
 
     def _begin_anew(self) -> None:
         """The frame before this one was cut. The buffer stays, and counts against the next frame if that does not come."""
+        # The leave to go beyond the limit was for the frame that is done. Others may stand in line for it.
         self.memory.release(self)
         self.large_since = time.monotonic() if len(self.buffer) > FREE_BUFFER_BYTES else math.inf
 
     def _move_to(self, target: ReceiveBuffer) -> None:
         if len(target) > FREE_BUFFER_BYTES:
+            # The housekeeper's clock runs from the first large buffer of a frame, not anew with each longer one.
             self.large_since = min(self.large_since, time.monotonic())
         rest = self.end - self.start
         with memoryview(self.buffer) as view:
@@ -218,6 +240,7 @@ class Inbox:
         if rest < 4:
             return OWN_BUFFER_BYTES_MIN
         size: int = _frame_size(self.buffer, self.start)[0]
+        # There is always room for a byte more: a read into no room returns 0, and that means the end of the stream.
         return max(rest + 1, OWN_BUFFER_BYTES_MIN, min(size, self._frame_bytes_max) + 4)
 
     def _holds_frame(self) -> bool:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.listener")
 
+# Others run between two rounds: a crowd that connects at once holds up nobody that is connected.
 ACCEPTS_PER_TURN = 64
 HOUSEKEEPING_SECONDS = 1.0
 CONNECTIONS_PER_SLICE = 1000
@@ -43,8 +44,8 @@ KEPT_BYTES_MAX = 16 * 1024 * 1024  # of memory that was used once and is free
 CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so many
 
 # socket.send.buffer.bytes and socket.receive.buffer.bytes: in place of Kafka's defaults these suit this broker. More
-# in flight than this falls out of the processor's caches, less needs too many wake-ups (0.32 s of CPU per GB sent, where
-# the kernel's own choice needs 0.51 and 100 KiB need 0.39); for receiving the kernel's choice is the cheapest.
+# in flight than this falls out of the processor's caches, less needs too many wake-ups (0.32 s of CPU per GB sent,
+# where the kernel's own choice needs 0.51 and 100 KiB need 0.39); for receiving the kernel's choice is the cheapest.
 UNCHANGED = 102_400
 SYSTEM_DEFAULT = -1
 SEND_BUFFER_BYTES = 256 * 1024
@@ -55,9 +56,11 @@ def bind(host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT) -> so
 
     The size of the receive buffer goes over to the connections, whose handshake depends on it.
     """
+    # One socket for every address: peers with IPv4 come in through it as ::ffff:a.b.c.d (`plain_address`).
     dual = not host and socket.has_dualstack_ipv6()
     sock = socket.socket(socket.AF_INET6 if dual or ":" in host else socket.AF_INET)
     try:
+        # A broker that is started again gets its port although connections from before are still closing.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual)
@@ -94,6 +97,7 @@ class Listener:
         self.frame_bytes_max = config.socket_request_max_bytes
         self.connections: set[Connection] = set()
         self._socket = sock
+        # Kafka's default is taken for no choice, because this broker does better with another size (above).
         given = config.socket_send_buffer_bytes
         self._send_buffer_bytes = SEND_BUFFER_BYTES if given == UNCHANGED else given
         idle_ms = config.connections_max_idle_ms
@@ -108,12 +112,14 @@ class Listener:
 
     async def run(self) -> None:
         """Accept until cancelled; every connection is one task of this nursery."""
+        # Before the first connection, which has to be judged by them.
         await self.limits.look_up_overrides()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_house)
             with self._socket:
                 while True:
                     await trio.lowlevel.wait_readable(self._socket)
+                    # Asked before accepting: who finds no room waits in the backlog.
                     await self.limits.until_room(self.name)
                     await self._accept_waiting(nursery)
 
@@ -132,6 +138,7 @@ class Listener:
 
     async def _after_failed_accept(self, error: OSError) -> None:
         """Wait if the system is out of descriptors or memory. Any other error concerns only the peer that wanted to connect."""
+        # The socket stays readable, so without a pause the loop would do nothing but fail.
         if classify(error) is Fault.TRANSIENT:
             if self._shortage.is_due():
                 logger.error("cannot accept on %s for now: %s", self.name, error)
@@ -139,6 +146,7 @@ class Listener:
 
     def _welcome(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
         host = plain_address(host)
+        # Only an accepted socket says whose it is, so who has too many is closed and not left in the backlog.
         if not self.limits.admit(host):
             sock.close()
             return
@@ -154,7 +162,9 @@ class Listener:
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
+        # Answers are sent whole. Nagle's algorithm would keep one back until the peer has acknowledged the one before.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel finds out that a peer's machine is gone, which never says so.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._send_buffer_bytes != SYSTEM_DEFAULT:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
@@ -178,9 +188,11 @@ class Listener:
     async def _end_idle_connections(self) -> None:
         silent_since = time.monotonic() - self._idle_seconds
         looked_at = 0
+        # A copy: connections come and go while this gives way.
         for connection in list(self.connections):
             is_idle = connection.last_active < silent_since
             looked_at += 1
+            # Whether a peer has left is asked of parked connections alone. Others read, and find out by themselves.
             if is_idle or (connection.is_parked and connection.peer_has_left()):
                 connection.cancel_scope.cancel()
                 looked_at += CONNECTIONS_PER_END
@@ -190,6 +202,7 @@ class Listener:
 
     async def _end_stalled(self) -> None:
         """Close who keeps the memory that others wait for, and does not send the rest of a frame or read its answers."""
+        # As long as nobody waits for memory, a slow peer does no harm.
         if self.buffers.memory.is_short:
             too_long = time.monotonic() - STALLED_S
             for connection in [each for each in self.connections if each.stalled_since < too_long]:
@@ -203,7 +216,9 @@ class Listener:
     async def _give_memory_back(self) -> None:
         """After many large requests at once the C library keeps their memory, in pieces between blocks that are in use."""
         memory = self.buffers.memory
+        # Only when little is left in use, because it takes some milliseconds.
         if memory.most_used > KEPT_BYTES_MAX and memory.used < memory.most_used // 4:
+            # Measured anew from here, so that it is not done every second.
             memory.most_used = memory.used
             self.buffers.forget()
             await trio.to_thread.run_sync(system.give_free_memory_back)

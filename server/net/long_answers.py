@@ -7,14 +7,10 @@ from typing import Any, NamedTuple
 
 import trio
 
+from ottla.wire.answers import EncodedAnswer
+
 CHANGED = -1
 ANSWERS_MAX = 8  # versions, listeners and options that clients of one cluster ask with
-
-
-class EncodedAnswer(NamedTuple):
-    """What a handler may return in place of a response: its body as it goes out."""
-
-    body: bytes
 
 
 class _Made(NamedTuple):
@@ -44,18 +40,22 @@ class LongAnswers:
         self, key: Hashable, put_together: Callable[[], Awaitable[bytes]], cluster_version: Callable[[], int]
     ) -> Coroutine[Any, Any, EncodedAnswer]:
         """The answer that is begun first from now on. If the cluster changes meanwhile, parts of it may be older than others."""
+        # Noted now and not when the coroutine begins: only an answer begun after the question may be given to it.
         return self._make(key, put_together, cluster_version, asked=self._begun)
 
     async def _make(
         self, key: Hashable, put_together: Callable[[], Awaitable[bytes]], cluster_version: Callable[[], int], *, asked: int
     ) -> EncodedAnswer:
+        # One at a time: each takes the work and the memory of a whole cluster.
         async with self._turn:
             made = self._made.get(key)
+            # Somebody in front may have made what this one needs: begun after it asked, or still true.
             if made is not None and (made.number > asked or made.cluster_version == cluster_version()):
                 return made.answer
             self._begun += 1
             number, before = self._begun, cluster_version()
             answer = EncodedAnswer(await put_together())
+            # Clients of one cluster ask in few ways. The limit is for a peer that asks in ever new ones.
             if len(self._made) >= ANSWERS_MAX:
                 self._made.clear()
             self._made[key] = _Made(answer, number, before if cluster_version() == before else CHANGED)

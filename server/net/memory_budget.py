@@ -31,6 +31,11 @@ class _Place(NamedTuple):
     admitted: trio.Event
 
 
+# The states of a holder (the inbox of a connection, or the connection while its request is answered):
+#
+#     outside    counts what it holds with `take` and `give_back`, and asks `may_take` before it wants more
+#     in line    in `wait`, its connection not read. `_admit` lets the first go: outside if there is room, or beyond
+#     beyond     only one at a time. Ends with `release`, or goes over with `pass_on`
 class MemoryBudget:
     """How many bytes are held, and who waits for room."""
 
@@ -56,6 +61,7 @@ class MemoryBudget:
     @property
     def has_room(self) -> bool:
         """Whether there is room for somebody who does not stand in line."""
+        # Those in line come first, or else a stream of newcomers would take whatever becomes free.
         return self.used < self._total and not self._line
 
     def may_take(self, holder: object) -> bool:
@@ -64,6 +70,7 @@ class MemoryBudget:
     def take(self, count: int) -> None:
         self.used += count
         self.most_used = max(self.most_used, self.used)
+        # `_admit` admits one at a time, and the next one after that has taken its part, if there is still room.
         if self._line:
             self._admit()
 
@@ -91,10 +98,12 @@ class MemoryBudget:
         """Return when there seems to be room for `holder`. It has to ask `may_take` again, for others may be quicker."""
         place = _Place(holder, trio.Event())
         self._line.append(place)
+        # Perhaps nothing happens later that would admit it: those in line may hold everything themselves.
         self._admit()
         try:
             await place.admitted.wait()
         except BaseException:
+            # The connection ends while it waits. Its place, or its leave, must not stay with it.
             if place in self._line:
                 self._line.remove(place)
             else:
@@ -108,6 +117,8 @@ class MemoryBudget:
         has_room = self.used < self._total
         if has_room or self._over is None:
             place = self._line.popleft()
+            # Those in line may hold all the memory themselves, with the beginnings of their frames. They would wait for
+            # each other if nobody went beyond the limit.
             if not has_room:
                 self._over = place.holder
             place.admitted.set()

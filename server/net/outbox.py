@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
     from ottla.server.net.transport import Transport
 
+# So much is looked for in memory at a time, and read from the disk at a time if it is not there.
 SENDFILE_CHUNK_BYTES = 1024 * 1024
 SMALL_REGION_BYTES = 32 * 1024
 JOINED_BYTES_MAX = 128 * 1024  # before another region is joined
+# Everything else in an outbox is a region of a file.
 _BUFFER_TYPES = frozenset({bytes, bytearray, memoryview})
 
 
@@ -53,6 +55,7 @@ class Outbox:
             if count := self._buffers_in_front(transport):
                 if not self._send_buffers(transport, count):
                     return Progress.BLOCKED
+            # A region is in front: a large one, one that was begun, or one that the disk may be needed for.
             elif (progress := self._send_region(transport, parts[0])) is not Progress.DONE:
                 return progress
         return Progress.DONE
@@ -63,11 +66,14 @@ class Outbox:
         size = 0
         for index, part in enumerate(parts):
             if type(part) not in _BUFFER_TYPES:
+                # A region of which a part is sent stays a region: only `_region_sent` knows where it goes on.
                 if part.length > SMALL_REGION_BYTES or size > JOINED_BYTES_MAX or (index == 0 and self._region_sent):
                     return index
                 data = transport.read_in_memory(part)
+                # Not in memory: it stays a region, and `_send_region` finds out what to do.
                 if data is None:
                     return index
+                # The bytes replace the region, so that they are not read again if the socket is full.
                 parts[index] = part = data
             elif index and size + len(part) > JOINED_BYTES_MAX:
                 return index  # large buffers are not copied: many connections may be sent the same one
@@ -79,20 +85,24 @@ class Outbox:
         parts = self.parts
         data = parts[0] if count == 1 else b"".join(parts[:count])
         try:
+            # With MSG_MORE the header of an answer shares a packet with the records that sendfile puts behind it.
             sent = transport.send(data, MSG_MORE if count < len(parts) else 0)
         except BlockingIOError:
             sent = 0
         if sent == len(data):
             del parts[:count]
             return True
+        # The rest is kept as a view: a peer that reads a little at a time would have it copied each time.
         parts[:count] = [memoryview(data)[sent:]]
         return False
 
     def _send_region(self, transport: Transport, region: FileRegion) -> Progress:
         while (rest := region.length - self._region_sent) > 0:
             position = region.position + self._region_sent
+            # A piece is looked for once, although the socket may take it in several parts: a look is a system call.
             if self._region_looked_at <= self._region_sent:
                 chunk = min(rest, SENDFILE_CHUNK_BYTES)
+                # sendfile waits for the disk if a page is missing, and the event loop with it.
                 if not transport.is_in_memory(region, position, chunk):
                     return Progress.COLD
                 self._region_looked_at = self._region_sent + chunk
@@ -103,10 +113,12 @@ class Outbox:
                 return Progress.BLOCKED
             except OSError as error:
                 raise _blame(region, position, error) from error
+            # The length is promised in what was sent already, so the answer can be neither finished nor taken back.
             if sent == 0:
                 raise ConnectionError(f"the log file ends {rest} bytes before the region that was promised")
             self._region_sent += sent
         self._region_sent = self._region_looked_at = 0
+        # It goes at once, because a region keeps its file open.
         del self.parts[0]
         return Progress.DONE
 

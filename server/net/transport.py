@@ -59,13 +59,16 @@ class PlainTransport:
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
         """Looks at the first and the last byte; the kernel reads ahead in between."""
+        # Nobody can tell here. A thread for every fetch would cost more than a wait for the disk now and then.
         if RWF_NOWAIT is None:
             return True
         descriptor, probe = region.file.fileno(), bytearray(1)
         try:
             os.preadv(descriptor, [probe], position, RWF_NOWAIT)
+            # The end may be gone although the beginning is in memory.
             if length > _PAGE_BYTES:
                 os.preadv(descriptor, [probe], position + length - 1, RWF_NOWAIT)
+        # The one error that means a missing page.
         except BlockingIOError:
             return False
         except OSError:
@@ -75,6 +78,7 @@ class PlainTransport:
     def read_in_memory(self, region: FileRegion) -> bytearray | None:
         if RWF_NOWAIT is None:
             return None
+        # A read that needs the disk fails here instead of waiting, or ends at the first page that is missing.
         data = bytearray(region.length)
         try:
             count = os.preadv(region.file.fileno(), [data], region.position, RWF_NOWAIT)
@@ -84,6 +88,8 @@ class PlainTransport:
 
     def peer_has_left(self) -> bool:
         try:
+            # Only a look: the byte belongs to a request. Unread bytes hide the end of the stream behind them, so the
+            # system is asked for the state of the connection, too.
             has_sent_more = self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
             return not has_sent_more or system.has_closed_its_side(self.socket)
         except BlockingIOError:

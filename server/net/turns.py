@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 import trio
 
 from ottla.replication.slices import Slices
+from ottla.wire.answers import Worked
 from ottla.wire.errors import KafkaError, result_of
 from ottla.wire.schema import Array, Struct
 
 PARTITIONS_PER_TURN = 1_000
+# `sorted` does not give way, so it gets short lists, and `heapq.merge` joins them one name at a time.
 SORTED_AT_ONCE = 2_000
+# Objects go one after the other inside a single `del`, which does not give way either.
 FREED_AT_ONCE = 500
 
 _long_computations = trio.CapacityLimiter(1)
@@ -33,8 +36,9 @@ def answer_each(
     respond: Callable[[list[Answer]], Response],
     *,
     at_once: int = PARTITIONS_PER_TURN,
-) -> Response | Coroutine[Any, Any, Response]:
+) -> Worked[Response]:
     """`respond` of the answers: now if the elements are no more than `at_once`, else giving way between them."""
+    # A coroutine needs the connection's task, and to wake that costs more than a small request.
     if len(elements) <= at_once:
         return respond([answer(each) for each in elements])
     return _answer_each_in_turns(elements, answer, respond)
@@ -63,7 +67,7 @@ def answer_partitions(
     respond: Callable[[list[list[Answer]]], Response],
     *,
     at_once: int = PARTITIONS_PER_TURN,
-) -> Response | Coroutine[Any, Any, Response]:
+) -> Worked[Response]:
     """`respond` of the answers, one list per topic: at once if they are few, else giving way between pieces."""
     if len(topics) + sum([len(partitions_of(topic)) for topic in topics]) <= at_once:
         return respond([[answer(topic, each) for each in partitions_of(topic)] for topic in topics])
@@ -104,12 +108,16 @@ async def free_in_turns(messages: list[Struct]) -> None:
     The list below holds every struct, so that none goes when its parent does; then it gives up some at a time.
     """
     slices = Slices()
+    # The caller's list is emptied, or else it would keep the messages until the caller ends.
     structs, messages[:] = list(messages), []
     for struct in structs:  # which grows meanwhile
         for name in _lists_of_structs(type(struct)):
             structs += getattr(struct, name) or ()
         await slices.give_way()
+    # The name still holds the last one.
     del struct
+    # Parents go first, from the end of the list, where taking them away moves nothing. Each frees only itself, because
+    # the list still holds its children.
     structs.reverse()
     while structs:
         del structs[-FREED_AT_ONCE:]
@@ -123,6 +131,7 @@ def _lists_of_structs(cls: type[Struct]) -> tuple[str, ...]:
 
 
 async def _checkpoint() -> None:
+    # A cancellation belongs into the work, which gets it where it waits next and can clean up.
     await trio.lowlevel.cancel_shielded_checkpoint()
 
 
@@ -144,8 +153,10 @@ class InTurn:
         resumed_with: Any = None
         try:
             while True:
+                # While the time is used up the work neither begins nor goes on: others have their turns.
                 while is_spent():
                     yield from _checkpoint().__await__()
+                # Trio sends what came of a wait, errors too, so there is nothing to throw into the work.
                 resumed_with = yield work.send(resumed_with)
         except StopIteration as end:
             return end.value

@@ -41,10 +41,10 @@ from ottla.wire.schema import Decoder, Encoder, Message, holds_records
 
 IDLE_S = 1.0  # after which a connection is looked at before it is used again
 BUFFER_BYTES = 64 * 1024
-LARGE_BUFFER_BYTES = 1024 * 1024
+LARGE_BUFFER_BYTES = 1024 * 1024  # what a connection may keep for good; see `_note_size`
 SMALL_ANSWERS_MAX = 1_000  # in a row, before a large buffer is given up
 
-_CORRELATION_ID_MASK = 0x7FFFFFFF
+_CORRELATION_ID_MASK = 0x7FFFFFFF  # a signed 32-bit field, so the count begins again at 0
 _size = struct.Struct(">i")
 
 Serve = Callable[[socket.socket, Step], Awaitable[Any]]
@@ -90,6 +90,7 @@ class Exchanges:
     async def get(self, request_class: type[Message], version: int) -> Exchange:
         """The exchange that begins with this request."""
         known = self._made.get((request_class, version))
+        # Of two who ask at once the second waits for the thread, and then `exchange_of` has the answer in its cache.
         if known is None:
             known = self._made[request_class, version] = await trio.to_thread.run_sync(
                 exchange_of, request_class, version, abandon_on_cancel=True, limiter=_new_exchanges
@@ -115,32 +116,42 @@ class PeerConnection:
 
     def is_stale(self) -> bool:
         """Whether the broker has hung up, or talks unasked, while nothing was on its way."""
+        # A look is a system call, and a busy connection would pay for it with every request.
         if self._waiting or trio.current_time() - self._last_used_s < IDLE_S:
             return False
         try:
+            # A peek takes nothing away. A living connection without requests has nothing to read.
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
             return True
+        # The end of the stream, or bytes that answer nothing: neither can be trusted with a request.
         return True
 
     async def ask(self, exchange: Exchange, request: Message, scope: trio.CancelScope) -> Any:
         """Send a request and wait for its answer. `scope` is cancelled if there will be none."""
         correlation_id = self._last_correlation_id = (self._last_correlation_id + 1) & _CORRELATION_ID_MASK
+        # What cannot be encoded fails here, before the connection knows of it.
         frame = self._encoded(exchange, request, correlation_id)
         waiting = _Waiting(scope)
+        # Noted before it is sent, without an await between: the order of waiting is the order on the wire.
         self._waiting.append(waiting)
+        # The port promises views only until the next call, so earlier answers may be overwritten from here on.
         self._buffer.take_back()
         try:
             await self._send(frame)
             if self._waiting[0] is not waiting:
+                # Whoever waits for an older answer reads. Two readers on one socket would tear frames apart.
                 await waiting.until_first()
             return self._decoded(exchange, correlation_id, await self._next_frame())
         except (OSError, ProtocolViolation) as error:
             self.close(str(error) or type(error).__name__)
+            # The caller of `ask` gets one kind of end for all failures.
             await trio.sleep_forever()  # until `scope`, cancelled just now, ends
         except trio.Cancelled:
+            # The answer may still come, and would be taken for that
+            # of the next request. So the connection ends for all.
             late = trio.current_time() >= scope.deadline
             name = type(request).__name__
             self.close(f"no answer to a {name} in time" if late else f"a {name} was abandoned", is_at_fault=late)
@@ -150,6 +161,7 @@ class PeerConnection:
 
     def _encoded(self, exchange: Exchange, request: Message, correlation_id: int) -> bytes:
         header = RequestHeader(exchange.api_key, exchange.version, correlation_id, self._client_id)
+        # The length comes first on the wire, but is known last.
         parts: list[Any] = [b"", encode_request_header(header, exchange.request_header_version)]
         exchange.encode(request, parts.append)
         parts[0] = _size.pack(sum(map(len, parts)))
@@ -158,10 +170,13 @@ class PeerConnection:
     async def _send(self, frame: bytes) -> None:
         """Each sends its own, so that who is sure of an answer is free to read it: the broker may send before it reads."""
         try:
+            # Hardly ever does another request wait to be sent. Then the task goes on without a switch.
             self._sending.acquire_nowait()
         except trio.WouldBlock:
             await self._sending.acquire()
         try:
+            # The lock keeps frames whole: a frame that the socket
+            # takes in two parts must have nobody else's between them.
             sent = self._send_some(frame)
             if sent < len(frame):
                 data = memoryview(frame)[sent:]
@@ -184,6 +199,7 @@ class PeerConnection:
         await trio.lowlevel.wait_writable(self._write_end)
 
     async def _next_frame(self) -> tuple[int, int]:
+        # The reader before may have received more than its own answer.
         frame = self._buffer.next_frame()
         if frame is None:
             frame = await self._serve(self._socket, self._receive)
@@ -204,9 +220,11 @@ class PeerConnection:
         buffer = self._buffer
         start, end = frame
         answered_id, body = decode_response_header(buffer.data, start, end, exchange.response_header_version)
+        # Kafka answers in the order of the requests. Anything else means that the two sides have lost count.
         if answered_id != correlation_id:
             raise ProtocolViolation(f"an answer to request {answered_id}, where {correlation_id} was asked")
         answer = exchange.decode(buffer.data, body, end)
+        # The records of the answer are views of the buffer, and others may read before the caller has used them.
         if exchange.lends:
             buffer.lend()
         if len(self._waiting) == 1 and buffer.has_more:
@@ -215,6 +233,7 @@ class PeerConnection:
 
     def _leave(self, waiting: _Waiting) -> None:
         queue = self._waiting
+        # While the connection lives, only the oldest has an answer, so only the oldest leaves.
         if self.closed_because is None:
             assert queue[0] is waiting
             queue.popleft()
@@ -225,6 +244,8 @@ class PeerConnection:
             return
         queue.remove(waiting)
         if not queue:
+            # The last one closes. Somebody may still wait for the socket, and a descriptor
+            # that is closed under a wait may be another file's by the time it wakes.
             self._close_sockets()
 
     def close(self, reason: str, *, is_at_fault: bool = True) -> None:
@@ -306,9 +327,11 @@ class FrameBuffer:
     def receive(self, sock: socket.socket) -> int:
         """Read once into the room behind the bytes; 0 at the end of the stream."""
         if self._is_lent or self._is_oversized:
+            # There are views of this buffer, or it is to be given up. Bytes without a frame go on in a new one.
             self._move_to(self._room_needed())
             self._is_lent = self._is_oversized = False
         elif self._start == self._end:
+            # Nothing is left, so the room at the front is used again without a copy.
             self._start = self._end = 0
         if self._end == len(self.data):
             self._make_room()
@@ -318,12 +341,14 @@ class FrameBuffer:
 
     def _frame_size(self) -> int:
         size: int = _size.unpack_from(self.data, self._start)[0]
+        # Before any memory is taken: a length field may claim two gigabytes.
         if not 0 <= size <= self._frame_bytes_max:
             raise ProtocolViolation(f"a frame of {size} bytes, where at most {self._frame_bytes_max} are allowed")
         return size
 
     def _make_room(self) -> None:
         rest = self._end - self._start
+        # Moved to the front where that frees half of the room. Less would mean to move the same bytes again and again.
         if self._start > 0 and rest <= len(self.data) // 2:
             self._view[:rest] = bytes(self._view[self._start : self._end])
             self._start, self._end = 0, rest
@@ -346,6 +371,7 @@ class FrameBuffer:
 
     def _note_size(self, size: int) -> None:
         """Forget a large buffer when only small frames have come for long."""
+        # One large answer after many small ones begins the count anew: a buffer that is needed now and then is kept.
         if len(self.data) <= LARGE_BUFFER_BYTES or size > len(self.data) // 4:
             self._small_frames = 0
             return

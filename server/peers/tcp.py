@@ -23,7 +23,7 @@ from ottla.wire.schema import Message
 logger = logging.getLogger("ottla.peers")
 
 CONNECT_TIMEOUT_S = 10.0  # Kafka's socket.connection.setup.timeout.ms
-SYSTEM_DEFAULT = -1
+SYSTEM_DEFAULT = -1  # Kafka's value for "do not set a size"
 
 
 class TcpPeers:
@@ -59,6 +59,7 @@ class TcpPeers:
 
     def note_answer(self, endpoint: BrokerEndpoint) -> None:
         """A request got its answer."""
+        # Called with every answer. As a rule nobody is lost, and the look at an empty set is all that it costs.
         if self._lost and endpoint.node_id in self._lost:
             self._lost.discard(endpoint.node_id)
             logger.info("Broker %d at %s:%d answers again", endpoint.node_id, endpoint.host, endpoint.port)
@@ -82,15 +83,20 @@ class TcpPeer:
         """Send a request and return its response; see `Peer.ask`."""
         connection = None
         with trio.move_on_after(timeout_s) as scope:
+            # Within the time limit as well: codecs may have to come from a disk that hangs.
             exchange = await self._exchange_of(type(request), version, scope)
             connection = self._usable_connection() or await self._connect(scope)
             answer = await connection.ask(exchange, request, scope)
             self._peers.note_answer(self.endpoint)
             return answer
+        # The scope has ended without an answer. Step 1: it never came
+        # to a connection, for want of time or because of `aclose`.
         if connection is None:
             if trio.current_time() < scope.deadline:
                 raise PeerUnavailable(f"{self!r}: closed")
             raise self._lost(f"no connection within {timeout_s:g} s")
+        # Step 2: the connection has ended, and says whose fault that was. What somebody here
+        # has abandoned is no news of the other broker, and the log does not call it lost.
         assert connection.closed_because is not None
         if connection.is_at_fault:
             raise self._lost(connection.closed_because)
@@ -98,6 +104,7 @@ class TcpPeer:
 
     async def aclose(self) -> None:
         """Hang up; whoever waits gets PeerUnavailable."""
+        # They wait on no connection yet, so the end of a connection would not wake them.
         for scope in self._connecting_scopes:
             scope.cancel()
         if self._connection is not None:
@@ -111,6 +118,8 @@ class TcpPeer:
         connection = self._connection
         if connection is None or connection.closed_because is not None:
             return None
+        # Brokers hang up on idle connections. A request sent into one
+        # would be lost, and nobody could say whether it had an effect.
         if connection.is_stale():
             connection.close("the broker hung up while nothing was asked", is_at_fault=False)
             return None
@@ -126,7 +135,9 @@ class TcpPeer:
     async def _connect(self, scope: trio.CancelScope) -> PeerConnection:
         self._connecting_scopes.add(scope)
         try:
+            # Several may ask first at the same time. They share one connection, so that their requests go out in order.
             async with self._connecting:
+                # Whoever had the lock before may have made one.
                 connection = self._usable_connection()
                 if connection is None:
                     sock = await self._connected_socket()
@@ -159,6 +170,7 @@ async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> so
         except OSError as failure:
             sock.close()
             error = failure
+        # A cancelled attempt must not leave its descriptor behind.
         except BaseException:
             sock.close()
             raise
@@ -169,6 +181,7 @@ async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> so
 
 def _prepare(sock: socket.socket, receive_buffer_bytes: int) -> None:
     sock.setblocking(False)
+    # A request goes out in one piece. With Nagle's algorithm it could wait for the acknowledgement of the one before.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # The system makes a buffer as large as the traffic needs, unless a size is set.
     if receive_buffer_bytes > sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF):
@@ -180,6 +193,7 @@ async def _connect_to(sock: socket.socket, address: Any) -> None:
         sock.connect(address)
     except BlockingIOError:
         await trio.lowlevel.wait_writable(sock)
+        # A connection that was refused makes the socket writable, too. Only this tells.
         failure = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if failure:
             raise OSError(failure, os.strerror(failure)) from None

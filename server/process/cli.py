@@ -255,5 +255,6 @@ def _address(host: str, port: int) -> str:
 
 def _fail(message: str, code: int) -> int:
     line = " ".join(message.split())
+    # A name from the file may hold characters that stderr cannot write.
     print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
     return code

@@ -103,6 +103,7 @@ def _ports(folder: Path, size: int | None) -> list[int]:
 
 def _free_ports(wanted: list[int]) -> list[int]:
     held: list[socket.socket] = []
+    # All ports are held until the last one is found, so that none is chosen twice.
     try:
         for port in wanted:
             held.append(_listen(port))
@@ -153,6 +154,7 @@ class LocalCluster:
             "log.dirs": self._log_dir(number),
             "zookeeper.connect": f"{HOST}:{self._zookeeper_port}",
         }
+        # Read here, too, so that a wrong setting is refused before any process is started.
         self._hand_over_s = load_config(texts).member.controlled_shutdown_timeout_ms / 1000
         overrides = [part for name, text in texts.items() for part in ("--override", f"{name}={text}")]
         accepted = [f"--accept-empty-log-dir={path}" for path in self._accepted if path == texts["log.dirs"]]
@@ -190,6 +192,7 @@ class LocalCluster:
                 except ClusterFailed as failed:
                     failure = failed
                 finally:
+                    # The processes have to end in order even if this task is cancelled.
                     with trio.CancelScope(shield=True):
                         await self._end()
                     nursery.cancel_scope.cancel()
@@ -211,6 +214,7 @@ class LocalCluster:
         with trio.move_on_after(START_S):
             self._launch(self._zookeeper, nursery)
             await self._until_zookeeper_listens()
+            # All are started before one is awaited, so that they start side by side.
             for broker in self._brokers:
                 self._launch(broker, nursery)
             for broker in self._brokers:
@@ -263,6 +267,7 @@ class LocalCluster:
         """Brokers first, all at the same time: each hands over what it leads, for which it needs ZooKeeper."""
         self._is_stopping = True
         for children, patience_s in ((self._brokers, self._hand_over_s + FLUSH_S), ([self._zookeeper], STOP_S)):
+            # Ask to hand over, then to stop without, then kill.
             for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGTERM, FLUSH_S), (signal.SIGKILL, math.inf)):
                 for child in children:
                     child.signal(number)
@@ -306,11 +311,13 @@ class Child:
     async def until_ended(self) -> bool:
         """Listens to what it says, then waits for its end; gives whether it has ever served."""
         assert self._process is not None and self._process.stdout is not None
+        # A descriptor of its own, because both Popen and the stream close theirs.
         async with trio.lowlevel.FdStream(os.dup(self._process.stdout.fileno())) as said:
             self._process.stdout.close()
             last = b""
             async for chunk in said:
                 self._write_down(chunk)
+                # The line may arrive in pieces.
                 last = (last + chunk)[-4096:]
                 if SERVING in last:
                     self.serves()
@@ -337,6 +344,7 @@ class Child:
         assert self.exit_status is not None
         by = f"signal {-self.exit_status}" if self.exit_status < 0 else f"exit status {self.exit_status}"
         with self.log_path.open("rb") as log:
+            # Not before this run: the log has the words of earlier ones.
             log.seek(max(self._log_start, self.log_path.stat().st_size - 4096))
             words = log.read().decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(words) if line.strip()), "")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 DEBIAN = Path("/usr/share/java/zookeeper.jar")
 SERVER = "org.apache.zookeeper.server.ZooKeeperServerMain"
+# A small heap, and flags that shorten the start.
 JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true")
 
 
@@ -33,7 +34,9 @@ def write_configuration(path: Path, *, data: Path, port: int) -> None:
         "dataDir": str(data),
         "clientPort": str(port),
         "clientPortAddress": "127.0.0.1",
+        # No limit: all brokers come from the same address.
         "maxClientCnxns": "0",
+        # Its HTTP server would take port 8080.
         "admin.enableServer": "false",
         "autopurge.snapRetainCount": "3",
         "autopurge.purgeInterval": "1",

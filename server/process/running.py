@@ -35,6 +35,7 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]
                     config, stop=stop, on_ready=on_ready, before_serving=settle_interpreter, descriptors=descriptors
                 )
             except (StartupError, KeyboardInterrupt) as error:
+                # Raised outside the nursery, which would wrap it into a group.
                 problem = error
             nursery.cancel_scope.cancel()
     if problem is not None:
@@ -51,6 +52,7 @@ def settle_interpreter() -> None:
     """
     system.keep_little_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
+    # What start-up left behind goes now. What stays is not looked at again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 3, NEVER)

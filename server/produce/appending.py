@@ -27,7 +27,6 @@ from ottla.replication.log.validator import (
 )
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.inbox import belongs_to_one_frame
-from ottla.server.net.pending import PendingAnswer
 from ottla.server.ports import HasCluster, HasDeadlines, HasPartitions, HasReplicas
 from ottla.server.produce.leader_hints import current_leader, endpoints
 from ottla.server.produce.requests import (
@@ -38,6 +37,7 @@ from ottla.server.produce.requests import (
     without_repetitions,
 )
 from ottla.server.produce.thread_checks import checked_in_thread
+from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -60,8 +60,9 @@ if TYPE_CHECKING:
     from ottla.replication.partition.refused_sequences import Place
     from ottla.server.gate.context import RequestContext
 
-Answered = ProduceResponse | PendingAnswer | None
+Answered = ProduceResponse | PendingAnswer[ProduceResponse] | None
 ADMIN_CLIENT_ID = "__admin_client"
+# The first version of Produce in which each partition must have exactly one batch.
 ONE_BATCH_SINCE = 3
 TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 10
@@ -100,13 +101,17 @@ class _Uncommitted(NamedTuple):
     def is_held(self) -> bool:
         """Whether the log has them still: this broker may have followed another one, and lead again."""
         epoch, partition = self.leader_epoch, self.partition
+        # A broker loses records only as a follower, and it leads again only under another epoch. So the same epoch
+        # means that nothing was cut off.
         if partition.leader_epoch == epoch:
             return True
+        # The log answers with the largest epoch at or below the one asked for. Another epoch in the answer means that
+        # the log has no record of this one.
         known, end_offset = partition.log.end_offset_for_epoch(epoch)
         return known == epoch and end_offset >= self.next_offset
 
 
-class Appending(PendingAnswer):
+class Appending(PendingAnswer[ProduceResponse]):
     """The appends of one produce request, and the wait for their commits."""
 
     __slots__ = (
@@ -136,6 +141,7 @@ class Appending(PendingAnswer):
         self._has_moved = False  # a partition of the request is led by another broker
         self._turn_end = time.monotonic() + TURN_S
         self._topics: list[TopicProduceResponse] = []
+        # Made only when an error has to be noted; see `_place_of`.
         self._places: dict[int, Place] | None = None
         self._deferred: list[tuple[Partition, PartitionProduceResponse, memoryview]] = []
         self._uncommitted: list[_Uncommitted] = []
@@ -157,6 +163,8 @@ class Appending(PendingAnswer):
 
     def append_in_turns(self) -> Coroutine[Any, Any, Answered]:
         """The same for a great many partitions or bytes, giving way in between."""
+        # The copies are made here and not in the coroutine: that begins to run when the shared receive buffer may hold
+        # the bytes of another connection already.
         if not has_a_buffer(self._request):
             for topic in self._request.topic_data:
                 for data in topic.partition_data:
@@ -172,15 +180,19 @@ class Appending(PendingAnswer):
         append = self._append_or_refuse()
         for topic in without_repetitions(self._request.topic_data):
             answers: list[PartitionProduceResponse] = []
+            # The list is handed in while it is empty and fills up below, so the topics keep their order.
             self._answer_topic(topic, answers)
             for data in topic.partition_data:
                 answers.append(append(topic, data))
+                # The look at the clock comes after a partition, never inside one: an append is not divisible.
                 if time.monotonic() > self._turn_end:
                     await trio.lowlevel.checkpoint()
                     self._turn_end = time.monotonic() + TURN_S
 
     def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
         request = self._request
+        # This looks at the whole request before the first append, because Kafka refuses all of its partitions for one
+        # such batch.
         try:
             if holds_transactional(request) and request.transactional_id is None:
                 raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -194,6 +206,7 @@ class Appending(PendingAnswer):
     def _refuse(
         self, error: KafkaError, topic: TopicProduceData, data: PartitionProduceData
     ) -> PartitionProduceResponse:
+        # Kafka sends a text here only with CORRUPT_MESSAGE.
         message = error.message if error.code is ErrorCode.CORRUPT_MESSAGE else None
         return PartitionProduceResponse(
             index=data.index, error_code=error.code, base_offset=NO_OFFSET, error_message=message
@@ -202,23 +215,33 @@ class Appending(PendingAnswer):
     def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
         answer = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
         records = data.records
+        # Phase 1: the request and its partition. An ordinary header proves that there is one whole batch of magic 2
+        # without flags, so the checks of `_partition` that ask for that are skipped.
         header = ordinary_header(records) if records is not None else None
         checked = partition = None
         try:
             partition = self._partition(topic, data, is_ordinary=header is not None)
+            # Old clients may send no batch. Kafka answers NONE to that, without an offset.
             if records is None or (self._version < ONE_BATCH_SINCE and not batch_size(records, 0, len(records))):
                 return answer
             now_ms = self._context.now_ms
+            # Phase 2: the batch. Nothing is written before all checks are through.
             rules = partition.log.validation_rules()
             if header is not None:
                 checked = check_ordinary(records, header, rules, now_ms=now_ms)
+            # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, or if the request
+            # has used up its turn: many small batches would hold the event loop together.
             if checked is None and (is_expensive(records, rules) or time.monotonic() > self._turn_end):
                 self._defer(partition, answer, records)
                 return answer
+            # This comes last, right before the append: for a deferred batch the answer may be another one after the
+            # thread. The dict is empty nearly always, which keeps this check off the usual way.
             if self._refused.by_producer:
                 self._check_none_is_missing((topic.name, topic.topic_id, data.index), partition, records, header)
+            # Phase 3: the append.
             acks = self._request.acks
             info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
+        # The log found out, before it wrote anything, that the records need a look one by one.
         except TooManyForTheLoop:
             assert partition is not None and records is not None
             self._defer(partition, answer, records)
@@ -228,11 +251,14 @@ class Appending(PendingAnswer):
             self._refuse_batch((topic.name, topic.topic_id, data.index), answer, error, partition, batch)
             return answer
         header = header or numbered_batch(records)
+        # Phase 4: the acknowledgement. The place is handed on, because the answer is not among `_topics` yet.
         if code := self._accept(answer, partition, info, header):
             self._refuse_late(answer, header, code, (topic.name, topic.topic_id, data.index))
         return answer
 
     def _defer(self, partition: Partition, answer: PartitionProduceResponse, records: memoryview) -> None:
+        # The shared receive buffer is filled again before the thread is done. A buffer of one frame is not, and copying
+        # its megabytes would hold the event loop.
         kept = records if belongs_to_one_frame(records.obj) else copied(records)
         self._deferred.append((partition, answer, kept))
 
@@ -255,12 +281,16 @@ class Appending(PendingAnswer):
         batch: BatchHeader | None,
     ) -> None:
         """Nothing was appended; what follows the batch has to wait for it if it will come again."""
+        # Only producers that number their batches can leave a gap.
         if batch is None or batch.producer_id < 0:
             self._fail(answer, error, partition)
             return
+        # librdkafka answers OUT_OF_ORDER_SEQUENCE_NUMBER with a new producer epoch and sends records again that are
+        # written already. So it gets an error after which it only tries again, as long as the gap may close.
         if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_come_yet(place, partition, batch):
             error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "What is missing may come from the leader before this one")
         self._fail(answer, error, partition)
+        # A producer gives up a batch after any other error, so nothing has to wait for it.
         if error.code.retriable:
             self._refused.note(place, batch, error.code)
 
@@ -275,6 +305,7 @@ class Appending(PendingAnswer):
     def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_ordinary: bool) -> Partition:
         """The partition to append to, after all checks that come before its own."""
         broker, request = self._broker, self._request
+        # The order of these checks is Kafka's: it decides which error a client sees where two apply.
         name = topic.name
         if self._version >= TOPIC_IDS_SINCE:
             state = broker.cluster.topic_by_id.get(topic.topic_id)
@@ -283,10 +314,12 @@ class Appending(PendingAnswer):
             name = state.name
         if broker.cluster.partition(name, data.index) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        # An ordinary batch has passed this by its header.
         if not is_ordinary:
             check_produce_request_records(data.records, self._version)
         if request.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        # Kafka lets nobody write to internal topics but this client id.
         if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.partition(name, data.index)
@@ -297,6 +330,7 @@ class Appending(PendingAnswer):
     def _accept(
         self, answer: PartitionProduceResponse, partition: Partition, info: AppendInfo, header: BatchHeader | None
     ) -> ErrorCode:
+        # The offsets are set even if the acknowledgement fails: Kafka tells them in that case, too.
         answer.base_offset = info.first_offset
         answer.log_append_time_ms = info.log_append_time_ms
         answer.log_start_offset = info.log_start_offset
@@ -306,8 +340,11 @@ class Appending(PendingAnswer):
         self, partition: Partition, answer: PartitionProduceResponse, next_offset: int, header: BatchHeader | None
     ) -> ErrorCode:
         """Why what was appended is not acknowledged; NONE if it is, or notes that it may be later."""
+        # Without an answer there is nothing to wait for.
         if self._request.acks == 0:
             return ErrorCode.NONE
+        # Asked at once: without followers and forced flushes the append is committed already, and nobody has to watch
+        # the partition.
         code = partition.acknowledgement(next_offset, self._request.acks)
         if code is None:
             self._uncommitted.append(_Uncommitted(partition, answer, next_offset, partition.leader_epoch, header))
@@ -318,6 +355,7 @@ class Appending(PendingAnswer):
 
     async def append_deferred(self) -> Answered:
         """Append what had to be checked in threads."""
+        # Turned round, so that `pop` takes them in the order of the request and keeps no reference.
         self._deferred.reverse()
         while self._deferred:  # each copy is given up as soon as it is written
             await self._append_deferred(*self._deferred.pop())
@@ -337,6 +375,8 @@ class Appending(PendingAnswer):
         if isinstance(checked, KafkaError):
             self._refuse_batch(self._place_of(answer), answer, checked, partition, numbered_batch(records))
             return
+        # The thread took time. The role of this broker, and what was refused, may have changed. So both are asked
+        # again.
         try:
             self._broker.partition(partition.topic, partition.index)  # the broker may be fenced since the thread began
             if self._refused.by_producer:
@@ -355,10 +395,12 @@ class Appending(PendingAnswer):
         """The response if nothing has to be committed first, else this, which will have it."""
         if not self._uncommitted:
             return self.response()
+        # A producer that grants no time hears so at once. The records stay in the log.
         if self._request.timeout_ms <= 0:
             for each in self._uncommitted:
                 self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
             return self.response()
+        # Nobody knows how long followers take, and the records may be megabytes.
         self.release_records()
         waits = self._broker.replicas.commit_waits
         acks = self._request.acks
@@ -367,6 +409,7 @@ class Appending(PendingAnswer):
             waits.add(each.partition, each.next_offset, acks, partial(self._decide, each))
             for each in self._uncommitted
         ]
+        # One deadline for the whole request: it is due when the last partition is decided or the time is over.
         self._deadline = self._broker.deadlines.add(self._request.timeout_ms / 1000, self._time_out)
         return self
 
@@ -380,6 +423,7 @@ class Appending(PendingAnswer):
 
     def _time_out(self) -> None:
         for wait, each in zip(self._waits, self._uncommitted, strict=True):
+            # Those that were decided keep their answers; only the others have run out of time.
             if wait.settle is not None:
                 wait.give_up()
                 self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
@@ -390,6 +434,8 @@ class Appending(PendingAnswer):
     ) -> None:
         """Answer an error for appended records. As in Kafka the answer says all the same where they were appended."""
         answer.error_code = code
+        # The producer sends this batch again. If the log has lost it by then, the batches behind it must not take its
+        # place.
         if header is not None and header.producer_id >= 0 and code.retriable:
             self._refused.note_late(place or self._place_of(answer), header, code)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -404,9 +450,11 @@ class Appending(PendingAnswer):
 
     def response(self) -> ProduceResponse | None:
         if self._request.acks == 0:
+            # A producer with acks=0 reads no answer. A connection that closes is the only way to tell it of an error.
             self._close_on_error()
             return None
         response = ProduceResponse(responses=self._topics)
+        # Older clients cannot read these fields, and most answers have nothing to put there.
         if self._has_moved and self._version >= CURRENT_LEADER_SINCE:
             self._tell_leaders(response)
         return response
@@ -447,6 +495,7 @@ class Appending(PendingAnswer):
     def _place_of(self, answer: PartitionProduceResponse) -> Place:
         """Where an answer belongs. Can be asked when all partitions have one; most requests need not ask."""
         if self._places is None:
+            # The id of an answer is unique as long as `_topics` holds all answers.
             self._places = {
                 id(each): (topic.name, topic.topic_id, each.index)
                 for topic in self._topics
@@ -455,5 +504,6 @@ class Appending(PendingAnswer):
         return self._places[id(answer)]
 
     def _name_of(self, topic: TopicProduceResponse) -> str:
+        # From v13 on a request names topics by their ids alone.
         state = self._broker.cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else None
         return topic.name if state is None else state.name

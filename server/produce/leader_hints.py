@@ -20,6 +20,8 @@ class Port(HasCluster, HasReplicas, Protocol):
 def current_leader(broker: Port, topic: str, index: int) -> tuple[int, int]:
     """A partition's leader and epoch: from the replica here, which the controller keeps up to date, else from the metadata."""
     partition = broker.replicas.partition(topic, index)
+    # LeaderAndIsr changes the replica before UpdateMetadata changes the metadata, so the replica knows the new leader
+    # first.
     if partition is not None:
         return partition.leader_id, partition.leader_epoch
     state = broker.cluster.partition(topic, index)
@@ -28,5 +30,6 @@ def current_leader(broker: Port, topic: str, index: int) -> tuple[int, int]:
 
 def endpoints(broker: HasCluster, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
     """Where these brokers are, those that live."""
+    # A broker that leads several of the partitions is named once.
     found = [broker.cluster.endpoint(node_id, listener) for node_id in sorted(set(leaders))]
     return [each for each in found if each is not None]

@@ -8,17 +8,21 @@ from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, To
 from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
 
 TRANSACTIONAL_FLAG = 0x10
+# All flags are in the low byte of the attributes, so reading one byte is enough.
 _MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
+# The size of a batch with its front must fit 31 bits, as in Java's int.
 _LENGTH_MAX = 2**31 - 1 - LOG_OVERHEAD
 
 
 def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData]:
     """Each topic and partition once, as clients send them."""
+    # Nearly all small requests end here; the rest would cost them a few objects for nothing.
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     named: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
     for topic in topics:
         for data in topic.partition_data:
+            # A later entry replaces an earlier one: as in Kafka the last records count.
             named.setdefault((topic.name, topic.topic_id), {})[data.index] = data
     return [
         TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
@@ -31,6 +35,7 @@ def has_a_buffer(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
+                # All records of a request lie in the same buffer, so the first ones tell for all.
                 return belongs_to_one_frame(data.records.obj)
     return False
 
@@ -52,6 +57,7 @@ def is_transactional(records: memoryview | None) -> bool:
         if len(records) > _MAGIC_AT and int.from_bytes(records[8:12], "big") > _LENGTH_MAX:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The size of the batch is beyond 31 bits")
         return False
+    # Attributes of magic 0 and 1 are elsewhere and know no transactions.
     return records[_MAGIC_AT] == 2 and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_FLAG)
 
 
@@ -59,5 +65,6 @@ def numbered_batch(records: memoryview | None) -> BatchHeader | None:
     """The header of a batch whose producer numbers its records."""
     if records is None or len(records) < RECORDS_OFFSET or records[_MAGIC_AT] != MAGIC_V2:
         return None
+    # Not `read_header`: the magic is known here.
     header = BatchHeader._make(unpack_header(records))
     return header if header.producer_id >= 0 and header.base_sequence >= 0 else None

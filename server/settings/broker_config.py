@@ -201,6 +201,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
     node_id = _node_id(server, static)
+    # Clients see both names with the id that is in force, whichever was given.
     static["node.id"] = static["broker.id"] = str(node_id)
     if not (server.log_dirs or server.log_dir):
         static["log.dirs"] = str(default_data_directory())
@@ -231,6 +232,7 @@ def log_config_from(texts: Mapping[str, str]) -> LogConfig:
             value = parse_value(synonym_setting(topic_setting, synonym), text)
             values[field_name(name)] = value * synonym.factor if synonym.factor != 1 else value
             break
+    # Kafka takes any negative retention of the broker for "without limit".
     if values.get("retention_ms", 1) < 0:
         values["retention_ms"] = -1
     log = LogConfig(**values)
@@ -353,6 +355,7 @@ def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
     """How to reach ZooKeeper; None for a broker that is alone."""
     if not static.get("zookeeper.connect"):
         return None
+    # The default id would be the same on all members.
     if "node.id" not in static and "broker.id" not in static:
         raise ConfigError(f"zookeeper.connect={static['zookeeper.connect']}: a member of a cluster needs a broker.id")
     config = _read(ZooKeeperConfig, static)

@@ -34,6 +34,7 @@ _STORES = frozenset(
     + [f"ssl.keystore.{part}" for part in ("certificate.chain", "key", "location", "password", "type")]
     + [f"ssl.truststore.{part}" for part in ("certificates", "location", "password", "type")]
 )
+# Kafka changes these at run time. Here the listeners are bound once, at start.
 _FIXED = ("listeners", "listener.security.protocol.map")
 
 

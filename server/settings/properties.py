@@ -33,6 +33,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     pending, started = "", 0
     for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = natural.lstrip(_BLANK)
+        # Within a continued line blanks and comment signs belong to the value.
         if not started and line[:1] in ("", "#", "!"):
             continue
         pending, started = pending + line, started or number
@@ -46,6 +47,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_continued(line: str) -> bool:
+    # Each pair of backslashes stands for one, so only an odd number continues the line.
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

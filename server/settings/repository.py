@@ -102,6 +102,7 @@ class ConfigRepository:
         try:
             return config.with_overrides(texts)
         except InvalidSetting:
+            # One by one, so that a setting that cannot be taken does not take the good ones with it.
             for name, text in texts.items():
                 try:
                     config = config.with_overrides({name: text})
@@ -136,6 +137,7 @@ class ConfigRepository:
         if changed == self.current:
             return
         self.current = changed
+        # The settings of every topic build on the defaults, which may have changed.
         self._log_configs.clear()
         for on_change in self._listeners:
             on_change(changed)

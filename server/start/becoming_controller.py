@@ -50,6 +50,7 @@ async def settle_cluster_id(
     try:
         await coordination.multi([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))])
     except NodeExists:
+        # Another broker was faster, and its id counts.
         return znodes.decode_cluster_id((await coordination.get(znodes.CLUSTER_ID)).data)
     return cluster_id
 
@@ -64,6 +65,7 @@ async def take_over(coordination: Coordination, controller: Controller, configs:
         controller.adopt(topic)
         writes += operations
     for start in range(0, len(writes), OPERATIONS_PER_MULTI):
+        # Every part checks the epoch, so that a controller that was replaced in between writes nothing more.
         fence = Check(znodes.CONTROLLER_EPOCH, controller.epoch_version)
         await coordination.multi([fence, *writes[start : start + OPERATIONS_PER_MULTI]])
 
@@ -108,6 +110,7 @@ async def finish_deletion(coordination: Coordination, controller: Controller, na
     if mark is None:
         return
     partitions = [] if node is None else list(znodes.decode_topic(node.data).partitions)
+    # Children before parents, because the tree removes only nodes without children.
     paths = [
         each for index in partitions for each in (znodes.state_path(name, index), znodes.partition_path(name, index))
     ]
@@ -140,6 +143,7 @@ async def _read_broker_settings(coordination: Coordination, configs: ConfigRepos
     paths = [znodes.broker_config_path(None), znodes.broker_config_path(configs.started_with.node_id)]
     for node, for_all in zip(await coordination.get_all(paths), (True, False), strict=True):
         if node is not None:
+            # Another broker may have written settings that this one cannot take. It starts without them.
             texts = configs.takeable(znodes.decode_config(node.data), for_all=for_all)
             configs.put_broker(Overrides(texts, node.version), for_all=for_all)
 
@@ -160,11 +164,13 @@ async def _elected(
     elected = []
     for name, assignment in assignments.items():
         operations: list[Operation] = []
+        # A topic exists if its node does. What a crash kept from being made around it is made now.
         if configs.topic_overrides(name).version is None:
             operations.append(Create(znodes.topic_config_path(name), znodes.encode_config({})))
             configs.put_topic(name, Overrides({}, 0))
         if next(present) is None:
             operations.append(Create(znodes.partitions_path(name)))
+        # There are more partitions than the topic names: a crash cut an extension short.
         elif len(await coordination.children(znodes.partitions_path(name))) > len(assignment.partitions):
             await forget_unnamed_partitions(coordination, controller, name)
         partitions = []
@@ -172,6 +178,7 @@ async def _elected(
             state, writes = _election(controller, name, partition, replicas, next(present))
             partitions.append(state)
             operations += writes
+        # Older trees have no topic ids.
         topic_id = assignment.topic_id or bytes(16)
         elected.append((TopicState(name, topic_id, tuple(partitions), is_internal_topic(name)), operations))
     return elected

@@ -113,6 +113,7 @@ async def adopt(coordination: Coordination, cluster: FoundCluster, node_id: int)
         if known is None:
             await coordination.multi([Create(path, znodes.encode_config(settings))])
     if cluster.next_producer_id:
+        # All ids below count as given out, so the next block begins above them.
         last = cluster.next_producer_id - 1
         node = await coordination.get(znodes.PRODUCER_ID_BLOCK)
         block = znodes.encode_producer_id_block(node_id, max(last - BLOCK_SIZE + 1, 0), last)
@@ -167,6 +168,7 @@ def _usable(whose: str, settings: Texts, check: Callable[[Texts], object]) -> Te
     usable: dict[str, str] = {}
     for name, text in sorted(settings.items()):
         try:
+            # Checked together with those before, because some settings are allowed only beside others.
             check(usable | {name: text})
             usable[name] = text
         except InvalidSetting as error:
@@ -194,6 +196,7 @@ def _from_folders(
         cluster.topics.append(
             FoundTopic(name, ids[0] if ids else make_topic_id(), [], _guessed(name, compacted, configs))
         )
+        # The folders have to be all of the topic. A gap means that another broker has the partition.
         for index in range(max(partitions) + 1):
             if index not in partitions:
                 raise LogDirectoryProblem(
@@ -203,6 +206,7 @@ def _from_folders(
             storage = storages[path.rpartition("/")[0]]
             cluster.topics[-1].leader_epochs.append(_last_epoch(storage, path))
             highest = _highest_producer_id(storage, path, transactions=name == TRANSACTION_STATE_TOPIC)
+            # The whole block counts as used: Kafka may have given out more of its ids than were written.
             cluster.next_producer_id = max(cluster.next_producer_id, (highest // BLOCK_SIZE + 1) * BLOCK_SIZE)
     if unsettled := sorted(topic.name for topic in cluster.topics if not is_internal_topic(topic.name)):
         logger.warning(
@@ -243,6 +247,7 @@ def _highest_producer_id(storage: Storage, path: str, *, transactions: bool) -> 
     files = [parsed for name in storage.names(path) if (parsed := parse_segment_file(name)) is not None]
     logs = sorted(each.offset for each in files if each.kind == LOG_SUFFIX and not each.suffix)
     since, highest = _newest_snapshot(storage, path, files)
+    # What the snapshot covers need not be read again. But no snapshot has the values of transaction records.
     for offset in logs:
         if transactions or offset >= since:
             highest = max(highest, _highest_in_log(storage, segment_path(path, offset, LOG_SUFFIX), transactions))
@@ -258,6 +263,7 @@ def _newest_snapshot(storage: Storage, path: str, files: Sequence[SegmentFile]) 
             data = storage.read(segment_path(path, offset, SNAPSHOT_SUFFIX))
             entries = decode_snapshot(data, now_ms=0, expiration_ms=FOR_EVER_MS)
         except CorruptSnapshot:
+            # An older snapshot will do; more of the log is read then.
             continue
         return offset, max((entry.producer_id for entry in entries), default=-1)
     return 0, -1

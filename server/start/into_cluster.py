@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.cluster")
 
 MOVED_SUFFIX = ".moved-to-zookeeper"
+# ZooKeeper by default takes no request of more than about a megabyte.
 BYTES_PER_MULTI = 256 * 1024
 CLUSTER = "/cluster"
 
@@ -38,6 +39,8 @@ async def fill_from_journal(coordination: Coordination, directory: Path) -> None
         nodes = [(path, node) async for path, node in _walk(alone, "")]
     finally:
         await trio.to_thread.run_sync(alone.close)
+    # The cluster's id stays out. A tree without it counts as new, so that after a crash the next start fills it
+    # again.
     kept = [(path, node) for path, node in nodes if path != CLUSTER and not path.startswith(CLUSTER + "/")]
     present = await coordination.get_all([path for path, _ in kept])
     operations: list[Operation] = []
@@ -45,6 +48,7 @@ async def fill_from_journal(coordination: Coordination, directory: Path) -> None
         if known is None:
             operations.append(Create(path, node.data))
         elif known.data != node.data:
+            # Some nodes are there already: those that every start makes, and those that an earlier try has copied.
             operations.append(SetData(path, node.data, known.version))
     for part in _parts(operations):
         await coordination.multi(part)

@@ -30,6 +30,8 @@ async def settle_identities(
     (node,) = await coordination.get_all([path])
     before = None if node is None else znodes.decode_log_dirs(node.data)
     decided = identify(before, replicas.directories.seen(), accepted=accepted, new_uuid=replicas.new_uuid)
+    # The tree hears of new ids before the directories get them, and once more afterwards. So the next start knows
+    # about a crash in between.
     if decided.known != before:
         node = await _write(coordination, path, node, decided.known)
     if any(entry.is_new for entry in decided.known.values()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -164,7 +164,7 @@ class MemberBroker:
     async def answer(self, request: Message, version: int) -> Any:
         """Have a handler answer a request."""
         answer = load_handlers()[type(request).api_key].handler(request, self.context(version))
-        return await answer if hasattr(answer, "__await__") else answer
+        return await answer if isinstance(answer, Coroutine) else answer
 
     def context(self, version: int) -> RequestContext:
         return RequestContext(cast(Any, self), api_version=version, listener_name=LISTENER)

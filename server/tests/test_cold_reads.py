@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,7 +65,7 @@ class Archive(Leader):
             isolation_level=0, topics=[FetchTopic(topic="t", topic_id=TOPIC_ID, partitions=asked)] if asked else [],
         )  # fmt: skip
         answer: Any = fetch(request, RequestContext(cast(Any, self), api_version=VERSION, now_ms=self.time_ms))
-        return await answer if hasattr(answer, "__await__") else answer
+        return await answer if isinstance(answer, Coroutine) else answer
 
     async def consume(self, offset: int, max_bytes: int, version: int, partitions: int = 1) -> list[Any]:
         asked = [
@@ -80,7 +81,7 @@ class Archive(Leader):
             topics=[FetchTopic(topic="t", topic_id=TOPIC_ID, partitions=asked)],
         )
         answer: Any = fetch(request, RequestContext(cast(Any, self), api_version=version, now_ms=self.time_ms))
-        answer = await answer if hasattr(answer, "__await__") else answer
+        answer = await answer if isinstance(answer, Coroutine) else answer
         self.waits, waits = [], self.waits  # what the client reads is no matter
         records = [
             bytes(each.records.read() if isinstance(each.records, FileRegion) else each.records)

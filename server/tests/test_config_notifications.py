@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -238,6 +238,32 @@ async def test_old_notices_are_removed(tmp_path: Path, monkeypatch: pytest.Monke
         await cluster.tree.multi([notice])
         await settled()
         assert [name[-1] for name in await notices(cluster)] == ["1", "2", "3"]
+
+
+async def test_settings_that_cannot_be_read_when_their_notice_comes_are_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with clustered(tmp_path, also=Listeners().of) as cluster:
+        await settled()
+        available, outage = trio.Event(), [True]
+        get_all = cluster.tree.get_all
+
+        async def interrupted(paths: Sequence[str]) -> list[Node | None]:
+            if outage and paths == [znodes.broker_config_path(None)]:
+                raise CoordinationUnavailable(paths[0])
+            return await get_all(paths)
+
+        monkeypatch.setattr(cluster.tree, "until_available", lambda: available.wait())
+        texts = znodes.encode_config({"log.retention.ms": "5"})
+        notice = znodes.encode_config_change("brokers/<default>")
+        path = f"{znodes.CONFIG_CHANGES}/config_change_"
+        monkeypatch.setattr(cluster.tree, "get_all", interrupted)
+        await cluster.tree.multi([Create(znodes.broker_config_path(None), texts), Create(path, notice, sequential=True)])
+        await settled()
+        outage.clear()
+        available.set()
+        await settled()
+        assert [member.configs.current.log.retention_ms for member in cluster.members.values()] == [5, 5, 5]
 
 
 async def test_reading_is_tried_again_until_the_session_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import trio
@@ -105,7 +106,7 @@ async def test_without_files_clients_of_old_get_what_they_understand() -> None:
 
 
 async def _awaited(answer: Any) -> Any:
-    return await answer if hasattr(answer, "__await__") else answer
+    return await answer if isinstance(answer, Coroutine) else answer
 
 
 async def test_a_fetch_that_waits_keeps_no_file_open() -> None:

@@ -52,6 +52,27 @@ async def test_a_change_of_one_partition_costs_no_look_at_the_others(monkeypatch
     waiting.abandon()
 
 
+async def test_a_record_that_comes_behind_a_long_reading_ends_the_wait(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    """The reading gives way. It has passed by the partition then, and the wait has not begun."""
+    small_turns(monkeypatch)
+    shop = Shop()
+    read_in_turns = Reading.read_in_turns
+
+    async def read_and_be_overtaken(self: Reading) -> None:
+        await read_in_turns(self)
+        append(shop, 3)
+
+    monkeypatch.setattr(Reading, "read_in_turns", read_and_be_overtaken)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(shop.deadlines.run)
+        answer = await shop.consume(min_bytes=1, offset=2, max_wait_ms=60_000)
+        assert [index for index, data in told(answer).items() if data.records] == [3]
+        assert trio.current_time() < 1
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_very_large_fetch_waits_in_its_connection(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
 ) -> None:

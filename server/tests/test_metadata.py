@@ -10,8 +10,9 @@ from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, 
 from ottla.replication.control.topics import NewTopic
 from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.server.handlers import metadata as module
-from ottla.server.net.long_answers import ANSWERS_MAX, EncodedAnswer, LongAnswers
+from ottla.server.net.long_answers import ANSWERS_MAX, LongAnswers
 from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.wire.answers import EncodedAnswer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (
     MetadataRequest,

@@ -43,6 +43,7 @@ async def test_a_broker_that_was_suspended_for_long_is_fenced_at_once(suspends: 
     coordination = ZooKeeperCoordination(config)
     session = ClusterSession()
     session.attach(cast(Any, coordination))
+    session.note_registered()
     assert is_fenced(session)
     coordination._note_contact(coordination.session_now())
     assert not is_fenced(session)

@@ -35,11 +35,16 @@ def is_test(path: Path) -> bool:
     return "tests" in path.parts or path.relative_to(ROOT).parts[0] in ("compat_tests", "benchmarks", "spark_examples")
 
 
+def code_lines(text: str) -> int:
+    """Comments do not count: they make a file easier to hold, not harder."""
+    return sum(not line.lstrip().startswith("#") for line in text.splitlines())
+
+
 def test_no_file_is_longer_than_a_reader_can_hold():
     long = {
         str(path.relative_to(ROOT)): lines
         for path in python_files()
-        if (lines := path.read_text().count("\n")) > (TEST_FILE_LINES_MAX if is_test(path) else FILE_LINES_MAX)
+        if (lines := code_lines(path.read_text())) > (TEST_FILE_LINES_MAX if is_test(path) else FILE_LINES_MAX)
     }
     assert long == {}
 
@@ -47,9 +52,11 @@ def test_no_file_is_longer_than_a_reader_can_hold():
 def test_no_function_is_longer_than_a_screen():
     long = []
     for path in python_files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        lines = text.splitlines()
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
-                size = node.end_lineno - node.lineno + 1
+                size = code_lines("\n".join(lines[node.lineno - 1 : node.end_lineno]))
                 if size > FUNCTION_LINES_MAX:
                     long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {size} lines")
     assert long == []

@@ -39,6 +39,8 @@ class GroupState(Enum):
 
 EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState
 
+# Kafka's moves between states. A move that is missing here is a bug: `_transition_to` fails then, and the runtime
+# loads the shard again from the log.
 ENTERED_FROM = {
     PREPARING_REBALANCE: {STABLE, COMPLETING_REBALANCE, EMPTY},
     COMPLETING_REBALANCE: {PREPARING_REBALANCE},
@@ -67,6 +69,7 @@ class Group:
         self._effects = effects
         self.group_id = group_id
         self.state = EMPTY
+        # The time of day, because the record keeps it and offsets still expire by it after a restart.
         self.state_timestamp_ms: int | None = effects.timestamp_ms
         self.generation_id = 0
         self.protocol_name: str | None = None
@@ -82,6 +85,7 @@ class Group:
         self.state_timestamp_ms = self._effects.timestamp_ms
 
     def _schedule(self, kind: str, delay_ms: int, member_id: str = "") -> None:
+        # `now_ms` never jumps. By the time of day all sessions would end at once when somebody sets the clock.
         self._effects.timers.schedule(TimerKey(kind, self.group_id, member_id), self._effects.now_ms + delay_ms)
 
     def _cancel(self, kind: str, member_id: str = "") -> None:
@@ -98,6 +102,8 @@ class Group:
     def cancel_timers(self) -> None:
         self._cancel(JOIN)
         self._cancel(SYNC)
+        # A handed-out member id has a session, too. A deadline that is left behind would hit a later group of the
+        # same name.
         for member_id in (*self.members.by_id, *self.members.pending_join):
             self._cancel(SESSION, member_id)
 
@@ -111,11 +117,14 @@ class Group:
         """Keep what this generation said about its topics. It is read only when somebody asks."""
         self._subscribed_topics = None
         self._subscriptions = None
+        # Members of other protocols send metadata in a form of their own, from which no topics can be read.
         if not self.uses_consumer_protocol:
             return
         if not self.members:
+            # Nobody is in, so the group certainly reads no topic, and any of its offsets may go.
             self._subscriptions = []
         elif self.protocol_name is not None:
+            # The bytes are kept unread, so that no rebalance pays for parsing them.
             self._subscriptions = [member.protocols[self.protocol_name] for member in self.members]
 
     @property
@@ -124,19 +133,24 @@ class Group:
         if self._subscribed_topics is None and self._subscriptions is not None:
             self._subscribed_topics = _topics_of(self._subscriptions)
             if self._subscribed_topics is None:
+                # They cannot be read now or later: let the bytes go, and do not parse them again at every question.
                 self._subscriptions = None
         return self._subscribed_topics
 
     def is_subscribed_to(self, topic: str) -> bool:
         topics = self.subscribed_topics
+        # In doubt a consumer group counts as subscribed, so that no offset is lost that a member still needs.
         return self.uses_consumer_protocol if topics is None else topic in topics
 
     # ------------------------------------------------------------------ what others may do to its offsets
 
     def check_offset_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
         """Members commit for their generation; others only while the group has no members."""
+        # Tools that reset offsets, and consumers that choose their partitions themselves, commit without being
+        # members.
         if generation_id < 0 and self.state is EMPTY:
             return ErrorCode.NONE
+        # The commit names no member, and the group has members whose offsets it would overwrite.
         if generation_id < 0 and not member_id and group_instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         error = self.members.validate(member_id, group_instance_id)
@@ -144,12 +158,17 @@ class Group:
             return error
         if generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
+        # The member knows the new generation but not yet its partitions, so it cannot know what it may commit. In
+        # PreparingRebalance it may: members commit what they have read before they join again.
         if self.state is COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
+        # As in Kafka a commit shows that the member is alive, just as a heartbeat does.
         self._refresh_session(self.members.by_id[member_id])
         return ErrorCode.NONE
 
     def check_offset_delete(self) -> ErrorCode:
+        # Of a consumer group the shard refuses only the topics that members read. Of other groups nobody can tell
+        # these.
         if self.state is EMPTY or self.uses_consumer_protocol:
             return ErrorCode.NONE
         return ErrorCode.NON_EMPTY_GROUP
@@ -159,12 +178,16 @@ class Group:
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
         """The time from which an offset committed then is kept for the retention time; None: it does not expire now."""
+        # No member was ever in: a consumer that chooses its partitions itself keeps its offsets here.
         if self.members.protocol_type is None:
             return commit_timestamp_ms
+        # A group that pauses keeps its offsets for the retention time, even if its last commits are old.
         if self.state is EMPTY:
             return commit_timestamp_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
+        # The shard keeps the topics that members read. What is left over goes when its own time is up.
         if self.state is STABLE and self.uses_consumer_protocol and self.subscribed_topics is not None:
             return commit_timestamp_ms
+        # During a rebalance, and with another protocol, nobody can tell what the members read: nothing expires.
         return None
 
     # ------------------------------------------------------------------ how it looks
@@ -199,6 +222,7 @@ class Group:
         """The whole group as it is now, with these assignments if they are not the members' own yet."""
         members = []
         for member in self.members:
+            # Members are written only after a rebalance has chosen a protocol.
             assert self.protocol_name is not None
             members.append(
                 MemberMetadata(
@@ -233,16 +257,22 @@ class Group:
         """The group as it was when this was written: Stable, or Empty without members."""
         group = cls(group_id, effects)
         timestamp_ms = value.current_state_timestamp
+        # -1 stands for no time: values before version 2 have none.
         group.state_timestamp_ms = None if timestamp_ms == -1 else timestamp_ms
         group.generation_id = value.generation
         group.protocol_name = value.protocol
         group.members = Members(value.protocol_type or None, value.leader)
         for written in value.members:
+            # `add` asserts that both ids are free. One record that repeats an id must not keep the whole partition
+            # from loading.
             if not group.members.has(written.member_id, written.group_instance_id):
                 group.members.add(_member_of_record(written, value.protocol or ""), value.protocol_type)
         if group.members:
+            # A record with members was written when a rebalance ended. So they go on from there and need not join
+            # again.
             group.state = STABLE
             group.protocol_name = value.protocol or ""
+        # The leader has to be a member, whatever the record says.
         if group.members.leader_id not in group.members:
             group.members.leader_id = next(iter(group.members.by_id), None)
         group._remember_subscriptions()
@@ -258,6 +288,7 @@ def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:
         client_host=written.client_host,
         rebalance_timeout_ms=written.session_timeout if unknown_rebalance_timeout else written.rebalance_timeout,
         session_timeout_ms=written.session_timeout,
+        # The record has the metadata of one protocol only. The others are back when the member joins again.
         protocols={protocol_name: written.subscription},
         assignment=written.assignment,
     )
@@ -265,6 +296,7 @@ def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:
 
 def _topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
     """The topics of all subscriptions, of whatever version, or None if one of them does not parse."""
+    # Parsing holds the event loop, so more than this is not parsed.
     if sum(map(len, subscriptions)) > SUBSCRIPTION_BYTES_MAX:
         return None
     topics: set[str] = set()
@@ -272,6 +304,7 @@ def _topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
         for blob in subscriptions:
             if len(blob) < 2:
                 return None
+            # Newer versions only append fields, so version 0 finds the topics of all of them.
             topics.update(ConsumerProtocolSubscription.decode(blob, 0, start=2).topics)
     except ProtocolViolation:
         return None

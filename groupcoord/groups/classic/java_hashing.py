@@ -30,7 +30,9 @@ def absolute_string_hash(text: str) -> int:
 def hash_map_slot(key: str, size: int) -> int:
     """The place of a key when a java.util.HashMap of that many entries is iterated over."""
     slots = 16
+    # Java's table doubles when it is more than three quarters full.
     while size > slots * 3 // 4:
         slots *= 2
     value = string_hash(key)
+    # Java mixes the high bits into the low ones, because only these choose the slot.
     return (value ^ value >> 16) & (slots - 1)

@@ -84,6 +84,7 @@ class Member:
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: set[str]) -> str:
+        # All members support each candidate, so every member finds one.
         return next(name for name in self.protocols if name in candidates)
 
     def listed(self, protocol_name: str | None) -> JoinGroupResponseMember:
@@ -126,6 +127,7 @@ class Members:
         self.leader_id = leader_id
         self.pending_join: set[str] = set()
         self.pending_sync: set[str] = set()
+        # Counted as joins come and go. A walk over the members at every join would make a rebalance quadratic.
         self.awaiting_join_count = 0
         self.metadata_bytes = 0
         self._static: dict[str, str] = {}  # group instance id -> member id
@@ -149,6 +151,8 @@ class Members:
     def add(self, member: Member, protocol_type: str) -> None:
         """Take in a member whose protocols the group was found to support."""
         assert member.member_id not in self.by_id
+        # The first member in decides the type. An empty group keeps its last one: descriptions and the expiry of
+        # offsets use it.
         if not self.by_id:
             self.protocol_type = protocol_type
         assert self.protocol_type == protocol_type
@@ -192,6 +196,7 @@ class Members:
     def update(
         self, member: Member, protocols: Protocols, *, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
+        # The old protocols have to be uncounted while the member still has them.
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
@@ -237,6 +242,8 @@ class Members:
 
     def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """NONE for a member speaking for itself; FENCED_INSTANCE_ID when its instance id is someone else's now."""
+        # The instance id comes first. A client whose place was taken must hear that it is fenced, so that it stops.
+        # If it heard that it is unknown, it would join again and fence the other one.
         if group_instance_id is not None:
             static_member_id = self._static.get(group_instance_id)
             if static_member_id is None:
@@ -249,6 +256,7 @@ class Members:
         """Whether a member with these protocols could work with everyone who is in."""
         if self.protocol_type != protocol_type:
             return False
+        # The counts by name answer this without a walk over all members.
         size = len(self.by_id)
         return any(self._speakers.get(name, 0) == size for name in names)
 
@@ -266,6 +274,7 @@ class Members:
         """See that the leader is a member that has joined; false when there is none."""
         if self.leader_id is None:
             return False
+        # A leader that has not joined would never send an assignment.
         if self.by_id[self.leader_id].awaiting_join is None:
             joined = next((member for member in self if member.awaiting_join is not None), None)
             if joined is None:
@@ -275,4 +284,5 @@ class Members:
 
     @property
     def rebalance_timeout_ms(self) -> int:
+        # A client may send a negative timeout, and an empty group has none.
         return max(0, max((member.rebalance_timeout_ms for member in self), default=0))

@@ -118,12 +118,15 @@ class ClassicGroup(Group):
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> None:
         """Answer or park a JoinGroup request."""
+        # Version 0 has no rebalance timeout. Kafka takes the session timeout for it.
         if caller.api_version == 0:
             request.rebalance_timeout_ms = request.session_timeout_ms
         protocols: Protocols = {}
         for protocol in request.protocols:
             protocols.setdefault(protocol.name, protocol.metadata)
         if not self._has_room_for(request.member_id):
+            # A known member without room leaves the group. Otherwise the others would wait for a member that cannot
+            # come back.
             self._drop(request.member_id)
             self._maybe_complete_join()
             self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -142,6 +145,7 @@ class ClassicGroup(Group):
 
     def _has_room_for(self, member_id: str) -> bool:
         """Whether there is room. While a rebalance gathers members, those that are first back have the room."""
+        # group.max.size is at least 1, so the first member always fits.
         if self.state is EMPTY:
             return True
         member = self.members.by_id.get(member_id)
@@ -156,25 +160,30 @@ class ClassicGroup(Group):
         return self.members.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
 
     def _supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        # The first member of an empty group chooses for the others, but it has to choose something.
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         return self.members.supports(protocol_type, protocols)
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
         """A new member. From v4 on it gets its id first and then joins with it. So a lost answer leaves no ghost."""
+        # The client id is cut, so that the member id fits into the group's record.
         member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
         if caller.api_version < 4:
             self._add_member(request, caller, protocols, member_id)
         elif len(self.members.pending_join) >= PENDING_MEMBERS_MAX:
+            # A client that asks for ids and never uses them must not fill the memory.
             self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
         else:
             self.members.pending_join.add(member_id)
+            # The id is forgotten after this time if the client does not come back with it.
             self._schedule(SESSION, request.session_timeout_ms, member_id)
             self._refuse_join(caller, member_id, ErrorCode.MEMBER_ID_REQUIRED)
 
     def _join_static(
         self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, group_instance_id: str
     ) -> None:
+        # A new id every time, so that a client that still uses the old one is fenced.
         new_member_id = f"{group_instance_id}-{self._effects.make_uuid()}"
         if self.members.static_member_id(group_instance_id) is None:
             self._add_member(request, caller, protocols, new_member_id)
@@ -195,10 +204,13 @@ class ClassicGroup(Group):
             self._refuse_join(caller, member_id, error)
             return
         member = self.members.by_id[member_id]
+        # The leader of a stable group joins again when it wants a new assignment, for example because a topic has got
+        # more partitions. Its own metadata need not have changed.
         leads_stable_group = self.state is STABLE and self.members.leader_id == member_id
         if self.state is not PREPARING_REBALANCE and member.matches(protocols) and not leads_stable_group:
             self._effects.reply(caller, self._joined(member, caller))  # the first answer was lost; nothing has changed
         else:
+            # The new metadata comes first, because the join may be completed at once and then makes use of it.
             self._update(member, request, protocols)
             self._park_join(member, caller)
             self._rebalance_or_complete_join(f"member {member_id!r} joins again in {self.state.value}")
@@ -214,9 +226,13 @@ class ClassicGroup(Group):
             protocols=protocols,
         )
         member.is_new = True
+        # Newcomers prolong a first rebalance. So a group that starts up does not rebalance once for each of its
+        # members.
         if self.state is PREPARING_REBALANCE and self._initial_remaining_ms is not None:
             self._new_member_added = True
         self.members.add(member, request.protocol_type)
+        # Parking and the long session come before the rebalance. It may answer this very join, and then starts the
+        # ordinary session.
         self._park_join(member, caller)
         self._schedule(SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
         self._rebalance_or_complete_join(f"new member {member_id!r}")
@@ -230,9 +246,11 @@ class ClassicGroup(Group):
         )
 
     def _park_join(self, member: Member, caller: Caller) -> None:
+        # `Shard.abandon` finds the member by these when the connection is gone.
         caller.parked_group_id, caller.parked_member_id = self.group_id, member.member_id
         displaced = self.members.park_join(member, caller)
         if displaced is not None:
+            # The client has sent its join again. The first request still gets an answer, as each request must.
             self._refuse_join(displaced, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def _joined(self, member: Member, caller: Caller, *, skip_assignment: bool = False) -> JoinGroupResponse:
@@ -266,13 +284,18 @@ class ClassicGroup(Group):
         old_member_id = self.members.static_member_id(group_instance_id)
         assert old_member_id is not None
         member = self.members.by_id[old_member_id]
+        # `_settle_replacement` goes back to this if the log refuses the record.
         old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        # The instance id belongs to the newcomer now. A client that still waits under the old member id hears so.
         self._dismiss(member, old_member_id, ErrorCode.FENCED_INSTANCE_ID)
         self._cancel(SESSION, old_member_id)
         was_leader = self.members.leader_id
+        # What the member had, its assignment and the lead of the group included, goes to the new id.
         self.members.replace_static(group_instance_id, new_member_id)
         self._schedule(SESSION, member.session_timeout_ms, new_member_id)
         self._update(member, request, protocols)
+        # A static member that restarts gets its assignment again without a rebalance: this is what static members are
+        # for. The record has to name its new member id, or nobody would know that id after the next load.
         if self.state is STABLE and self.members.select_protocol() == self.protocol_name:
 
             def settle(error: ErrorCode) -> None:
@@ -306,6 +329,7 @@ class ClassicGroup(Group):
             self._refuse_join(caller, UNKNOWN_MEMBER_ID, error)
         elif caller.api_version >= 9:
             is_leader = self.members.leader_id == member.member_id
+            # From version 9 on the answer itself tells the leader not to make a new assignment.
             self._effects.reply(caller, self._joined(member, caller, skip_assignment=is_leader))
         else:
             # Below v9 no answer can say "skip the assignment". The old id keeps this member from acting as leader.
@@ -329,24 +353,31 @@ class ClassicGroup(Group):
     def _prepare_rebalance(self, reason: str) -> None:
         """Gather the members anew."""
         if self.state is COMPLETING_REBALANCE:
+            # Whoever waits for an assignment of this generation gets none any more, and has to join again.
             self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
+        # The next generation counts anew which members have to ask for their assignment.
         self.members.pending_sync.clear()
         self._cancel(SYNC)
+        # Asked before the state changes: a rebalance is the first one if it begins in Empty.
         is_initial = self.state is EMPTY
         self._transition_to(PREPARING_REBALANCE)
         logger.info("rebalancing group %r after generation %d: %s", self.group_id, self.generation_id, reason)
         timeout_ms = self.members.rebalance_timeout_ms
         if is_initial:
+            # Even if all have joined, time has to pass: when an application starts, its members come one after the
+            # other.
             self._initial_delay_ms = self._effects.config.group_initial_rebalance_delay_ms
             self._initial_remaining_ms = max(timeout_ms - self._initial_delay_ms, 0)
             self._new_member_added = False
             self._schedule(JOIN, self._initial_delay_ms)
         elif self.members.all_joined:
+            # Nobody else is awaited, for example when the only member joins again.
             self._complete_join()
         else:
             self._schedule(JOIN, timeout_ms)
 
     def _maybe_complete_join(self) -> None:
+        # The first rebalance ends by time alone; see `expire_join`.
         if self.state is PREPARING_REBALANCE and self._initial_remaining_ms is None and self.members.all_joined:
             self._complete_join()
 
@@ -356,6 +387,7 @@ class ClassicGroup(Group):
             return
         remaining_ms = self._initial_remaining_ms
         if remaining_ms and self._new_member_added:
+            # Members still come in: wait once more. No delay is added beyond the rebalance timeout.
             delay_ms = min(self._effects.config.group_initial_rebalance_delay_ms, remaining_ms)
             self._initial_remaining_ms = max(remaining_ms - self._initial_delay_ms, 0)
             self._initial_delay_ms = delay_ms
@@ -368,13 +400,17 @@ class ClassicGroup(Group):
         """Close the ranks: whoever is here makes the next generation."""
         self._initial_remaining_ms = None
         self._cancel(JOIN)
+        # Who stays. The partitions of a dynamic member that is not back would remain unread. A static one may just be
+        # restarting.
         for member in self.members.not_rejoined():
             if not member.is_static:
                 logger.info("group %r drops member %r, which did not join again", self.group_id, member.member_id)
                 self._drop(member.member_id)
+        # Who leads. Without a leader that has joined, nobody would make the assignment.
         if not self.members.elect_joined_leader() and self.members:
             self._schedule(JOIN, self.members.rebalance_timeout_ms)  # only silent static members: wait for one of them
             return
+        # The next generation. Only now is it known which members vote for its protocol.
         self.generation_id += 1
         if not self.members:
             self._become_empty()
@@ -382,12 +418,16 @@ class ClassicGroup(Group):
         self.protocol_name = self.members.select_protocol()
         self._remember_subscriptions()
         self._transition_to(COMPLETING_REBALANCE)
+        # The answers. They wait for no record, because nothing is written before the leader has sent the assignment.
+        # A crash until then costs one more rebalance.
         for member in self.members:
             caller = self.members.take_join(member)
             if caller is not None:
                 self._effects.reply(caller, self._joined(member, caller))
+            # A member that is parked need not send heartbeats, so a whole session begins with the answer.
             self._refresh_session(member)
             member.is_new = False
+        # A member may get its answer and vanish. `expire_sync` drops those that never ask for their assignment.
         self.members.pending_sync = set(self.members.by_id)
         self._schedule(SYNC, self.members.rebalance_timeout_ms)
 
@@ -402,6 +442,7 @@ class ClassicGroup(Group):
     def expire_sync(self) -> None:
         """The time for asking for the assignment is up: go on without those who did not."""
         if self.state in (COMPLETING_REBALANCE, STABLE) and self.members.pending_sync:
+            # A copy, because `_drop` takes the members out of the set.
             silent = list(self.members.pending_sync)
             for member_id in silent:
                 self._drop(member_id)
@@ -416,6 +457,7 @@ class ClassicGroup(Group):
             self._effects.reply(caller, refused_sync(error))
             return
         member = self.members.by_id[request.member_id]
+        # It has asked, so `expire_sync` must not drop it, whatever becomes of this request.
         self.members.pending_sync.discard(member.member_id)
         if not self.members.pending_sync:
             self._cancel(SYNC)
@@ -428,7 +470,10 @@ class ClassicGroup(Group):
             self._effects.reply(displaced, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))
         if self.members.leader_id == member.member_id:
             given = {each.member_id: each.assignment for each in request.assignments}
+            # As in Kafka a member that the leader has left out gets an empty assignment.
             assignments = {member_id: given.get(member_id, b"") for member_id in self.members.by_id}
+            # No member gets its assignment before it is in the log. Otherwise a group that is loaded again could
+            # contradict it.
             self._effects.append(self.record(assignments), lambda error: self._settle_assignments(assignments, error))
 
     def _check_sync(self, request: SyncGroupRequest) -> ErrorCode:
@@ -437,6 +482,7 @@ class ClassicGroup(Group):
             return error
         if request.generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
+        # Clients before version 5 name neither, which contradicts nothing.
         for asked, ours in (
             (request.protocol_type, self.members.protocol_type),
             (request.protocol_name, self.protocol_name),
@@ -449,6 +495,7 @@ class ClassicGroup(Group):
 
     def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
         """The leader's assignment is safe, so that members may have it (or it is not, and they must join again)."""
+        # The shell lets nothing change the shard between an outcome and its settlement.
         assert self.state is COMPLETING_REBALANCE
         if error:
             self._drop_assignments(error)
@@ -492,6 +539,8 @@ class ClassicGroup(Group):
             return ErrorCode.UNKNOWN_MEMBER_ID
         if request.generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
+        # Also during a rebalance: the member is alive. How late it may come back is limited by the timeout of the
+        # join.
         self._refresh_session(self.members.by_id[request.member_id])
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
@@ -499,9 +548,11 @@ class ClassicGroup(Group):
         """A member was silent for too long. One that is parked is not silent, unless it is new."""
         member = self.members.by_id.get(member_id)
         if member is not None and _cannot_be_silent(member):
+            # The client waits for an answer of this broker. A whole session begins when it gets one.
             return
         if member is not None:
             logger.info("group %r drops member %r, whose session ended", self.group_id, member_id)
+        # This also forgets a handed-out member id that nobody has come back with.
         self._drop(member_id)
         self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
 
@@ -516,6 +567,7 @@ class ClassicGroup(Group):
         a new member; meanwhile the group does not wait for a ghost.
         """
         member = self.members.by_id.get(caller.parked_member_id)
+        # A later join of the same member may be parked by now, in place of this caller's.
         if member is not None and member.awaiting_join is caller and member.is_new:
             self._drop(member.member_id)
             self._after_departure(f"new member {member.member_id!r} disconnected", was_member=True)
@@ -524,9 +576,11 @@ class ClassicGroup(Group):
         """Let members go, each with an error of its own."""
         responses = [self._leave(identity) for identity in request.members]
         left = sum(response.error_code == ErrorCode.NONE for response in responses)
+        # Once for all of them: members that leave together cost one rebalance.
         if left:
             self._after_departure(f"{left} members left", was_member=True)
         response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=responses)
+        # If the last member has left, the record of the empty group is on its way, and the answer waits for it.
         self._effects.answer(caller, response, lambda error: LeaveGroupResponse(error_code=error))
 
     def _leave(self, identity: MemberIdentity) -> MemberResponse:
@@ -536,6 +590,7 @@ class ClassicGroup(Group):
         if member_id == UNKNOWN_MEMBER_ID and group_instance_id is not None:
             static_member_id = self.members.static_member_id(group_instance_id)
             member_id = static_member_id or UNKNOWN_MEMBER_ID
+        # A handed-out id may be given back as well. It is no member yet that could be validated.
         if member_id not in self.members.pending_join:
             error = self.members.validate(member_id, group_instance_id)
         if not error:

@@ -466,6 +466,19 @@ def test_a_damaged_snapshot_is_replaced_by_the_log() -> None:
     assert append(again, idempotent(log.log_end_offset, 2), epoch=5) == [log.log_end_offset]
 
 
+def test_a_damaged_snapshot_is_written_anew_by_the_next_stop() -> None:
+    log = new_log()
+    append(log, *[idempotent(sequence) for sequence in range(4)])
+    log.close()
+    for name in names(log):
+        if name.endswith(".snapshot"):
+            storage_of(log).damage(path(log, name), 7, b"\xff")
+    again = load(log)
+    again.close()
+    third = load(again)
+    assert third.append_as_leader(idempotent(3), leader_epoch=0, now_ms=NOW_MS).duplicate
+
+
 @pytest.mark.parametrize("segment_bytes", [200, 2_000, 100_000])
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_all_that_a_producer_may_send_again_is_known_after_a_restart(segment_bytes: int, is_clean: bool) -> None:

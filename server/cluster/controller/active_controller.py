@@ -57,6 +57,7 @@ T = TypeVar("T")
 Outcomes = dict[TopicPartition, KafkaError | None]
 
 
+# A view and no copy, which would be as long as the list of all topics, for every batch.
 class _TopicIds(Mapping[str, bytes]):
     """The ids of topics as they are known now."""
 
@@ -161,7 +162,7 @@ class ActiveController:
                     end = error
                 nursery.cancel_scope.cancel()
         finally:
-            self._events.close()
+            self._events.close()  # whoever waits for an answer gets NOT_CONTROLLER
             for cancel in self._watches.values():
                 cancel()
         assert end is not None
@@ -169,8 +170,11 @@ class ActiveController:
 
     async def _work(self, nursery: trio.Nursery) -> None:
         started = trio.current_time()
+        # 1. Watch, then read: what changes meanwhile is an event that waits for its turn.
         self._set_watches()
+        # 2. Know everything that was decided before.
         await self._load()
+        # 3. Decide what is due, and tell all brokers everything.
         await self._start()
         count = sum(len(topic.partitions) for topic in self.states.topics.values())
         logger.info(
@@ -180,6 +184,7 @@ class ActiveController:
             count,
             (trio.current_time() - started) * 1000,
         )
+        # 4. One event after the other, each to its end.
         nursery.start_soon(self._balance_now_and_then)
         while True:
             action = await self._events.next()
@@ -202,7 +207,7 @@ class ActiveController:
         self._watches[path] = self._session.watch_children(path, lambda _: self._events.look(path, look))
 
     def _watch_node(self, path: str, look: Callable[[], Awaitable[None]]) -> None:
-        if path not in self._watches:
+        if path not in self._watches:  # the same brokers are looked at again and again
             self._watches[path] = self._session.watch_node(path, lambda _: self._events.look(path, look))
 
     def _unwatch(self, path: str) -> None:
@@ -213,9 +218,11 @@ class ActiveController:
         """Everything that was decided before. What notifications say is seen in the answers to the first requests."""
         for path in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
             await self._tree.delete_below(path)
+        # Brokers before topics, because elections ask who lives.
         for broker in (await self._brokers()).values():
             self.states.load_broker(broker)
         await self._load_topics(await self._tree.children(znodes.TOPICS))
+        # Before the first decision, so that nobody is elected in topics that have to go.
         await self._mark_deletions()
 
     async def _load_topics(self, names: Iterable[str]) -> list[str]:
@@ -223,6 +230,7 @@ class ActiveController:
         new = sorted(set(names) - self.states.topics.keys())
         slices = Slices()
         for name in new:
+            # Before the node is read, so that no change is missed in between.
             self._watch_node(znodes.topic_path(name), partial(self._look_at_topic, name))
             await slices.give_way()
         found = await self._reader.topics(new)
@@ -235,7 +243,7 @@ class ActiveController:
 
     async def _start(self) -> None:
         for broker in self.states.brokers.values():
-            self._channels.open(broker)
+            self._channels.open(broker)  # what is told to a broker without a channel is lost
         await self._writer.carry_out(self.states.start)
         await self._look_at_reassignments()
         await self._look_at_preferred_elections()
@@ -246,7 +254,7 @@ class ActiveController:
         await trio.sleep(FIRST_BALANCE_S)
         while True:
             if self._config().replication.auto_leader_rebalance_enable:
-                self._events.look("balance", self._balance)
+                self._events.look("balance", self._balance)  # once, however long the events before it take
             await trio.sleep(self._config().replication.leader_imbalance_check_interval_seconds)
 
     async def _balance(self) -> None:
@@ -268,17 +276,18 @@ class ActiveController:
             await trio.lowlevel.checkpoint()
 
     def _on_answer(self, channel: BrokerChannel, request: ControlRequest, response: Any) -> None:
+        # An UpdateMetadata that was taken tells the controller nothing.
         if response.error_code != ErrorCode.NONE or not isinstance(request, UpdateMetadataRequest):
             self._events.put(partial(self._hear, channel, request, response))
 
     async def _hear(self, channel: BrokerChannel, request: ControlRequest, response: Any) -> None:
         broker = channel.broker.node_id
-        if not self._channels.is_open(channel):
+        if not self._channels.is_open(channel):  # the answer of an earlier incarnation says nothing of the present one
             return
         if response.error_code != ErrorCode.NONE:
             logger.warning("Broker %d answered %s with %s", broker, type(request).__name__, response.error_code)
             if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
-                self._on_doubt()
+                self._on_doubt()  # the broker may be wrong, so /controller decides
         elif isinstance(request, LeaderAndIsrRequest):
             errors = self._replica_errors(response)
             await self._carry_out(lambda: self.states.replicas_answered(broker, errors))
@@ -306,12 +315,14 @@ class ActiveController:
     async def _look_at_brokers(self) -> None:
         registrations = await self._brokers()
         changes = self.states.compare(registrations)
+        # First who came: they can take over from those who went. A broker that bounced goes before it comes, as its
+        # former incarnation has lost what it led.
         if changes.up:
             await self._come(changes.up)
         if changes.down:
             await self._go(changes.down)
             for node_id in changes.down:
-                if node_id not in registrations:
+                if node_id not in registrations:  # one that bounced is watched on
                     self._unwatch(znodes.broker_path(node_id))
         if changes.bounced:
             await self._come(changes.bounced)
@@ -329,7 +340,7 @@ class ActiveController:
 
     async def _go(self, node_ids: list[int]) -> None:
         for node_id in node_ids:
-            self._channels.close(node_id)
+            self._channels.close(node_id)  # before the decision: nothing of it is for them
         await self._carry_out(lambda: self.states.brokers_down(node_ids))
         logger.info("Brokers %s went: %s", node_ids, self._leaders())
 
@@ -344,6 +355,7 @@ class ActiveController:
             self._unwatch(znodes.topic_path(name))
             self.states.forget_topic(name)
         new = await self._load_topics(names)
+        # States that are there already come from another controller, and no broker has heard of them.
         for part in _parts(new, TOPICS_PER_DECISION):
             await self._writer.restate(part)
             await self._carry_out(partial(self.states.elect_offline, part))
@@ -352,6 +364,7 @@ class ActiveController:
             if name in self.states.topics:
                 logger.info("Topic %s was created, %d partitions", name, len(self.states.topics[name].partitions))
             await slices.give_way()
+        # Marks of topics that are gone can go as well.
         if gone:
             await self._look_at_deletions()
 
@@ -361,22 +374,25 @@ class ActiveController:
         if known is None:
             return
         node = await self._tree.get(znodes.topic_path(name))
-        if node is None or node.version == known.version:
+        if node is None or node.version == known.version:  # most often it was this controller that wrote it
             return
         found = (await self._reader.topics([name])).get(name)
         if found is not None and found.assignment.topic_id != known.topic_id:
-            self.states.forget_topic(name)
+            self.states.forget_topic(name)  # made anew under the same name
             await self._look_at_topics()
         elif found is not None:
+            # Outside of `_carry_out`, which decides again after a failed write: by then this version may be out of
+            # date.
             self.states.topic_changed(name, found.assignment, found.version)
             await self._carry_out(lambda: self.states.elect_offline([name]))
 
     async def _look_at_deletions(self) -> None:
         names = await self._tree.children(znodes.DELETED_TOPICS)
+        # A topic may have been marked before it was looked at. Otherwise its mark would count as that of no topic.
         if any(name not in self.states.topics for name in names):
             await self._look_at_topics()
         await self._mark_deletions()
-        await self._carry_out(Decision)
+        await self._carry_out(Decision)  # decides nothing; `pending` does the rest
 
     async def _mark_deletions(self) -> None:
         """Marks of topics that do not exist are removed, all of them where delete.topic.enable is off."""
@@ -395,6 +411,7 @@ class ActiveController:
     async def _look_at_reassignments(self) -> None:
         """/admin/reassign_partitions, which old tools write: it names what is still being reassigned by it."""
         if (read := await self._reader.reassignments()) is not None:
+            # Those that are on their way there are not begun again.
             wanted = {name: target for name, target in read[0].items() if not self._has_target(name, target)}
             for (topic, index), error in (await self._reassign(wanted, True)).items():
                 if error is not None:
@@ -432,7 +449,7 @@ class ActiveController:
         for broker in sorted(brokers):
             logger.warning("Broker %d lost a log directory", broker)
             await self._carry_out(partial(self.states.log_dir_failed, broker))
-        await self._tree.delete(nodes)
+        await self._tree.delete(nodes)  # a controller that takes over before that asks all brokers anyway
 
     async def _look_at_isr_changes(self) -> None:
         partitions, nodes = await self._reader.isr_changes()
@@ -506,6 +523,7 @@ def _parts(names: Sequence[T], size: int = PARTITIONS_PER_DECISION) -> Iterator[
 
 def _outcomes(outcome: CarriedOut) -> Outcomes:
     return {
+        # An attempt may be written in part and then fail. The last decision finds nothing to do for what was written.
         name: answer if isinstance(answer, KafkaError) and name not in outcome.written else None
         for name, answer in outcome.decision.answers.items()
     }

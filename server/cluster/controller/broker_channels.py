@@ -25,7 +25,7 @@ logger = logging.getLogger("ottla.controller")
 # Those of inter.broker.protocol.version 3.9; brokers do not negotiate them.
 VERSIONS: dict[type, int] = {LeaderAndIsrRequest: 7, UpdateMetadataRequest: 8, StopReplicaRequest: 4}
 RETRY_S = 0.1
-GOODBYE_S = 1.0
+GOODBYE_S = 1.0  # how long a broker that does not answer may hold up the end of its channel
 
 Connect = Callable[[BrokerRegistration], Peer]
 OnAnswer = Callable[["BrokerChannel", ControlRequest, Any], None]
@@ -43,7 +43,7 @@ class BrokerChannel:
         self._arrived = trio.Event()
         self._scope = trio.CancelScope()
         self._peer: Peer | None = None
-        self._is_troubled = False
+        self._is_troubled = False  # one line in the log for each outage
 
     def put(self, requests: list[ControlRequest]) -> None:
         self._queue.extend(requests)
@@ -77,6 +77,7 @@ class BrokerChannel:
         while True:
             try:
                 if self._peer is None:
+                    # At each attempt, as the broker may have another address by now.
                     self._peer = self._connect(self.broker)
                 answer = await self._peer.ask(request, VERSIONS[type(request)], timeout_s=self._timeout_s)
             except PeerUnavailable as problem:
@@ -93,6 +94,7 @@ class BrokerChannel:
         self._is_troubled = True
 
     async def _hang_up(self) -> None:
+        # Shielded: this also runs when the channel is being cancelled.
         peer, self._peer = self._peer, None
         if peer is not None:
             with trio.move_on_after(GOODBYE_S, shield=True):
@@ -113,6 +115,7 @@ class BrokerChannels:
 
     def open(self, broker: BrokerRegistration) -> None:
         """Begin to talk to a broker that came up; its former incarnation hears nothing more."""
+        # What was for its former incarnation must not reach this one: it may not know what went before.
         self.close(broker.node_id)
         channel = BrokerChannel(broker, self._connect, self._on_answer, self._timeout_s())
         self._channels[broker.node_id] = channel

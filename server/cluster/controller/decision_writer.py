@@ -82,17 +82,22 @@ class DecisionWriter:
     async def carry_out(self, decide: Callable[[], Decision]) -> CarriedOut:
         """Do what is decided, and all that follows from it. Raises what `decide` does."""
         outcome = await self._do(decide)
+        # What follows may have consequences of its own: a complete reassignment is settled, a deletion that has begun
+        # ends.
         while (following := self._states.pending()) is not None:
             await self._do(self._pending_after(following))
         return outcome
 
     def _pending_after(self, first: Decision) -> Callable[[], Decision]:
+        # The first attempt takes the decision that the loop has asked for. After a failed one what is pending is asked
+        # for again; by then it may be nothing.
         decisions: list[Decision] = [first]
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
     async def _do(self, decide: Callable[[], Decision]) -> CarriedOut:
         outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
+            # After a failed attempt it decides on what was read again. What was written before that counts already.
             outcome.decision = decide()
             if await self._do_parts(outcome.decision.parts(), outcome):
                 return outcome
@@ -104,11 +109,11 @@ class DecisionWriter:
             try:
                 await self._write(part)
             except TooLarge:
-                if len(part.changes) == 1:
+                if len(part.changes) == 1:  # cannot be halved
                     raise
                 if not await self._do_parts(part.parts(_size(part) // 2), outcome):
                     return False
-                continue
+                continue  # committed in there
             except (BadVersion, NodeExists, NoNode, NotEmpty) as problem:
                 await self._learn(part, problem)
                 return False
@@ -120,7 +125,7 @@ class DecisionWriter:
 
     async def _commit(self, part: Decision, outcome: CarriedOut) -> None:
         for change in part.changes:
-            self._count(change)
+            self._count(change)  # before `commit`, which replaces the state that this looks at
             if isinstance(change, StateChange):
                 outcome.written[change.partition] = change.state
         batch = self._states.commit(part)
@@ -142,10 +147,13 @@ class DecisionWriter:
 
     async def _learn(self, part: Decision, problem: CoordinationError) -> None:
         logger.info("The controller reads again what it wrote in vain: %s %s", type(problem).__name__, problem.path)
+        # 1. Clear the way for nodes that have to go.
         if isinstance(problem, NotEmpty):
             await self._tree.delete_below(problem.path)
+        # 2. Know which nodes are there: Kafka's controllers make and remove them one by one, and may fail in between.
         if isinstance(problem, NodeExists | NoNode):
             await self._note_nodes(part)
+        # 3. Know the topics as they are written.
         await self.read_again({_topic(change) for change in part.changes})
 
     async def _note_nodes(self, part: Decision) -> None:
@@ -162,7 +170,7 @@ class DecisionWriter:
         for name in wanted:
             before = self._states.topics[name]
             if name not in found:
-                self._states.forget_topic(name)
+                self._states.forget_topic(name)  # somebody else has removed it
                 continue
             self._states.load_topic(name, *found[name])
             if name not in self._states.deletions:
@@ -184,6 +192,7 @@ class DecisionWriter:
             known = before.get(partition[1])
             if state == known:
                 continue
+            # Brokers pass over LeaderAndIsr of an epoch that they know, so it is sent only where there is a new one.
             if known is None or (known.leader_epoch, known.replicas) != (state.leader_epoch, state.replicas):
                 self._states.tell(batch, partition, state, self._states.online(partition, state.replicas))
             self._states.tell_all(batch, partition, state)

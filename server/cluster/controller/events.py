@@ -38,6 +38,7 @@ class _Request:
         try:
             self._value = await self._action()
         except KafkaError as error:
+            # What else is raised ends the controller, and `close` refuses the request.
             self._refusal = error.code, error.message
         self._settled.set()
 
@@ -64,6 +65,7 @@ class ControllerEvents:
 
     def look(self, key: str, action: Action) -> None:
         """Look at what `key` stands for, some time from now."""
+        # A look reads everything that its key stands for, so one that waits covers later changes as well.
         if key not in self._waiting:
             self._waiting.add(key)
             self._put(key, action)
@@ -97,6 +99,7 @@ class ControllerEvents:
             await self._arrived.wait()
         key, action = self._queue.popleft()
         if key is not None:
+            # Before the look begins: a change that comes during it leads to another look.
             self._waiting.discard(key)
         return action
 

@@ -93,10 +93,11 @@ class ControllerElection:
             watches.append(self._session.watch_session(self._note_change))
             watches.append(self._session.watch_node(znodes.CONTROLLER, lambda _: self._note_change()))
             while True:
+                # Taken before the look: a change that comes during it is not missed.
                 changed = self._changed
                 term = await self._look()
                 task_status.started()
-                task_status = trio.TASK_STATUS_IGNORED
+                task_status = trio.TASK_STATUS_IGNORED  # trio allows one call of `started`
                 if term is None:
                     await changed.wait()
                 else:
@@ -105,11 +106,13 @@ class ControllerElection:
             logger.info("Broker %d takes no part in elections without a session", self._node_id)
             task_status.started()
         finally:
+            # Without a session nobody here knows who the controller is.
             self.active, self.controller_id = None, NO_CONTROLLER
             for cancel in watches:
                 cancel()
 
     def _note_change(self) -> None:
+        # Everybody who waits is woken, and whoever looks from now on waits for the next change.
         self._changed.set()
         self._changed = trio.Event()
 
@@ -128,6 +131,7 @@ class ControllerElection:
                 else:
                     return self._follow(node, term)
             except CoordinationUnavailable:
+                # If an election was under way, the next look tells by the node's owner how it ended.
                 await self._session.until_available()
                 await trio.sleep(RETRY_S)
             except znodes.MalformedNode as problem:
@@ -150,12 +154,13 @@ class ControllerElection:
         try:
             _, version = await self._session.multi(
                 [
+                    # Whoever has the node has the epoch: never one without the other.
                     Create(znodes.CONTROLLER, node, ephemeral=True),
                     SetData(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), before.epoch_version),
                 ]
             )
         except (NodeExists, BadVersion, NoNode):
-            return None
+            return None  # another broker was faster; `_look` reads who
         assert isinstance(version, int)
         self.controller_id = self._node_id
         return Term(epoch, version)
@@ -165,6 +170,7 @@ class ControllerElection:
             with suppress(NoNode):
                 return await self._session.get(znodes.CONTROLLER_EPOCH)
             with suppress(NodeExists):
+                # Kafka begins with 0 as well; the first elected controller raises it to 1.
                 await self._session.multi([Create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))])
 
     async def _controller(self) -> Node | None:
@@ -178,6 +184,7 @@ class ControllerElection:
     async def _serve(self, term: Term) -> None:
         """Be the controller until we are not. Raises SessionExpired."""
         logger.info("Broker %d was elected controller, epoch %d", self._node_id, term.epoch)
+        # Set before it has loaded anything: requests wait for their turn behind that.
         self.active = ActiveController(
             self._session,
             self._node_id,
@@ -197,7 +204,7 @@ class ControllerElection:
                     await self.active.run()
                 except Exception as error:  # noqa: BLE001 - a failing controller has to make way, whatever it is
                     failure = error
-                nursery.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()  # `_watch_office` goes on otherwise
         finally:
             self.active = None
             logger.info("Broker %d resigned as controller, epoch %d", self._node_id, term.epoch)
@@ -205,13 +212,14 @@ class ControllerElection:
             raise failure
         if failure is not None and not isinstance(failure, Deposed):
             logger.error("The controller failed, and makes way for another one", exc_info=failure)
+            # Otherwise this broker would stay the controller, and fail, as long as its session lives.
             await self._step_down(term)
 
     async def _watch_office(self, office: trio.CancelScope) -> None:
         """End our term when /controller is not ours any more: somebody may have removed it, to have another election."""
         is_ours = True
         while is_ours:
-            changed = self._changed
+            changed = self._changed  # before the look, as in `run`
             try:
                 node = await self._controller()
             except CoordinationUnavailable:
@@ -235,9 +243,10 @@ class ControllerElection:
 
     async def _step_down(self, term: Term) -> None:
         try:
+            # Only the node of this term: somebody else may be in office by now.
             await self._session.multi([Check(znodes.CONTROLLER_EPOCH, term.epoch_version), Delete(znodes.CONTROLLER)])
         except SessionExpired:
             raise
         except CoordinationError as problem:
             logger.info("/controller stays as it is: %r", problem)
-        await trio.sleep(AFTER_FAILURE_S)
+        await trio.sleep(AFTER_FAILURE_S)  # so that another broker is elected, if there is one

@@ -75,19 +75,21 @@ class ControllerTree:
 
     async def _until_available(self) -> None:
         await self._session.until_available()
-        await trio.sleep(RETRY_S)
+        await trio.sleep(RETRY_S)  # a service that is back and fails again is not asked without a pause
 
     # ------------------------------------------------------------------ writing
 
     async def write(self, operations: Sequence[Operation]) -> None:
         """Do all, if we are still the controller. Raises Deposed, and what the operations meet."""
         fenced = [Check(znodes.CONTROLLER_EPOCH, self.epoch_version), *operations]
-        while operations:
+        while operations:  # none at all: there was only something to tell
             try:
                 await self._session.multi(fenced)
                 return
             except CoordinationUnavailable:
                 await self._until_available()
+                # The port promises that a lost write is not done after this read. If it was not done it can be tried
+                # again.
                 if await self._is_done(operations):
                     return
             except (BadVersion, NoNode) as error:
@@ -101,13 +103,14 @@ class ControllerTree:
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Delete nodes that may be gone already."""
+        # A multi fails as a whole if one of its nodes is missing.
         present = [path for path, node in zip(paths, await self.get_all(paths), strict=True) if node is not None]
         for start in range(0, len(present), OPERATIONS_PER_MULTI):
             some = present[start : start + OPERATIONS_PER_MULTI]
             try:
                 await self.write([Delete(path) for path in some])
             except NoNode:
-                await self.delete(some)
+                await self.delete(some)  # somebody else has removed one of them: look again
 
     async def delete_below(self, path: str) -> None:
         """Delete all that is below a node."""
@@ -124,9 +127,9 @@ def _shows(node: Node | None, operation: Operation) -> bool:
     """Whether a node is as an operation leaves it."""
     match operation:
         case Create(data=data):
-            return node is not None and (node.data, node.version) == (data, 0)
+            return node is not None and (node.data, node.version) == (data, 0)  # nobody has written it since
         case SetData(data=data, version=version):
             return node is not None and (node.data, node.version) == (data, version + 1)
         case Delete():
             return node is None
-    return True
+    return True  # a check leaves nothing behind

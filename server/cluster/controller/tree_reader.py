@@ -51,6 +51,7 @@ class TreeReader:
         found: dict[int, BrokerRegistration] = {}
         for node_id, node in zip(node_ids, nodes, strict=True):
             if node is not None:
+                # The transaction that created the node is the broker epoch (KIP-380).
                 broker = _decoded(
                     znodes.broker_path(node_id), znodes.decode_broker, node_id, node.data, node.creation_id
                 )
@@ -85,10 +86,12 @@ class TreeReader:
         assignment = _decoded(path, znodes.decode_topic, node.data)
         if assignment is None or assignment.topic_id is not None:
             return None if assignment is None else ReadTopic(assignment, node.version, {})
+        # A topic from before Kafka 2.8.
         assignment = replace(assignment, topic_id=self._make_topic_id())
         try:
             await self._tree.write([SetData(path, znodes.encode_topic(assignment), node.version)])
         except (BadVersion, NoNode):
+            # Another controller or a tool was faster: what it wrote may have an id.
             changed = await self._tree.get(path)
             return None if changed is None else await self._topic(name, changed)
         return ReadTopic(assignment, node.version + 1, {})
