@@ -191,7 +191,7 @@ class SimBroker:
                 self._setting.fail(f"{self} ended: {''.join(traceback.format_exception(bug))}")
         finally:
             self._setting.network.vanish(self.node_id)
-            self.disk.forget_locks()
+            self.disk.kill()
             self.is_serving = False
 
     async def _live(self) -> None:

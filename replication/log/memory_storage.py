@@ -200,10 +200,6 @@ class MemoryStorage:
         """The process goes; what it has written stays."""
         self._locks.clear()
 
-    def forget_locks(self) -> None:
-        """The process that held them was killed; what it had written stays."""
-        self._locks.clear()
-
     def files(self) -> list[str]:
         """The paths of all files."""
         return [path for path, node in self._names.items() if isinstance(node, _File)]

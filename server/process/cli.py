@@ -130,8 +130,6 @@ def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     cluster.add_argument(
         "--override", action="append", default=[], metavar="name=value", help="one setting for all brokers; repeatable"
     )
-
-
     _add_accepted(cluster)
 
 
