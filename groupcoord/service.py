@@ -399,11 +399,11 @@ class GroupCoordinator:
         return gathered([self._delete(group_id) for group_id in group_ids], deletion_response)
 
     async def _delete_in_turns(self, group_ids: list[str]) -> DeleteGroupsResponse:
-        results = []
+        results: list[DeletableGroupResult] = []
         for start in range(0, len(group_ids), GROUPS_PER_TURN):
             # All of them are asked before one is awaited, so that their commits are waited for together.
             answers = [self._delete(group_id) for group_id in group_ids[start : start + GROUPS_PER_TURN]]
-            results += [await finished(answer) for answer in answers]
+            results += await finished(gathered(answers, list))
             await trio.lowlevel.checkpoint()
         return deletion_response(results)
 

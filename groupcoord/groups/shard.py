@@ -205,9 +205,9 @@ class Shard:
             if number % GROUPS_PER_SCAN == 0:
                 yield
 
-    def discard(self) -> None:
-        """Forget what a call that did not end has collected."""
-        self._effects.take()
+    def discard(self) -> Outcome[GroupRecord]:
+        """What a call that did not end has collected."""
+        return self._effects.take()
 
     def unload(self, error: ErrorCode) -> list[Reply]:
         """This broker no longer coordinates these groups: answer everyone who is parked. The shard is done with."""

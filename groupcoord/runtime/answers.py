@@ -77,7 +77,7 @@ async def finished(answer: Worked[Given[T]]) -> T:
         given.on_ready = ready.set
         try:
             await ready.wait()
-        except trio.Cancelled:
+        except BaseException:  # also if the coroutine that awaits this is closed
             # A pending answer has to be taken or abandoned. Otherwise the objects that know each other are never
             # collected.
             given.abandon()

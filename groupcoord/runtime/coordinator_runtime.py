@@ -26,6 +26,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Generic, NamedTuple, cast
 
 import trio
@@ -466,15 +467,20 @@ class PartitionRuntime(Generic[ShardT]):
             caller.answer(caller.refuse(error))
         if shard is None:
             return
-        try:
-            # A call that a bug ended halfway has collected things, which the settlements below must not send.
-            shard.discard()
-            # A settlement is called exactly once, also now.
-            if outcome is not None:
-                send(shard.settle(outcome.settlements, error, **self._runtime.times()))
-            send(shard.unload(error))
-        except Exception:  # whoever has lost the partition must not be kept from following the new leader
-            logger.exception("bug: partition %d of %s, while unloading", self.partition, self._kind.topic)
+        # A call that a bug ended halfway has collected things, which the settlements below must not send. It may have
+        # taken callers out of the groups already, and then nobody else knows them.
+        half = shard.discard()
+        for reply in half.replies:
+            assert isinstance(reply.caller, WaitingCaller)
+            reply.caller.answer(reply.caller.refuse(error))
+        # A settlement is called exactly once, also now.
+        settlements = [*(outcome.settlements if outcome is not None else ()), *half.settlements]
+        works = (partial(shard.settle, settlements, error, **self._runtime.times()), partial(shard.unload, error))
+        for work in works:
+            try:
+                send(work())
+            except Exception:  # whoever has lost the partition must not be kept from following the new leader
+                logger.exception("bug: partition %d of %s, while unloading", self.partition, self._kind.topic)
 
     def _start_over(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """The shard in memory may no longer be what the log says: send everybody away and load it again."""

@@ -42,7 +42,8 @@ class CoordinatorShard(Protocol):
 
     def unload(self, error: ErrorCode) -> list[Reply]: ...
 
-    def discard(self) -> None: ...
+    def discard(self) -> Outcome[Any]:
+        """What a call that did not end has collected: none of it happens."""
 
 
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)

@@ -13,11 +13,18 @@ import trio.lowlevel
 import trio.testing
 
 from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
+from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.groups.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
 from ottla.groupcoord.groups.shard import TIMERS_PER_CALL, Shard
 from ottla.groupcoord.runtime import coordinator_runtime as runtime
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S, LOAD_RETRY_MAX_S, LOAD_SLICE_S, PartitionRuntime
+from ottla.groupcoord.runtime.coordinator_runtime import (
+    FENCED_LOOK_S,
+    LOAD_RETRY_MAX_S,
+    LOAD_SLICE_S,
+    PartitionRuntime,
+    PendingReply,
+)
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -31,6 +38,7 @@ from ottla.wire.messages.offset_commit import (
 )
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+from ottla.wire.tests.garbage import nothing_is_left_of
 from ottla.wire.tests.turns import counted_turns
 
 GROUP_PARTITION = absolute_string_hash("group") % PARTITION_COUNT
@@ -589,6 +597,40 @@ async def test_bug_in_a_request_that_stood_in_line_costs_nobody_an_answer(
     ]  # fmt: skip
     await trio.testing.wait_all_tasks_blocked()
     assert error_of(await finished(talk.commit(6))) is ErrorCode.NONE
+
+
+async def test_bug_in_the_middle_of_a_rebalance_leaves_nobody_without_an_answer(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    answers: dict[int, Any] = {}
+    await talk.start(nursery)
+    refresh, refreshed = ClassicGroup._refresh_session, count()
+
+    def fail_at_the_second(*arguments: Any) -> Any:
+        return 1 / 0 if next(refreshed) == 1 else refresh(*arguments)
+
+    monkeypatch.setattr(ClassicGroup, "_refresh_session", fail_at_the_second)
+    with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+        async with trio.open_nursery() as askers:
+            for number in range(2):
+                askers.start_soon(collect, answers, number, talk.join())
+    assert {answer.error_code for answer in answers.values()} == {ErrorCode.NOT_COORDINATOR}
+
+
+async def test_a_cancelled_request_about_many_groups_lets_go_of_all_of_them(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    talk.log.commit_seconds = 2
+    await talk.start(nursery)
+    names = [name for name in (f"g{number}" for number in range(100)) if talk.groups.partition_for(name) == GROUP_PARTITION]
+    with nothing_is_left_of(PendingReply):
+        nursery.start_soon(collect, {}, "commit", talk.commit(5))
+        await trio.sleep(0.01)
+        with trio.move_on_after(1):
+            await talk.groups.delete_groups(DeleteGroupsRequest(groups_names=names[:8]))
+        await trio.sleep(20)
 
 
 async def test_bug_while_a_caller_leaves_costs_no_more_than_a_reload(

@@ -11,10 +11,10 @@ pass notices and stops.
 
 | what stops a pass                              | what follows                                                        |
 |------------------------------------------------|---------------------------------------------------------------------|
-| no room, no descriptor, a file that is gone    | The log is as it was. Other logs are cleaned, this one is tried     |
-|                                                | again after a while that doubles from try to try.                   |
+| no room, no descriptor, a file that is gone, a | The log is as it was. Other logs are cleaned, this one is tried     |
+| record that cannot be read, a log given up     | again after a while that doubles from try to try.                   |
 | a broken disk                                  | The log directory goes offline.                                     |
-| a record or batch that cannot be read          | The log is uncleanable: it is left as it is until the broker starts |
+| no batch where there has to be one             | The log is uncleanable: it is left as it is until the broker starts |
 |                                                | again, as with Kafka.                                               |
 """
 
@@ -34,7 +34,7 @@ from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, Survey
 from ottla.replication.slices import Slices
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import KafkaError
 from ottla.wire.threads import let_others_run
 
 logger = logging.getLogger(__name__)
@@ -142,10 +142,7 @@ class LogCleaner:
         return pause is not None and pause.log is log and pause.until_ms > self._clock_ms()
 
     def _stop(self, log: PartitionLog, error: Exception) -> None:
-        # A record that cannot be read stays so. A log directory that has gone offline may be back after a while.
-        if isinstance(error, CorruptSegment) or (
-            isinstance(error, KafkaError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR
-        ):
+        if isinstance(error, CorruptSegment):
             logger.error("%s cannot be compacted and is left as it is: %s", log.directory, error)
             self._pauses[log.directory] = _Pause(log, math.inf, 0)
             return

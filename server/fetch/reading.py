@@ -39,6 +39,7 @@ class Reading:
         "reads",
         "refused",
         "request",
+        "seen_ends",
     )
 
     def __init__(self, broker: Port, request: FetchRequest, context: RequestContext[Any], opened: FetchContext) -> None:
@@ -47,6 +48,7 @@ class Reading:
         self.opened = opened
         self.reads: list[PartitionRead] = []
         self.refused: list[Answer] = []
+        self.seen_ends: list[int] = []  # of the partitions in `reads`, if others ran in between
         self.is_complete = False
         self.cluster_version = broker.cluster.version
         self.bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
@@ -83,7 +85,7 @@ class Reading:
         start = 0
         while start < len(targets):  # there may come more
             piece = targets[start : start + PARTITIONS_PER_TURN]
-            await each_warmed(piece, self._read_target)
+            await each_warmed(piece, self._read_and_note_end)
             start += len(piece)
             await trio.lowlevel.checkpoint()
         self.is_complete = self._is_satisfied()
@@ -93,9 +95,15 @@ class Reading:
 
     def _start_over(self) -> None:
         # The old regions are dropped first: they count against the share that is taken below.
-        self.refused, self.reads = [], []
+        self.refused, self.reads, self.seen_ends = [], [], []
         self._bytes_read = 0
         self.reader.take_share_of_regions()
+
+    def _read_and_note_end(self, target: FetchTarget) -> None:
+        self._read_target(target)
+        if len(self.reads) > len(self.seen_ends):
+            partition = self.reads[-1].partition
+            self.seen_ends.append(-1 if partition is None else self.reader.end_of(partition))
 
     def _read_target(self, target: FetchTarget) -> None:
         reader = self.reader

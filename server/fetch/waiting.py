@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.log.storage import NotCached, only_cached
+from ottla.replication.slices import Slices
 from ottla.server.fetch.answering import response_in_turns, response_to
 from ottla.server.fetch.cold_reads import each_warmed
 from ottla.server.fetch.idling import confirm_idle
@@ -74,14 +75,6 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             if (partition := read.partition) is not None:
                 self._parked.append(ParkedPartition(self, index, partition, self.end_of(partition), role_of(partition)))
         reading.opened.on_wake(self._on_woken)
-
-    def look_again(self) -> None:
-        """Read what has come since the reading passed by, for a reading that gave way: it woke nobody."""
-        for index, read in enumerate(self._reading.reads):
-            if self.is_ready:
-                return
-            if read.partition is not None and self.end_of(read.partition) > read.target.asked.fetch_offset:
-                self._read_while_waiting(index)
 
     def on_change(self, index: int, end: int | None) -> None:
         """A partition has changed: its role, or its end to `end`; None: something else that does not end a wait."""
@@ -179,11 +172,24 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         ready = trio.Event()
         self.on_ready = ready.set
         try:
+            await self._look_again()
             if not self.is_ready:
                 await ready.wait()
         finally:
             self.on_ready = None
             self.abandon()
+
+    async def _look_again(self) -> None:
+        """Read what has come since the reading passed by: it gave way, and nobody was there to be woken."""
+        slices = Slices()
+        reads = self._reading.reads
+        for index, seen in enumerate(self._reading.seen_ends):
+            if self.is_ready:
+                return
+            partition = reads[index].partition
+            if partition is not None and self.end_of(partition) != seen:
+                self._read_while_waiting(index)
+                await slices.give_way()
 
     def _have_to_share(self) -> bool:
         """Whether more than one partition has something to give, so that all are to be read again, in their order."""
@@ -213,9 +219,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
 async def wait_in_turns(reading: Reading) -> None:
     """Wait if that is due, then read again what has changed."""
     if not reading.is_final:
-        waiting = WaitingFetch(reading)
-        waiting.look_again()
-        await waiting.until_read()
+        await WaitingFetch(reading).until_read()
 
 
 async def answer_in_turns(reading: Reading) -> FetchResponse:

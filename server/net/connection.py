@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
+from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.calls import Call
@@ -64,6 +65,7 @@ LARGE_FRAME_BYTES = 64 * 1024
 DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with its answer, at most
 # Each pending answer is memory that a peer makes the broker keep, so there is an end to it.
 PENDING_MAX = 100
+QUEUED_BYTES_MAX = 256 * 1024  # of answers that are there, behind one that is not
 
 _large_codecs = trio.CapacityLimiter(1)
 _long_answers = trio.CapacityLimiter(2)  # at once; each may be a hundred thousand objects until it is encoded
@@ -120,6 +122,7 @@ class Connection:
         "_outbox",
         "_peer",
         "_pending",
+        "_queued_bytes",
         "_readiness",
         "_ready",
         "_socket",
@@ -142,6 +145,7 @@ class Connection:
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
         self._pending: deque[Pending] = deque()
+        self._queued_bytes = 0
         # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
@@ -218,6 +222,7 @@ class Connection:
         # Asked before pending answers add to the outbox: only parts from before mean that the socket is full.
         is_blocked = bool(self._outbox.parts)
         if self._pending:
+            self._turn_end = self._readiness.turn_end(time.monotonic())
             self._answer_pending()
         # 1. A peer that does not read its answers is not read either, or they would pile up without end.
         if is_blocked:
@@ -311,10 +316,16 @@ class Connection:
             self._inbox.put_back(start)
             return UNKNOWN_CALL
         # Kafka handles one request of a connection at a time, so a client may rely on the effects of those before. Only
-        # requests whose handler keeps that order itself (produce) go on while answers are pending.
-        if self._pending and (not call.route.pipelined or len(self._pending) >= PENDING_MAX):
-            self._inbox.put_back(start)
-            return ROOM if call.route.pipelined else DRAIN
+        # requests whose handler keeps that order itself (produce) go on while answers are pending, and only behind
+        # their like: a join or a long poll may wait for minutes, and answers would pile up behind it.
+        if self._pending:
+            may_go_on = call.route.pipelined and self._pending[-1].call.route.pipelined
+            if not may_go_on or self._queued_bytes > QUEUED_BYTES_MAX:
+                self._inbox.put_back(start)
+                return DRAIN
+            if len(self._pending) >= PENDING_MAX:
+                self._inbox.put_back(start)
+                return ROOM
         position = self._read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
         if call.flexible:
             # Nearly every client sends an empty section, a single zero byte, which is skipped without a call. Behind
@@ -376,6 +387,9 @@ class Connection:
         if call.route.abandonable:
             self._let_go()
         response = await result if isinstance(result, CoroutineType) else result
+        # Waited for here: what the request takes counts against the budget as long as this runs.
+        if isinstance(response, PendingAnswer) and not response.is_abandonable:
+            response = await finished(response)
         # A pending answer still needs the request. Otherwise the list is the last to hold it, so it goes in pieces.
         if not isinstance(response, PendingAnswer):
             decoded = [request]
@@ -530,7 +544,10 @@ class Connection:
         elif answer is None:
             pass
         elif self._pending:
-            self._pending.append(Pending(call, correlation_id, answer))
+            # As bytes, which take a tenth of the memory that the objects do, and are quickly handed over in the end.
+            encoded = answer if type(answer) is EncodedAnswer else EncodedAnswer(b"".join(call.encoded(answer)))
+            self._queued_bytes += len(encoded.body)
+            self._pending.append(Pending(call, correlation_id, encoded))
         elif type(answer) is EncodedAnswer:
             self._hand_over_encoded(call, correlation_id, answer.body)
         else:
@@ -546,16 +563,22 @@ class Connection:
                 self._readiness.poke(self._socket)
 
     def _answer_pending(self) -> None:
-        """Encode the pending answers whose turn it is."""
+        """Encode the pending answers whose turn it is, until that of this connection is over."""
         pending = self._pending
         while pending and pending[0].is_ready:
             call, correlation_id, answer = pending.popleft()
             # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
             response = answer.response() if isinstance(answer, PendingAnswer) else answer
+            if type(answer) is EncodedAnswer:
+                self._queued_bytes -= len(answer.body)
             if type(response) is EncodedAnswer:
                 self._hand_over_encoded(call, correlation_id, response.body)
             elif response is not None:
                 self._answer(call, correlation_id, response)
+            # One commit may make a hundred answers ready, each about thousands of partitions.
+            if pending and time.monotonic() > self._turn_end:
+                self._note_ready()
+                return
 
     async def _drain(self, count: int, *, is_end: bool = False) -> None:
         """Wait until no more than `count` answers are pending; at the end not for those that only a living peer needs."""
@@ -565,7 +588,10 @@ class Connection:
             pending = self._pending
             if len(pending) <= count:
                 return
-            if not pending[0].is_ready:
+            if pending[0].is_ready:  # the turn was over
+                await trio.lowlevel.checkpoint()
+                self._note_time()
+            else:
                 # A long poll or a join is of no use to a peer that asks nothing more.
                 if is_end and pending[0].is_abandonable:
                     return

@@ -125,8 +125,16 @@ class ConnectionLimits:
         async with self._looking_up:
             text = self._settings().max_connections_per_ip_overrides
             if text != self._overrides_text:
-                self._overrides = await trio.to_thread.run_sync(_addresses, _pairs(text))
+                try:
+                    self._overrides = await trio.to_thread.run_sync(_addresses, _pairs(text))
+                except ValueError as error:  # an older broker, or somebody else's tool, may have let it through
+                    logger.error("max.connections.per.ip.overrides cannot be used: %s", error)
                 self._overrides_text = text
+
+    @property
+    def is_looking_up(self) -> bool:
+        """Whether the resolver is being asked, which may take long."""
+        return self._looking_up.locked()
 
 
 def plain_address(host: str) -> str:
@@ -145,7 +153,7 @@ def _addresses(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     for host, count in pairs:
         try:
             answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
             logger.error("max.connections.per.ip.overrides: the address of %s is not known: %s", host, error)
             continue
         # A name may have several addresses, and a peer comes from any of them.

@@ -179,7 +179,8 @@ class Listener:
     async def _keep_house(self) -> None:
         while True:
             await trio.sleep(HOUSEKEEPING_SECONDS)
-            await self.limits.look_up_overrides()
+            if not self.limits.is_looking_up:  # a slow resolver must not keep every listener from its housekeeping
+                await self.limits.look_up_overrides()
             await self._end_idle_connections()
             await self._end_stalled()
             self._make_room()

@@ -6,15 +6,14 @@ from typing import Any, NamedTuple
 
 from ottla.server.net.calls import Call
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
-from ottla.wire.schema import Message
 
 
 class Pending(NamedTuple):
-    """A request whose turn to be answered has not come: its response, or what will have it."""
+    """A request whose turn to be answered has not come: its response as bytes, or what will have it."""
 
     call: Call
     correlation_id: int
-    answer: Message | EncodedAnswer | PendingAnswer[Any]
+    answer: EncodedAnswer | PendingAnswer[Any]
 
     @property
     def is_ready(self) -> bool:

@@ -28,6 +28,7 @@ from ottla.wire.settings import (
     Setting,
     allowed_text,
     field_name,
+    parse_integer,
     parse_value,
     setting,
     settings_of,
@@ -45,7 +46,8 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 def _per_ip_overrides(text: str) -> str | None:
     for pair in filter(None, text.split(",")):
         host, separator, limit = pair.rpartition(":")
-        if not separator or not host.strip() or not limit.strip().isdecimal():
+        count = parse_integer(limit.strip())
+        if not separator or not host.strip() or count is None or count < 0:
             return f"{pair.strip()!r} is not address:count"
     return None
 

@@ -189,8 +189,19 @@ async def test_a_dead_machine_is_noticed_by_the_kernel():
         assert connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
 
+@pytest.mark.parametrize("overrides", ["a" * 64 + ".com:5, 127.0.0.1:1", "127.0.0.1:" + "9" * 5000])
+async def test_overrides_that_cannot_be_used_end_nothing(overrides: str):
+    """They may have been stored by a broker that did not look so closely."""
+    async with Door("PLAINTEXT", max_connections_per_ip_overrides=overrides) as door:
+        door.connect()
+        await door.settle(1)
+        await door.limits.look_up_overrides()
+
+
 def test_overrides_are_addresses_with_numbers():
     with pytest.raises(ConfigError):
         load_config({"max.connections.per.ip.overrides": "127.0.0.1"})
+    with pytest.raises(ConfigError):
+        load_config({"max.connections.per.ip.overrides": "127.0.0.1:" + "9" * 5000})
     config = load_config({"max.connections.per.ip.overrides": "127.0.0.1:4"})
     assert not config.ignored_settings

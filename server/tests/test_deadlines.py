@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from ottla.server.net.deadlines import TICK_S, Deadline, Deadlines
-from ottla.server.tests.garbage import nothing_is_left_of
+from ottla.wire.tests.garbage import nothing_is_left_of
 
 
 class Waiter:

@@ -25,7 +25,6 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import fetch
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.surroundings import Surroundings
-from ottla.server.tests.garbage import nothing_is_left_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
     FetchPartition,
@@ -35,6 +34,7 @@ from ottla.wire.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from ottla.wire.tests.garbage import nothing_is_left_of
 
 VERSION = 17
 EPOCH = 3

@@ -23,12 +23,14 @@ from ottla.server.net.memory_budget import STALLED_S, MemoryBudget
 from ottla.server.net.readiness import Readiness
 from ottla.server.net.transport import PlainTransport
 from ottla.server.tests.test_connection import Peer, heartbeat, request
+from ottla.wire.answers import PendingAnswer
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 
 LARGE = 400_000
 LATER = 2
+WITHOUT_A_TASK = 2
 
 
 async def test_there_is_room_up_to_the_limit() -> None:
@@ -101,6 +103,16 @@ def test_in_any_order_all_who_wait_are_admitted(wishes: list[tuple[str, int]]) -
     trio.run(all_of_them)
 
 
+class PendingHeartbeat(PendingAnswer[HeartbeatResponse]):
+    """An answer for which no task waits, such as that of a commit."""
+
+    def response(self) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=0)
+
+    def abandon(self) -> None:
+        """Nobody knows of it."""
+
+
 class Broker:
     """Connections that share a little memory."""
 
@@ -114,6 +126,7 @@ class Broker:
             ),
         }
         self.gate = trio.Event()
+        self.pending: list[PendingHeartbeat] = []
         self.listings = 0  # under way
         self._listener: Any = SimpleNamespace(
             name="PLAINTEXT",
@@ -134,7 +147,19 @@ class Broker:
         return ProduceResponse(responses=[])
 
     def _answer_heartbeat(self, request: HeartbeatRequest, _: object) -> Any:
+        if request.generation_id == WITHOUT_A_TASK:
+            pending = PendingHeartbeat()
+            self.pending.append(pending)
+            if self.gate.is_set():
+                pending.become_ready()
+            return pending
         return self._answer_later() if request.generation_id else HeartbeatResponse(error_code=0)
+
+    def open(self) -> None:
+        """Let those who wait be answered from now on."""
+        self.gate.set()
+        for each in self.pending:
+            each.become_ready()
 
     async def _answer_later(self) -> HeartbeatResponse:
         await self.gate.wait()
@@ -250,7 +275,11 @@ async def test_memory_that_was_needed_once_goes_back_when_little_is_left_in_use(
     assert calls == ["given back"]
 
 
-@pytest.mark.parametrize("frame", [large(1, LATER), large_without_records(1, 1)], ids=["records", "no records"])
+@pytest.mark.parametrize(
+    "frame",
+    [large(1, LATER), large_without_records(1, 1), large_without_records(1, WITHOUT_A_TASK)],
+    ids=["records", "no records", "without a task"],
+)
 async def test_large_requests_that_wait_for_something_are_counted(
     broker: Broker, nursery: trio.Nursery, frame: bytes
 ) -> None:
@@ -260,7 +289,7 @@ async def test_large_requests_that_wait_for_something_are_counted(
     await _settled()
     assert sum(each.is_held_up for each in broker.connections) >= 6  # one found room, and one goes beyond the limit
     assert broker.memory.used >= LARGE
-    broker.gate.set()
+    broker.open()
     for peer in peers:
         assert (await peer.frame() or b"")[:4] == b"\0\0\0\1"
         await peer.stream.aclose()

@@ -31,17 +31,19 @@ from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, thread_checks
 from ottla.server.surroundings import Surroundings
-from ottla.server.tests.garbage import nothing_is_left_of
+from ottla.wire.answers import PendingAnswer
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.wire.records import decode_records
 from ottla.wire.schema import Struct
+from ottla.wire.tests.garbage import nothing_is_left_of
 
 VERSION = 10
 PARTITIONS = 4
 FOLLOWER = 2
+PARKED = 8
 
 
 class Leader:
@@ -82,7 +84,8 @@ class Leader:
 class Producer:
     """The client's end of a connection."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, is_inside_the_wait: bool) -> None:
+        self.is_inside_the_wait = is_inside_the_wait
         self._socket = sock
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         self._received = b""
@@ -108,8 +111,8 @@ class Producer:
         topic = TopicProduceData(name="t", partition_data=data)
         return self._frame(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), VERSION, b"\0")
 
-    def heartbeat(self) -> bytes:
-        return self._frame(HeartbeatRequest(group_id="g", generation_id=7, member_id="m"), 0, b"")
+    def heartbeat(self, generation_id: int = 7) -> bytes:
+        return self._frame(HeartbeatRequest(group_id="g", generation_id=generation_id, member_id="m"), 0, b"")
 
     def frame(self, request: ProduceRequest) -> bytes:
         return self._frame(request, VERSION, b"\0")
@@ -155,16 +158,39 @@ class Producer:
         await self._stream.aclose()
 
 
+class Parked(PendingAnswer[HeartbeatResponse]):
+    """The answer to a heartbeat of generation 8, which waits as a join does."""
+
+    def response(self) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=0)
+
+    def abandon(self) -> None:
+        """Nobody knows of it."""
+
+
 @pytest.fixture
 def leader() -> Leader:
     return Leader()
 
 
+@pytest.fixture
+def parked() -> list[Parked]:
+    return []
+
+
 @pytest.fixture(params=["inside the loop's wait", "waiting in the task"])
-async def producer(request: pytest.FixtureRequest, leader: Leader, nursery: trio.Nursery) -> AsyncIterator[Producer]:
+async def producer(
+    request: pytest.FixtureRequest, leader: Leader, parked: list[Parked], nursery: trio.Nursery
+) -> AsyncIterator[Producer]:
+    def heartbeat(request: HeartbeatRequest, _: object) -> HeartbeatResponse | Parked:
+        if request.generation_id == PARKED:
+            parked.append(Parked())
+            return parked[-1]
+        return HeartbeatResponse(error_code=0)
+
     routes = {
         0: Route(ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True),
-        12: Route(HeartbeatRequest, HeartbeatRequest.versions, lambda *_: HeartbeatResponse(error_code=0)),
+        12: Route(HeartbeatRequest, HeartbeatRequest.versions, heartbeat),
     }
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -184,7 +210,7 @@ async def producer(request: pytest.FixtureRequest, leader: Leader, nursery: trio
     )
     nursery.start_soon(leader.deadlines.run)
     nursery.start_soon(Connection(PlainTransport(ours), "127.0.0.1", listener).run)
-    producer = Producer(theirs)
+    producer = Producer(theirs, is_inside_the_wait=readiness.is_inside_the_wait)
     yield producer
     await producer.close()
 
@@ -360,6 +386,61 @@ async def test_other_requests_wait_for_those_before_them(producer: Producer, lea
     await appended(leader, 1, 1)
     leader.commit(1, 1)
     assert await producer.acknowledged() == (3, 0, 0)
+
+
+async def test_records_wait_for_a_request_that_may_wait_for_minutes(
+    producer: Producer, leader: Leader, parked: list[Parked]
+) -> None:
+    """Else the answers of very many would pile up behind it."""
+    await producer.send(producer.heartbeat(PARKED), producer.produce(0), producer.produce(0))
+    assert await producer.hears_nothing()
+    assert leader.partitions[0].log_end_offset == 0
+    parked[0].become_ready()
+    assert await producer.answer() == (1, struct.pack(">h", 0))
+    await appended(leader, 2)
+    leader.commit(0, 2)
+    assert [await producer.acknowledged() for _ in range(2)] == [(2, 0, 0), (3, 0, 1)]
+
+
+async def test_answers_that_are_ready_together_are_given_in_several_turns(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await producer.send(*[producer.produce(0) for _ in range(20)])
+    await appended(leader, 20)
+    monkeypatch.setattr(Readiness, "turn_end", lambda *_: 0.0)  # each turn is over as soon as it begins
+    encoded: list[int] = []
+    answer = Connection._answer_pending
+
+    def count(connection: Connection) -> None:
+        before = len(connection._pending)
+        answer(connection)
+        encoded.append(before - len(connection._pending))
+
+    monkeypatch.setattr(Connection, "_answer_pending", count)
+    leader.commit(0, 20)
+    assert [await producer.acknowledged() for _ in range(20)] == [(number, 0, number - 1) for number in range(1, 21)]
+    assert max(encoded) <= 1 or not producer.is_inside_the_wait
+
+
+async def test_answers_that_wait_for_their_turn_are_not_many_bytes(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these requests has an answer that is there at once, and much longer than itself."""
+    monkeypatch.setattr("ottla.server.net.connection.QUEUED_BYTES_MAX", 10_000)
+    unknown = [PartitionProduceData(index=PARTITIONS + number, records=batch(1)) for number in range(200)]
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=unknown)])
+    refused = [producer.frame(request) for _ in range(5)]
+    first = producer.sent + 1
+    await producer.send(producer.produce(0), *refused, producer.produce(1))
+    await appended(leader, 1, 0)
+    assert await producer.hears_nothing()
+    assert leader.partitions[1].log_end_offset == 0
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (first, 0, 0)
+    assert [(await producer.answer() or (0, b""))[0] for _ in refused] == [number + 1 for number in range(len(refused))]
+    await appended(leader, 1, 1)
+    leader.commit(1, 1)
+    assert await producer.acknowledged() == (first + 1, 0, 0)
 
 
 async def test_what_needs_no_commit_still_waits_for_its_turn(producer: Producer, leader: Leader) -> None:
