@@ -41,8 +41,8 @@ _PR_SET_PDEATHSIG = 1
 # first large block that is freed it keeps all smaller ones: a request of many MiB would be remembered for ever.
 _MALLOPT = {
     -8: 1,  # M_ARENA_MAX: threads of Python take turns anyway
-    -3: 2 << 20,  # M_MMAP_THRESHOLD, bytes: larger blocks are pages of their own
-    -1: 8 << 20,  # M_TRIM_THRESHOLD, bytes: so much is kept for the next ones
+    -3: 12 << 20,  # M_MMAP_THRESHOLD, bytes: larger blocks are pages of their own, which the system clears each time
+    -1: 16 << 20,  # M_TRIM_THRESHOLD, bytes: so much is kept for the next ones
 }
 
 

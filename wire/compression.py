@@ -22,7 +22,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.pages import COPIED_BYTES_MAX, PAGES_FROM_BYTES, pages
+from ottla.wire.pages import COPIED_BYTES_MAX, SHORT_LIVED_BYTES_MAX, pages
 from ottla.wire.threads import let_others_run
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 16 * 1024  # at a time: what follows a member is copied at its end, and members may be tiny
 _LZ4_INPUT_BYTES = 256 * 1024  # at a time: with each chunk of output the codec copies the input that is left
 # From here on a result lies in pages of its own, which go back to the system as a whole.
-_MAPPED_FROM_BYTES = 4 * 1024 * 1024
+_MAPPED_FROM_BYTES = 8 * 1024 * 1024
 _RESTS_AFTER_BYTES = 1024 * 1024
 BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
 
@@ -160,7 +160,7 @@ def _stream(codec: Compression, level: int | None, broken_lz4_checksum: bool) ->
 def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> Buffer:
     """The data decompressed, at most limit bytes of it: what would become more raises before it is allocated.
 
-    A large result is a bytearray, or pages of its own: it grows in place, where joining pieces would take twice the memory.
+    A large result is in pages of its own: it grows in place, where joining pieces would take twice the memory.
     A thread that calls this keeps the interpreter lock for a few milliseconds at a time.
     """
     if codec == Compression.NONE:
@@ -201,32 +201,29 @@ def _garbage(codec: str, reason: object) -> KafkaError:
 
 def _read_bounded(read: "Callable[[int], bytes]", limit: int) -> Buffer:
     """Everything a decompressing reader gives, chunk by chunk, so that no more is ever allocated than has come."""
-    # Most batches end within the first chunk, which is given away as it is, without a copy.
-    first = read(_CHUNK_BYTES)
-    if len(first) > limit:
-        raise TooLargeDecompressed(limit)
-    chunk = read(_CHUNK_BYTES) if first else b""
-    if not chunk:
-        return first
-    result = bytearray(first)
-    while chunk:
-        # Before it is added: a bomb takes one chunk more than the limit and no further memory.
-        if len(result) + len(chunk) > limit:
+    chunks: list[bytes] = []
+    size = 0
+    while chunk := read(_CHUNK_BYTES):
+        size += len(chunk)
+        # Before it is kept: a bomb takes one chunk more than the limit and no further memory.
+        if size > limit:
             raise TooLargeDecompressed(limit)
-        result += chunk
-        # Memory of the C library would leave holes when it goes; see `wire/pages.py`.
-        if len(result) >= _MAPPED_FROM_BYTES:
-            return _read_mapped(result, read, limit)
-        chunk = read(_CHUNK_BYTES)
-    return result
+        chunks.append(chunk)
+        # Up to here the C library has memory at hand, and to join the chunks costs less than to grow a buffer. A larger
+        # result would take twice its size for a moment.
+        if size >= _MAPPED_FROM_BYTES:
+            return _read_mapped(chunks, read, limit)
+    # Most batches end within the first chunk, which is given away as it is, without a copy.
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _read_mapped(begun: bytearray, read: "Callable[[int], bytes]", limit: int) -> memoryview:
+def _read_mapped(begun: list[bytes], read: "Callable[[int], bytes]", limit: int) -> memoryview:
     """The same in pages of its own, which take memory as they are written and go back to the system as a whole."""
     mapped = pages(limit)
-    mapped.write(begun)
-    # Its memory is free before the pages fill up.
-    begun.clear()
+    # Their memory is free before the pages fill up.
+    begun.reverse()
+    while begun:
+        mapped.write(begun.pop())
     rested_at = 0
     while chunk := read(_CHUNK_BYTES):
         if mapped.tell() + len(chunk) > limit:
@@ -371,7 +368,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
     if size > limit:
         raise TooLargeDecompressed(limit)
     # The decoder refuses a block that is longer than it says, so nothing is written past the end.
-    result = memoryview(bytearray(size) if size <= PAGES_FROM_BYTES else pages(size))
+    result = memoryview(bytearray(size) if size <= SHORT_LIVED_BYTES_MAX else pages(size))
     position = 0
     try:
         for block in blocks:
