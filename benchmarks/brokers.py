@@ -30,6 +30,9 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 START_TIMEOUT_S = STOP_TIMEOUT_S = 240.0
+HERE = Path(__file__).resolve().parent
+AGAINST = os.path.abspath(tree) if (tree := os.environ.get("OTTLA_BENCH_AGAINST")) else ""
+"""Another tree of Ottla, which is measured in Apache Kafka's place."""
 
 
 class Failed(RuntimeError):
@@ -138,7 +141,12 @@ class Ottla(Broker):
     def command(self) -> list[str]:
         settings = SETTINGS | {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": str(self.data_dir)}
         overrides = [part for name, value in settings.items() for part in ("--override", f"{name}={value}")]
-        return [*bound_to_us(), *ottla_command(), "start", *overrides]
+        return [*bound_to_us(), *self.program(), "start", *overrides]
+
+    def program(self) -> list[str]:
+        """What is given `start` and its options."""
+        # Against another tree both are started in the same way.
+        return command_of(str(HERE.parent)) if AGAINST else ottla_command()
 
 
 class Kafka(Broker):
@@ -220,8 +228,28 @@ class Mock(Broker):
         return self
 
 
-MAIN: tuple[type[Broker], ...] = (Ottla, Kafka)
-PEERS: tuple[type[Broker], ...] = (Tansu, Mock)
+class Before(Ottla):
+    """Ottla as another tree has it, such as that before a change."""
+
+    name = "before"
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if (Path(AGAINST) / "src" / "ottla").is_dir() else f"{AGAINST} is no tree of Ottla"
+
+    @classmethod
+    def version(cls) -> str:
+        return AGAINST
+
+    def program(self) -> list[str]:
+        return command_of(AGAINST)
+
+
+YARDSTICK: type[Broker] = Before if AGAINST else Kafka
+"""The broker that Ottla's numbers are divided by."""
+
+MAIN: tuple[type[Broker], ...] = (Ottla, YARDSTICK)
+PEERS: tuple[type[Broker], ...] = () if AGAINST else (Tansu, Mock)
 
 
 def librdkafka_version() -> str:
@@ -239,6 +267,11 @@ def ottla_command() -> list[str]:
     """The command as it was installed beside this interpreter."""
     installed = shutil.which("ottla", path=str(Path(sys.executable).parent))
     return [installed] if installed else [sys.executable, "-m", "ottla"]
+
+
+def command_of(tree: str) -> list[str]:
+    """The command as a tree has it."""
+    return ["env", f"PYTHONPATH={tree}/src", sys.executable, "-m", "ottla"]
 
 
 def stop_all(brokers: Iterable[Broker]) -> None:

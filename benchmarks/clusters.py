@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks import machine
-from benchmarks.brokers import SETTINGS, Broker, Failed, Kafka, Ottla
+from benchmarks.brokers import AGAINST, SETTINGS, Before, Broker, Failed, Kafka, Ottla, command_of
 from benchmarks.wire_client import Client
 from compat_tests.apache.brokers import HEAP, JARS, ApacheKafka3
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess
@@ -96,7 +96,24 @@ class KafkaCluster(ThreeBrokers):
         return next((JARS / "kafka_3").glob("kafka_2.13-*.jar")).stem.removeprefix("kafka_2.13-")
 
 
-KINDS: tuple[type[ThreeBrokers], ...] = (OttlaCluster, KafkaCluster)
+class ProcessBefore(OttlaProcess):
+    """One broker of another tree."""
+
+    def command(self) -> list[str]:
+        own = super().command()
+        return [*command_of(AGAINST), *own[own.index("start") :]]
+
+
+class ClusterBefore(ThreeBrokers):
+    name = Before.name
+    kind = ProcessBefore
+
+    @classmethod
+    def version(cls) -> str:
+        return Before.version()
+
+
+KINDS: tuple[type[ThreeBrokers], ...] = (OttlaCluster, ClusterBefore if AGAINST else KafkaCluster)
 
 
 class Watched:

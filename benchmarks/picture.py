@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from benchmarks import table
+from benchmarks.brokers import YARDSTICK
 from benchmarks.rows import Line, Spread
 
 WIDTH, LEFT, RIGHT, TOP, ROW = 1280, 680, 90, 56, 17
@@ -25,7 +26,7 @@ def draw(lines: Sequence[Line]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="11">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        label(LEFT, 18, "times better than Apache Kafka (logarithmic); tick: target; bar: least to greatest", "start"),
+        label(LEFT, 18, f"times better than {YARDSTICK.name} (logarithmic); tick: target; bar: least to greatest", "start"),
         *grid(scale, height),
         *rows(shown, scale),
         "</svg>",

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import table
-from benchmarks.brokers import MAIN, PEERS, librdkafka_version
-from benchmarks.clusters import KafkaCluster
+from benchmarks.brokers import AGAINST, MAIN, PEERS, librdkafka_version
+from benchmarks.clusters import KINDS
 from benchmarks.machine import about_this_machine
 from benchmarks.picture import draw
 from benchmarks.rows import Line
@@ -30,7 +30,8 @@ can leave out, with a client that costs next to nothing.
 def about() -> dict[str, str]:
     """The machine, the date and the versions."""
     versions = {kind.name: kind.missing() or kind.version() for kind in (*MAIN, *PEERS)}
-    cluster = {f"{KafkaCluster.name} of three brokers": KafkaCluster.missing() or KafkaCluster.version()}
+    other = KINDS[1]
+    cluster = {f"{other.name} of three brokers": other.missing() or other.version()}
     return {**about_this_machine(), **versions, **cluster, "librdkafka": librdkafka_version()}
 
 
@@ -40,7 +41,7 @@ def write(lines: Sequence[Line], about: Mapping[str, str], whole: bool) -> None:
     JSON.write_text(json.dumps({"about": about, "lines": [as_json(line) for line in lines]}, indent=1) + "\n")
     (JSON.parent / "last.md").write_text(markdown(lines, about))
     (JSON.parent / "results.svg").write_text(draw(lines))
-    if whole:
+    if whole and not AGAINST:
         RESULTS.write_text(markdown(lines, about))
         PICTURE.write_text(draw(lines))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from benchmarks.brokers import MAIN, Broker, Kafka, Ottla
+from benchmarks.brokers import AGAINST, MAIN, YARDSTICK, Broker, Ottla
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Line:
 
     @property
     def ratio(self) -> Spread | None:
-        pairs = zip(self.numbers.get(Ottla.name, ()), self.numbers.get(Kafka.name, ()), strict=False)
+        pairs = zip(self.numbers.get(Ottla.name, ()), self.numbers.get(YARDSTICK.name, ()), strict=False)
         ratios = [ours / theirs for ours, theirs in pairs if theirs > 0]
         return Spread.of(ratios) if ratios else None
 
@@ -112,8 +112,8 @@ class Line:
 
     @property
     def ok(self) -> bool | None:
-        """Whether the target is met; None where there is none."""
-        if self.metric.target is None:
+        """Whether the target is met; None where there is none. Targets are about Apache Kafka."""
+        if self.metric.target is None or AGAINST:
             return None
         if self.metric.target.unit:
             numbers = self.numbers.get(Ottla.name)
@@ -123,7 +123,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        if Ottla.name in self.errors or Kafka.name in self.errors:
+        if Ottla.name in self.errors or YARDSTICK.name in self.errors:
             return "failed"
         return {None: "", True: "ok", False: "BEHIND"}[self.ok]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from benchmarks.brokers import Kafka, Ottla
+from benchmarks.brokers import YARDSTICK, Ottla
 from benchmarks.rows import Line, Metric, Spread
 
-HEAD = ("row", "Ottla", "Kafka", "ratio", "min..max", "target", "")
+HEAD = ("row", "Ottla", YARDSTICK.name.split()[-1], "ratio", "min..max", "target", "")
 WIDTHS = (100, 14, 14, 7, 14, 8, 6)
 
 
@@ -34,7 +34,7 @@ def markdown(lines: Iterable[Line]) -> str:
             group = line.group
             parts += [
                 f"\n## {group}\n",
-                "| row | Ottla | Kafka | ratio | min..max | target | | beside | near which limit |",
+                f"| row | Ottla | {HEAD[2]} | ratio | min..max | target | | beside | near which limit |",
             ]
             parts.append("|---|--:|--:|--:|:-:|:-:|---|---|---|")
         others = "; ".join(f"{peer} {_number(line, peer)}" for peer in _peers(line))
@@ -58,7 +58,7 @@ def summary(lines: Sequence[Line]) -> str:
 def _cells(line: Line) -> tuple[str, ...]:
     ratio, target = line.ratio, line.metric.target
     shown = (_ratio(ratio.median), f"{_ratio(ratio.least)}..{_ratio(ratio.greatest)}") if ratio else ("", "")
-    return _number(line, Ottla.name), _number(line, Kafka.name), *shown, str(target) if target else "", line.verdict
+    return _number(line, Ottla.name), _number(line, YARDSTICK.name), *shown, str(target) if target else "", line.verdict
 
 
 def _number(line: Line, broker: str) -> str:
@@ -76,7 +76,7 @@ def _ratio(number: float) -> str:
 
 
 def _peers(line: Line) -> list[str]:
-    return [name for name in (*line.numbers, *line.errors) if name not in (Ottla.name, Kafka.name)]
+    return [name for name in (*line.numbers, *line.errors) if name not in (Ottla.name, YARDSTICK.name)]
 
 
 def _aligned(cells: Iterable[str]) -> str:
