@@ -1,8 +1,8 @@
 """The group coordinator: Kafka's group and offset requests, each taken to the shard of its group.
 
 Methods take the wire request and return the wire response, or a `PendingAnswer` where others must be waited for: the
-other members, or a commit. A request about very many things is worked off in parts, by a coroutine. Heartbeats and plain fetches of offsets never wait. Checks that need no group come here,
-before the question whether this broker is the coordinator at all, as in Kafka's GroupCoordinatorService.
+other members, or a commit. A coroutine works off a request about very many things, part by part. Heartbeats and plain
+fetches of offsets never wait. Checks that need no group come here, before the question whether this broker is the coordinator at all, as in Kafka's GroupCoordinatorService.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------------ membership
 
-    def join_group(self, request: JoinGroupRequest, *, api_version: int, client_id: str, client_host: str) -> Given[JoinGroupResponse]:
+    def join_group(
+        self, request: JoinGroupRequest, *, api_version: int, client_id: str, client_host: str
+    ) -> Given[JoinGroupResponse]:
         config = self._config
 
         def refuse(error: ErrorCode) -> JoinGroupResponse:

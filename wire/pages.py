@@ -32,7 +32,8 @@ def writable(size: int) -> bytearray | mmap.mmap:
 
 def copied(data: bytes | bytearray | memoryview) -> memoryview:
     """A writable copy, which is not kept for long."""
-    size = len(data)
-    copy = memoryview(bytearray(size) if size <= SHORT_LIVED_BYTES_MAX else pages(size, at_once=True))
+    if len(data) <= SHORT_LIVED_BYTES_MAX:
+        return memoryview(bytearray(data))
+    copy = memoryview(pages(len(data), at_once=True))
     copy[:] = data
     return copy

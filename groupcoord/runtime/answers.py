@@ -56,9 +56,7 @@ class _All(PendingAnswer[U]):
 
 def then(answer: Given[T], finish: Callable[[T], U]) -> Given[U]:
     """`finish` applied to a response, at once or when it is there."""
-    if not isinstance(answer, PendingAnswer):
-        return finish(answer)
-    return _All([answer], lambda responses: finish(responses[0]))
+    return gathered([answer], lambda responses: finish(responses[0]))
 
 
 def gathered(answers: Sequence[Given[T]], finish: Callable[[list[T]], U]) -> Given[U]:

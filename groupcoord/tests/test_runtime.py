@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -575,24 +575,32 @@ async def test_bug_costs_no_more_than_a_reload(
     assert error_of(talk.commit(6)) is ErrorCode.NONE
 
 
+def failing_at(number: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with a bug that its call of this number meets."""
+    calls = count(1)
+    return lambda *arguments: 1 / 0 if next(calls) == number else function(*arguments)
+
+
+async def answers_to(*asked: Any) -> list[Any]:
+    """The answers to requests that are under way together."""
+    answers: dict[int, Any] = {}
+    async with trio.open_nursery() as askers:
+        for number, each in enumerate(asked):
+            askers.start_soon(collect, answers, number, each)
+    return [answers[number] for number in range(len(asked))]
+
+
 async def test_bug_in_a_request_that_stood_in_line_costs_nobody_an_answer(
     autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
 ) -> None:
     talk = Coordination()
     talk.log.commit_seconds = 2
-    answers: dict[int, Any] = {}
     await talk.start(nursery)
-    check, checked = Shard._check_commit, count()
-
-    def fail_at_the_third(*arguments: Any) -> Any:
-        return 1 / 0 if next(checked) == 2 else check(*arguments)
-
-    monkeypatch.setattr(Shard, "_check_commit", fail_at_the_third)
+    monkeypatch.setattr(Shard, "_check_commit", failing_at(3, Shard._check_commit))
     with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
-        async with trio.open_nursery() as askers:
-            for number in range(4):  # the first one's commit is waited for, the others stand in line
-                askers.start_soon(collect, answers, number, talk.commit(number))
-    assert [error_of(answers[number]) for number in range(4)] == [
+        # The first one's commit is waited for, the others stand in line.
+        answers = await answers_to(*[talk.commit(number) for number in range(4)])
+    assert [error_of(answer) for answer in answers] == [
         ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_COORDINATOR,
     ]  # fmt: skip
     await trio.testing.wait_all_tasks_blocked()
@@ -603,19 +611,11 @@ async def test_bug_in_the_middle_of_a_rebalance_leaves_nobody_without_an_answer(
     autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
 ) -> None:
     talk = Coordination()
-    answers: dict[int, Any] = {}
     await talk.start(nursery)
-    refresh, refreshed = ClassicGroup._refresh_session, count()
-
-    def fail_at_the_second(*arguments: Any) -> Any:
-        return 1 / 0 if next(refreshed) == 1 else refresh(*arguments)
-
-    monkeypatch.setattr(ClassicGroup, "_refresh_session", fail_at_the_second)
+    monkeypatch.setattr(ClassicGroup, "_refresh_session", failing_at(2, ClassicGroup._refresh_session))
     with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
-        async with trio.open_nursery() as askers:
-            for number in range(2):
-                askers.start_soon(collect, answers, number, talk.join())
-    assert {answer.error_code for answer in answers.values()} == {ErrorCode.NOT_COORDINATOR}
+        answers = await answers_to(talk.join(), talk.join())
+    assert {answer.error_code for answer in answers} == {ErrorCode.NOT_COORDINATOR}
 
 
 async def test_a_cancelled_request_about_many_groups_lets_go_of_all_of_them(

@@ -117,7 +117,7 @@ class Decision:
             size += len(change.operations)
             if size >= limit:
                 yield Decision(changes=tuple(changes), batch=batch, answers=self.answers)
-                # What is told besides has gone with the first part. The others tell only of their own changes.
+                # The first part carries the batch of the whole decision. The others tell only of their own changes.
                 batch, changes, size = ControlBatch(), [], 0
         # A decision without changes may still have something to tell.
         if changes or batch is self.batch:

@@ -276,8 +276,8 @@ class PartitionStates(PartitionTable):
         """What earlier decisions lead to, or None: to be asked for after the last part of each decision."""
         if names := self.deletions.not_started():
             return self._deletion_start(names[:DELETIONS_PER_DECISION])
-        # One phase of each reassignment and deletion: settle what is complete, complete what is in sync, remove what
-        # is gone.
+        # Each reassignment and each deletion takes one step: the topic's node follows a reassignment that is complete,
+        # a reassignment whose new replicas are in sync completes, and a topic without replicas loses its nodes.
         changes: list[Change] = [self.topic_change(name) for name in sorted(self.unwritten)]
         changes += self._completions()
         for name in self.deletions.finished():

@@ -321,8 +321,8 @@ class Controller:
         if plan.before is not None:
             fence, topic = self.extension(plan)
             return self._with_states([fence], plan.after, plan.first_new, last=topic)
-        # Creation: one multi if that holds it. A large one begins with a mark, and whoever finds the mark removes what
-        # is there. The last multi takes it away.
+        # A small topic is created by one multi. A large one needs several: the first leaves a mark, and the last takes it
+        # away. A start that finds the mark deletes the topic.
         first = [*self.creation(plan), Create(znodes.partitions_path(plan.name))]
         if not is_large:
             return self._with_states(first, plan.after, 0)

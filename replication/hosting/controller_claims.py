@@ -160,7 +160,7 @@ class ControllerClaims:
 
     async def topics(self, claims: Mapping[str, Claim]) -> Mapping[str, KnownTopic]:
         """What the tree has of these topics, or had when it agreed with the claim; NO_TOPIC where there is none."""
-        # A plain look at what is new, and a certain one at what still does not agree.
+        # First a look that may be out of date. Topics that do not agree with it get a second one, behind a barrier.
         await self._learn([name for name, claim in claims.items() if not claim.agrees(self._known(name))])
         doubtful = [name for name, claim in claims.items() if not claim.agrees(self._known(name))]
         # Taken before the second look, which may drop everything that is kept.

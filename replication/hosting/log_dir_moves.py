@@ -186,8 +186,7 @@ class LogDirMoves:
             await self._delete(target, log.directory, log)
             return
         logger.info("Going on to move %s to %s", partition.log.name, target.path)
-        # `is_new=False`: nobody knows what happened to the current
-        # log since, so their leader epochs decide what is kept.
+        # `is_new=False`: the current log may have been cut since. Leader epochs decide how much of the future log stays.
         move = FutureReplica(partition, target, log, self._clock_ms, is_new=False)
         self._moves[partition.topic, partition.index] = move
         self._work.set()

@@ -109,8 +109,8 @@ class SparseIndex(ABC):
         saved_bytes = self._saved * self.ENTRY.size
         if file.size() != saved_bytes:  # what a torn save left, or what was cut off
             file.truncate(saved_bytes)
-        # Until the write is whole: if it breaks off, the next save has to cut the rest off even if no entry is in
-        # memory then.
+        # The file counts as stale until the write is whole. If the write breaks off, the next save cuts off its rest, also
+        # when memory holds no entry by then.
         self._is_stale = True
         file.append(tail)
         self._is_stale = False
@@ -121,7 +121,7 @@ class SparseIndex(ABC):
         """As `save`, but a file that has these entries already is left as it is."""
         if self._is_picture:
             return
-        # What was made anew is often what is there already, and then nothing has to be written.
+        # Often the file has the same entries already. Then nothing has to be written.
         if not self._saved and storage.exists(self.path) and storage.read(self.path) == self._tail:
             self._saved = len(self._tail) // self.ENTRY.size
             self._tail = bytearray()

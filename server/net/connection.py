@@ -544,7 +544,8 @@ class Connection:
         elif answer is None:
             pass
         elif self._pending:
-            # As bytes, which take a tenth of the memory that the objects do, and are quickly handed over in the end.
+            # As bytes, which take a tenth of the memory that the objects do, and are quickly handed over in the end. Only
+            # produce requests go on while an answer is pending, so there are no regions of files in between.
             encoded = answer if type(answer) is EncodedAnswer else EncodedAnswer(b"".join(call.encoded(answer)))
             self._queued_bytes += len(encoded.body)
             self._pending.append(Pending(call, correlation_id, encoded))
