@@ -125,7 +125,7 @@ def kill(cluster: Cluster, producer: Acknowledged) -> float:
 
 
 def _longest_wait(producer: Acknowledged, since: float) -> float:
-    """Once it is over for sure."""
+    """The producer's longest wait around `since`, in seconds; asked once it is certainly over."""
     time.sleep(max(0.0, since + CALM_S - time.perf_counter()))
     producer.wait_for_more()
     begin, end = producer.longest_wait(since - CALM_S)

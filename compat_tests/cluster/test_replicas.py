@@ -281,7 +281,7 @@ def test_consumers_read_from_the_replica_in_their_rack(topic) -> None:
 
 
 def test_a_follower_that_was_away_catches_up_while_a_producer_goes_on(topic) -> None:
-    """What that costs the producer is what `make bench ARGS="--only failover"` measures."""
+    """`make bench ARGS="--only failover"` measures how long the producer waits."""
     it = topic([0, 2, 1], min_insync_replicas="2")
     away = it.cluster.brokers[2]
     away.stop()

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class FaultKind(StrEnum):
-    """What goes wrong, or what an operator does meanwhile."""
+    """A fault that chaos or a simulation injects, or an operation that runs during it."""
 
     # processes
     KILLED = "SIGKILL"
