@@ -58,7 +58,9 @@ from ottla.groupcoord.groups.topics import (
     with_topics,
 )
 from ottla.groupcoord.runtime.answers import finished, gathered, then
-from ottla.groupcoord.runtime.coordinator_runtime import PartitionRuntime, Runtime, WaitingCaller, wall_clock_ms
+from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
+from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -86,6 +88,7 @@ ELEMENTS_PER_TURN = 500
 NAME_CHARACTERS_PER_ELEMENT = 64
 """Hashing so much of a name takes as long as looking up an offset."""
 
+OVERLAPPING = (OffsetCommitRequest, JoinGroupRequest, SyncGroupRequest, LeaveGroupRequest)
 PARTITION_INDEXES = attrgetter("partition_indexes")
 GROUPS_PER_TURN = 4  # their names may be very long
 FORGETTING_RETRY_S = 1.0
@@ -108,13 +111,17 @@ class GroupCoordinator:
         self._config = config
         self._log = log
         self._topics = topics
-        self._to_forget: dict[PartitionRuntime[Shard], deque[Mapping[str, bytes]]] = {}  # deleted topics, until that is possible
+        self._to_forget: dict[
+            PartitionRuntime[Shard], deque[Mapping[str, bytes]]
+        ] = {}  # deleted topics, until that is possible
         kind = ShardKind(
             topic="the offsets topic",
             make=partial(Shard, config, make_uuid=make_uuid or random_uuid),
             encode=encode_records,
             decode=decode_record,
-            # A commit looks at no offset that another commit writes, so several may go into one append.
+            # These look at members alone. All others look at offsets, or end groups.
+            may_overlap=lambda request: type(request) in OVERLAPPING,
+            # A commit changes no member either, so several may go into one append.
             may_share_append=lambda request: type(request) is OffsetCommitRequest,
         )
         self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)

@@ -17,7 +17,8 @@ import trio
 from compat_tests.simulation.cluster import Outcome, Plan, Simulation
 from compat_tests.simulation.run import with_fixed_hashes
 
-from ottla.groupcoord.runtime.coordinator_runtime import PartitionRuntime, Runtime
+from ottla.groupcoord.runtime.coordinator_runtime import Runtime
+from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.replication.control import election
 from ottla.replication.hosting.isr_changes import IsrChanges
 from ottla.replication.log.producers import ProducerStateManager

@@ -1,12 +1,13 @@
 """One partition of `__consumer_offsets`: all groups whose id falls to it, their offsets and their deadlines. Sans-IO.
 
 The shell's duties, in this order: replay the partition's records, then `loaded`. For every request `handle`, at
-`next_deadline_ms` `expire`; append what an outcome holds, `replay` it when it is committed, call `settle`. Between an
+`next_deadline_ms` `expire`; append what an outcome holds, call `settle`, and `replay` it when it is committed. Between an
 outcome with records and its settlement only `heartbeat` and reads are allowed, except that outcomes of offset commits
 alone may be collected into one append.
 
-Offsets and the end of groups change by `replay` only. A living group is ahead of its own record (see
-`ottla.groupcoord.groups.classic.rebalancing`), so its records are replayed at load only.
+Offsets and the end of groups change by `replay` only, so that whoever reads an offset reads a committed one. A living
+group is ahead of its own record: most of a rebalance is in no record, and the next request has to find it
+(`ottla.groupcoord.groups.classic.rebalancing`). So its records are replayed at load only.
 """
 
 from __future__ import annotations
@@ -144,6 +145,11 @@ class Shard:
     def next_deadline_ms(self) -> int | None:
         """When `expire` should be called; may be early."""
         return self._effects.timers.next_deadline_ms()
+
+    def stands_alone(self, now_ms: int) -> bool:
+        """Whether something is due that looks at committed offsets."""
+        deadline_ms = self._effects.timers.deadline_ms(RETENTION)
+        return deadline_ms is not None and deadline_ms <= now_ms
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
         """Do what is due. When much is due, some of it stays due."""

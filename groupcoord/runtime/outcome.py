@@ -1,10 +1,13 @@
 """What a call of a coordinator's machine gives back.
 
-A machine never writes and never waits. It returns an `Outcome`: records to append, replies that can be sent at once,
-and settlements. A settlement is called exactly once, when the fate of the records is known: with NONE after they were
-committed and replayed, or with the error that kept them from being appended. Whatever must not be promised before the
-records are safe (a reply, a state) belongs in a settlement. The shell calls nothing that changes a shard between the
-outcome and its settlement; only heartbeats and reads may pass.
+A machine never writes and never waits. It returns an `Outcome`: records to append, replies that do not depend on them,
+and settlements. A settlement is called exactly once, when it is known whether the log has taken the records: with NONE,
+or with the error that kept them from being appended. Whatever must not happen if they are refused (a reply, a state)
+belongs in a settlement. The shell calls nothing that changes a shard between the outcome and its settlement; only
+heartbeats and reads may pass.
+
+The records are not committed yet by then. So the shell keeps every reply until all that was appended before it is
+committed, and puts the records in force (`replay`) at that moment.
 """
 
 from __future__ import annotations

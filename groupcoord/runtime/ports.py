@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ class CoordinatorShard(Protocol):
     """The state machine of one partition. `outcome.py` says what a shell owes it.
 
     The shell's duties, in this order: replay the partition's records, then `loaded`. For every request `handle`, at
-    `next_deadline_ms` `expire`; append what an outcome holds, `replay` it when it is committed, call `settle`.
+    `next_deadline_ms` `expire`; append what an outcome holds, call `settle`, and `replay` it when it is committed.
     """
 
     def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]: ...
@@ -30,6 +30,9 @@ class CoordinatorShard(Protocol):
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]:
         """Do what is due, or much of it."""
+
+    def stands_alone(self, now_ms: int) -> bool:
+        """Whether something is due that looks at what records leave behind, and so has to wait until all are committed."""
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
         """Let everybody have a whole session from now on, some at each step."""
@@ -60,8 +63,10 @@ class ShardKind(Generic[ShardT]):
     """A batch of records, written at this time of day (ms)."""
     decode: Callable[[bytes | None, bytes | None], Any]
     """The record of a key and a value; None: of no interest. Raises ProtocolViolation."""
+    may_overlap: Callable[[Any], bool]
+    """Whether a request may be handled while records are not committed yet: it looks at nothing that they leave behind."""
     may_share_append: Callable[[Any], bool]
-    """Whether a request's records may be appended together with those of others like it."""
+    """Whether a request's records may be appended together with those of others like it. Such requests may overlap."""
 
 
 class CoordinatorLog(Protocol):
@@ -73,7 +78,7 @@ class CoordinatorLog(Protocol):
     def is_fenced(self) -> bool:
         """Whether another broker may coordinate these partitions by now, without this one having heard of it."""
 
-    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
+    def append(self, partition: int, batch: bytes) -> Coroutine[Any, Any, None] | None:
         """Write a batch. Returns None if it is committed already, else what to await until it is.
 
         Raises KafkaError when nothing was written; the awaitable raises it when it is not known what will become of it.

@@ -1,6 +1,6 @@
 """Stand-ins for what the coordinator needs of the rest of a broker."""
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, NamedTuple
 
 import trio
@@ -49,6 +49,7 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.batches: dict[int, list[bytes]] = {index: [] for index in range(PARTITION_COUNT)}
+        self._terms = [0] * PARTITION_COUNT
         self.commit_seconds = 0.0
         self.load_seconds = 0.0
         self.refusal: ErrorCode | None = None  # of appends, before anything is written
@@ -62,29 +63,32 @@ class FakeLog:
     def is_fenced(self) -> bool:
         return self.fenced
 
-    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
+    def append(self, partition: int, batch: bytes) -> Coroutine[Any, Any, None] | None:
         if self.refusal:
             raise KafkaError(self.refusal)
-        if not self.commit_seconds:
-            self.batches[partition].append(batch)
-            return None
-        return self._commit(partition, batch)
-
-    async def _commit(self, partition: int, batch: bytes) -> None:
-        await trio.sleep(self.commit_seconds)
-        if self.failure:
-            raise KafkaError(self.failure)
         self.batches[partition].append(batch)
+        if not self.commit_seconds:
+            return None
+        return self._commit(partition, batch, trio.current_time() + self.commit_seconds, self._terms[partition])
+
+    async def _commit(self, partition: int, batch: bytes, committed_at: float, term: int) -> None:
+        await trio.sleep_until(committed_at)
+        if self.failure:
+            # Another leader cuts it off, unless this one has won the partition again and read it.
+            if term == self._terms[partition]:
+                self.batches[partition] = [each for each in self.batches[partition] if each is not batch]
+            raise KafkaError(self.failure)
 
     async def read_batches(self, partition: int) -> AsyncGenerator[bytes, None]:
         await trio.sleep(self.load_seconds)
         if self.unreadable:
             raise KafkaError(self.unreadable)
+        self._terms[partition] += 1
         for batch in self.batches[partition]:
             yield batch
 
     def records(self) -> list[GroupRecord | None]:
-        """Everything that is committed, partition by partition."""
+        """Everything that is written, partition by partition."""
         return [
             decode_record(record.key, record.value)
             for batches in self.batches.values()

@@ -16,15 +16,12 @@ from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.groups.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
 from ottla.groupcoord.groups.shard import TIMERS_PER_CALL, Shard
-from ottla.groupcoord.runtime import coordinator_runtime as runtime
+from ottla.groupcoord.runtime import replaying as runtime
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.coordinator_runtime import (
-    FENCED_LOOK_S,
-    LOAD_RETRY_MAX_S,
-    LOAD_SLICE_S,
-    PartitionRuntime,
-    PendingReply,
-)
+from ottla.groupcoord.runtime.callers import PendingReply
+from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
+from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, PartitionRuntime
+from ottla.groupcoord.runtime.replaying import LOAD_SLICE_S
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -179,6 +176,105 @@ async def test_failed_commit_sends_everybody_away_and_loads_again(
     assert error_of(talk.commit(3)) is ErrorCode.NONE
 
 
+async def test_requests_are_handled_while_the_commit_of_another_is_waited_for(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    talk.log.commit_seconds = 2
+    await talk.start(nursery)
+    names = [f"group{number}" for number in range(30)]
+    mine = [name for name in names if talk.groups.partition_for(name) == GROUP_PARTITION]
+    assert len(mine) > 5
+    joined = await answers_to(*[talk.join(group=name) for name in mine])
+    assert trio.current_time() == pytest.approx(2, abs=0.1)
+    synced = await answers_to(
+        *[talk.sync(each, group=name, assignment=b"all") for name, each in zip(mine, joined, strict=True)]
+    )
+    assert trio.current_time() == pytest.approx(4, abs=0.1)
+    assert {each.assignment for each in synced} == {b"all"}
+
+
+async def test_an_answer_waits_for_what_it_rests_on(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    await talk.start(nursery)
+    joined = await finished(talk.join())
+    talk.log.commit_seconds = 2
+    leaders = talk.sync(joined, assignment=b"all")
+    await trio.sleep(1)
+    again = talk.sync(joined)  # the group is stable, but not yet in the log
+    assert isinstance(again, PendingReply)
+    assert [each.assignment for each in await answers_to(leaders, again)] == [b"all", b"all"]
+    assert trio.current_time() == pytest.approx(2, abs=0.1)
+
+
+async def test_a_failed_commit_refuses_every_answer_that_rests_on_it(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    await talk.start(nursery)
+    joined = await finished(talk.join())
+    talk.log.commit_seconds, talk.log.failure = 2, ErrorCode.REQUEST_TIMED_OUT
+    asked = [talk.sync(joined, assignment=b"all"), talk.sync(joined), talk.commit(1), talk.commit(2), talk.commit(3)]
+    sync, again, *commits = await answers_to(*asked)
+    assert sync.error_code == again.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert {error_of(each) for each in commits} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert not sync.assignment and not again.assignment
+
+
+async def test_an_append_that_is_refused_takes_back_what_it_meant(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    await talk.start(nursery)
+    joined = await finished(talk.join())
+    talk.log.commit_seconds = 2
+    commit = talk.commit(1, group=_namesake())
+    talk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    refused = talk.sync(joined, assignment=b"all")
+    talk.log.refusal = None
+    rejoined = talk.join(joined.member_id)
+    commit, refused, rejoined = await answers_to(commit, refused, rejoined)
+    assert error_of(commit) is ErrorCode.NONE
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rejoined.generation_id == joined.generation_id + 1
+
+
+async def test_a_group_is_deleted_with_the_offsets_that_were_on_their_way(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    talk.log.commit_seconds = 2
+    await talk.start(nursery)
+    first = talk.commit(1)
+    second = talk.commit(2)  # shares no append with the first, which has been written
+    delete = talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
+    after = talk.commit(3)
+    answers = await answers_to(first, second, delete, after)
+    assert answers[2].results[0].error_code == ErrorCode.NONE
+    assert [error_of(answers[each]) for each in (0, 1, 3)] == [ErrorCode.NONE] * 3
+    assert offset_of(committed(talk)) == 3
+    kinds = [
+        type(record).__name__ if record.value is not None else "tombstone" for record in talk.log.records() if record
+    ]
+    assert kinds == ["OffsetRecord", "OffsetRecord", "tombstone", "tombstone", "OffsetRecord"]
+
+
+async def test_an_offset_that_was_on_its_way_does_not_expire_with_the_one_before(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    talk = Coordination(offsets_retention_check_interval_ms=1000)
+    await talk.start(nursery)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(name="topic", partitions=[partition])]
+    outdated = OffsetCommitRequest(group_id="group", member_id="", retention_time_ms=0, topics=topics)
+    await finished(talk.groups.offset_commit(outdated, api_version=2))
+    talk.log.commit_seconds = 2
+    await trio.sleep(0.5)
+    assert error_of(await finished(talk.commit(2))) is ErrorCode.NONE
+    await trio.sleep(10)
+    assert offset_of(committed(talk)) == 2
+
+
 # ---------------------------------------------------------------------- deadlines and parked callers
 
 
@@ -327,47 +423,43 @@ async def test_cancelled_caller_leaves_nothing_behind(autojump_clock: trio.abc.C
     assert [each.member_id for each in response.members] == [first.member_id]
 
 
-async def test_caller_cancelled_in_the_queue_is_not_handled(
-    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
-) -> None:
+async def test_caller_cancelled_in_line_is_not_handled(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     talk.log.commit_seconds = 5
-    answers: dict[str, Any] = {}
     await talk.start(nursery)
-    nursery.start_soon(collect, answers, "commit", talk.commit(1))
+    nursery.start_soon(collect, {}, "commit", talk.commit(1))
     with trio.move_on_after(1):
-        await finished(talk.join())
+        await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"])))
     await trio.sleep(20)
-    assert error_of(answers["commit"]) is ErrorCode.NONE
-    assert not any(isinstance(record, GroupMetadataRecord) for record in talk.log.records())
+    assert offset_of(committed(talk)) == 1
 
 
-async def test_very_many_refused_commits_in_the_queue_do_not_share_one_turn(
+async def test_very_many_requests_in_line_do_not_share_one_turn(
     autojump_clock: trio.abc.Clock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk = Coordination()
     talk.log.commit_seconds = 5
     await talk.start(nursery)
-    lengths: list[int] = []
-    original = PartitionRuntime._next_outcome
+    taken: list[int] = []
+    original = PartitionRuntime._next_in_line
 
-    def counting(partition: PartitionRuntime) -> Any:
+    async def counting(partition: Any) -> None:
         before = len(partition._queue)
-        outcome = original(partition)
-        lengths.append(before - len(partition._queue))
-        return outcome
+        await original(partition)
+        taken.append(before - len(partition._queue))
 
-    monkeypatch.setattr(PartitionRuntime, "_next_outcome", counting)
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
-    topics = [OffsetCommitRequestTopic(name="topic", partitions=[partition])]
-    request = OffsetCommitRequest(group_id="group", member_id="m", generation_id_or_member_epoch=5, topics=topics)
-    answers: dict[Any, Any] = {}
-    async with trio.open_nursery() as askers:
-        askers.start_soon(collect, answers, "first", talk.commit(1))
-        for number in range(1200):
-            askers.start_soon(collect, answers, number, talk.groups.offset_commit(request, api_version=9))
-    assert sum(lengths) == 1200 and max(lengths) == 500
-    assert ErrorCode.NONE not in {error_of(answers[number]) for number in range(1200)}
+    monkeypatch.setattr(PartitionRuntime, "_next_in_line", counting)
+    stable = committed(talk, require_stable=True)  # nothing is under way, so it does not wait
+    answers = [
+        talk.commit(0),
+        committed(talk, require_stable=True),
+        *(talk.commit(number) for number in range(1, 1201)),
+    ]
+    answered = [await finished(each) for each in answers]
+    assert offset_of(stable) == -1 and offset_of(answered[1]) == 0
+    assert sum(taken) == 1201 and max(taken) == 1
+    assert trio.current_time() == pytest.approx(5 + 5 + 5, abs=0.1)  # what stands in line shares appends, too
+    assert offset_of(committed(talk)) == 1200
 
 
 async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock: trio.abc.Clock) -> None:
@@ -474,7 +566,10 @@ async def test_load_gives_way_by_the_clock_and_not_at_every_batch(
 
 
 async def test_load_meets_errors_of_every_kind_and_succeeds(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    nursery: trio.Nursery,
 ) -> None:
     talk = Coordination()
     await talk.start(nursery)
@@ -523,7 +618,10 @@ async def test_partition_lost_between_two_tries_stays_lost(
 
 
 async def test_bug_while_unloading_does_not_keep_the_broker_from_resigning(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    nursery: trio.Nursery,
 ) -> None:
     talk = Coordination()
     await talk.start(nursery)
@@ -558,7 +656,10 @@ def _encoded(record: OffsetRecord) -> tuple[bytes, bytes | None]:
 
 
 async def test_bug_costs_no_more_than_a_reload(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    nursery: trio.Nursery,
 ) -> None:
     talk = Coordination()
     answers: dict[str, Any] = {}
@@ -591,24 +692,33 @@ async def answers_to(*asked: Any) -> list[Any]:
 
 
 async def test_bug_in_a_request_that_stood_in_line_costs_nobody_an_answer(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    nursery: trio.Nursery,
 ) -> None:
     talk = Coordination()
     talk.log.commit_seconds = 2
     await talk.start(nursery)
     monkeypatch.setattr(Shard, "_check_commit", failing_at(3, Shard._check_commit))
     with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
-        # The first one's commit is waited for, the others stand in line.
-        answers = await answers_to(*[talk.commit(number) for number in range(4)])
+        # The first one's commit is waited for by the fetch, behind which the others stand in line.
+        first = talk.commit(0)
+        fetch = committed(talk, require_stable=True)
+        answers = await answers_to(first, fetch, *[talk.commit(number) for number in range(1, 4)])
     assert [error_of(answer) for answer in answers] == [
-        ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NONE, ErrorCode.NONE,
+        ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_COORDINATOR,
     ]  # fmt: skip
     await trio.testing.wait_all_tasks_blocked()
     assert error_of(await finished(talk.commit(6))) is ErrorCode.NONE
 
 
 async def test_bug_in_the_middle_of_a_rebalance_leaves_nobody_without_an_answer(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    nursery: trio.Nursery,
 ) -> None:
     talk = Coordination()
     await talk.start(nursery)
@@ -624,7 +734,9 @@ async def test_a_cancelled_request_about_many_groups_lets_go_of_all_of_them(
     talk = Coordination()
     talk.log.commit_seconds = 2
     await talk.start(nursery)
-    names = [name for name in (f"g{number}" for number in range(100)) if talk.groups.partition_for(name) == GROUP_PARTITION]
+    names = [
+        name for name in (f"g{number}" for number in range(100)) if talk.groups.partition_for(name) == GROUP_PARTITION
+    ]
     with nothing_is_left_of(PendingReply):
         nursery.start_soon(collect, {}, "commit", talk.commit(5))
         await trio.sleep(0.01)
@@ -634,7 +746,10 @@ async def test_a_cancelled_request_about_many_groups_lets_go_of_all_of_them(
 
 
 async def test_bug_while_a_caller_leaves_costs_no_more_than_a_reload(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    nursery: trio.Nursery,
 ) -> None:
     talk = Coordination()
     answers: dict[str, Any] = {}

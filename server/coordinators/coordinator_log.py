@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.groupcoord.groups.records import load_codecs
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
@@ -53,7 +53,7 @@ class InternalTopicLog:
         # A broker that is alone cannot be replaced by another one.
         return member is not None and member.is_fenced
 
-    def append(self, partition: int, batch: bytes) -> Awaitable[None] | None:
+    def append(self, partition: int, batch: bytes) -> Coroutine[Any, Any, None] | None:
         """Append for the coordinator; None if that is committed, else what to await until it is."""
         found = self._broker.partition(self.topic, partition)
         info = found.append_as_leader(

@@ -25,7 +25,8 @@
 * Members that got a generation and never ask for their assignment are dropped after the rebalance timeout.
 * What is written is the whole group at the end of a rebalance (or when it became empty, or when a static member was
   replaced in Stable). It is read only when the partition is loaded; between two records the group lives in memory. What
-  depends on the record being safe (Stable, and every answer that promises it) waits in a settlement.
+  depends on the record being written (Stable, and every answer that promises it) waits in a settlement; the answers then
+  wait for the record's commit.
 * Whoever waits is answered: a caller whose member is dropped, replaced or parked a second time hears so at once.
 
 Invariants: members exist in PreparingRebalance only as parked or not yet back; in CompletingRebalance and Stable nobody
@@ -494,7 +495,7 @@ class ClassicGroup(Group):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
-        """The leader's assignment is safe, so that members may have it (or it is not, and they must join again)."""
+        """The leader's assignment is written, so that members may have it (or it is not, and they must join again)."""
         # The shell lets nothing change the shard between an outcome and its settlement.
         assert self.state is COMPLETING_REBALANCE
         if error:

@@ -1,0 +1,58 @@
+"""Reading a partition of an internal topic into its shard, in slices."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import cast
+
+import trio
+
+from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
+from ottla.wire.errors import ProtocolViolation
+from ottla.wire.records import BatchHeader, ControlType, control_type_id, decode_records, iter_batches
+
+logger = logging.getLogger("ottla.groupcoord")
+
+LOAD_SLICE_S = 0.002
+"""How long a load holds the event loop at a time. It gives way by the clock, not by records or batches: where turns of the
+loop are long, one turn for each of ten thousand batches would take ten seconds."""
+
+
+async def replay_log(kind: ShardKind[ShardT], shard: ShardT, log: CoordinatorLog, partition: int) -> None:
+    """Put everything that the log holds in force. Raises what reading raises."""
+    reading = cast("AsyncGenerator[bytes, None]", log.read_batches(partition))
+    slice_end_s = time.perf_counter() + LOAD_SLICE_S
+    async with aclosing(reading):  # so that a load that is cancelled closes what it reads
+        async for batches in reading:
+            for header, start, _ in iter_batches(batches):
+                for _ in replay_batch(kind, shard, header, batches, start):
+                    if time.perf_counter() >= slice_end_s:
+                        await trio.lowlevel.checkpoint()
+                        slice_end_s = time.perf_counter() + LOAD_SLICE_S
+
+
+def replay_batch(
+    kind: ShardKind[ShardT], shard: ShardT, header: BatchHeader, buffer: bytes, start: int
+) -> Iterator[None]:
+    """Replay a batch of the log, one record at each step. Records that do not parse are passed over, with a warning."""
+    # An idempotent producer has an id, too, but without a transaction its records count at once.
+    producer_id = header.producer_id if header.is_transactional else -1
+    yield  # compaction may have left no record
+    for record in decode_records(buffer, start):
+        yield
+        if header.is_control:
+            control_type = control_type_id(record.key)
+            if control_type in (ControlType.ABORT, ControlType.COMMIT):
+                shard.replay_marker(header.producer_id, committed=control_type == ControlType.COMMIT)
+            continue
+        try:
+            decoded = kind.decode(record.key, record.value)
+        except ProtocolViolation as error:
+            # One bad record must not take all groups of the partition out of service.
+            logger.warning("a record of %s at offset %d does not parse: %s", kind.topic, record.offset, error)
+            continue
+        if decoded is not None:
+            shard.replay(decoded, record.offset, producer_id)
