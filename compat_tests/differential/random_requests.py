@@ -140,10 +140,15 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "response_partition_limit": (2000, 1, 0, -1),
     "AlterReplicaLogDir.path": ("/nowhere", ""),
     "AlterReplicaLogDirTopic.partitions": indexes,
+    "TopicPartitions.partitions": indexes,
+    "election_type": (0, 1, 2, -1),
+    "replicas": (0, 1, -1),
+    "allow_replication_factor_change": (False, True),
 }
 # Arrays that mean everything there is when they are empty or null, which other tellings would show in.
 NEVER_ALL = (
     "MetadataRequest.topics",
+    "ElectLeadersRequest.topic_partitions",
     "DescribeTopicPartitionsRequest.topics",
     "DescribeConfigsResource.configuration_keys",
 )

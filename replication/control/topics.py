@@ -151,7 +151,7 @@ class Controller:
         if assignments is None:
             return self._place(additional, factor)
         for offset, ids in enumerate(assignments):
-            self._check_assignment(ids, factor)
+            self.check_assignment(ids, factor)
             self._check_alive(ids, len(topic.partitions) + offset)
         return assignments
 
@@ -171,7 +171,7 @@ class Controller:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"Found multiple manual partition assignments for partition {partition}",
                 )
-            self._check_assignment(ids, factor)
+            self.check_assignment(ids, factor)
             self._check_alive(ids, partition)
             chosen[partition], factor = ids, len(ids)
         if any(partition not in chosen for partition in range(len(chosen))):
@@ -205,7 +205,8 @@ class Controller:
         self._next_start += count
         return placed
 
-    def _check_assignment(self, ids: Sequence[int], factor: int | None) -> None:
+    def check_assignment(self, ids: Sequence[int], factor: int | None = None) -> None:
+        """Refuse replicas that a request names for a partition, which are to be `factor` brokers, or any number."""
         problem = None
         ordered = sorted(ids)
         if not ordered:

@@ -7,16 +7,19 @@ Behaviour
   of it.
 * A request for more than 10,000 partitions is POLICY_VIOLATION as a whole.
 * At a broker that is not the controller the whole request is NOT_CONTROLLER.
+* A broker that is alone answers as Apache Kafka's single node does: only itself can be named.
 """
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from ottla.replication.control.single_broker import check_reassignment
+from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember, member_of
+from ottla.server.ports import HasController, HasMember, member_of
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -30,12 +33,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.replication.control.control_batch import TopicPartition
+    from ottla.replication.control.topics import Controller
+    from ottla.wire.messages.alter_partition_reassignments import ReassignablePartition
 
 
-@handles(AlterPartitionReassignmentsRequest, in_cluster_only=True)
+class Port(HasController, HasMember, Protocol):
+    """What is needed of the broker here."""
+
+
+@handles(AlterPartitionReassignmentsRequest, answers_at_length=True)
 async def alter_partition_reassignments(
-    request: AlterPartitionReassignmentsRequest, context: RequestContext[HasMember]
+    request: AlterPartitionReassignmentsRequest, context: RequestContext[Port]
 ) -> AlterPartitionReassignmentsResponse:
+    if context.broker.member is None:
+        return await _reassign_alone(request, context.broker.controller)
     if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_TO_CHANGE_MAX:
         problem = f"A request reassigns at most {PARTITIONS_TO_CHANGE_MAX} partitions."
         return _refused(request, KafkaError(ErrorCode.POLICY_VIOLATION, problem))
@@ -59,6 +70,41 @@ async def alter_partition_reassignments(
         error_code=ErrorCode.NONE,
         error_message="",
         responses=_by_topic(results),
+    )
+
+
+async def _reassign_alone(
+    request: AlterPartitionReassignmentsRequest, controller: Controller
+) -> AlterPartitionReassignmentsResponse:
+    """The answer of a broker that is alone. It names topics as often as the request does."""
+    is_late = request.timeout_ms <= 0 and bool(request.topics)
+
+    def reassigned(topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+        code, message = ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.NONE, None
+        try:
+            if not is_late:
+                check_reassignment(controller, topic, asked.partition_index, asked.replicas)
+        except KafkaError as error:
+            code, message = error.code, error.message
+        return ReassignablePartitionResponse(
+            partition_index=asked.partition_index, error_code=code, error_message=message
+        )
+
+    responses = []
+    slices = Slices()
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            partitions.append(reassigned(topic.name, asked))
+            await slices.give_way()
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        # Kafka repeats what was asked for only in an answer that its controller has made.
+        allow_replication_factor_change=request.allow_replication_factor_change or is_late or not responses,
+        error_code=ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.NONE,
+        error_message=None if responses else "",
+        responses=responses,
     )
 
 

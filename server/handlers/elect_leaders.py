@@ -20,6 +20,8 @@ import trio
 
 from ottla.replication.cluster.state import NO_LEADER
 from ottla.replication.control.elect_leaders import ElectionType
+from ottla.replication.control.single_broker import election
+from ottla.replication.slices import Slices
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
@@ -34,7 +36,7 @@ from ottla.wire.messages.elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from ottla.replication.cluster.state import ClusterState
     from ottla.replication.control.control_batch import TopicPartition
@@ -46,9 +48,11 @@ class Port(HasCluster, HasMember, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(ElectLeadersRequest, in_cluster_only=True)
+@handles(ElectLeadersRequest, answers_at_length=True)
 async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Port]) -> ElectLeadersResponse:
     cluster = context.broker.cluster
+    if context.broker.member is None:
+        return await _elect_alone(request, cluster)
     if sum(len(topic.partitions) for topic in request.topic_partitions or ()) > PARTITIONS_TO_CHANGE_MAX:
         return _response({}, ErrorCode.POLICY_VIOLATION)
     if request.topic_partitions is not None:
@@ -67,6 +71,38 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Po
             if error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
         }
     return _response(results)
+
+
+async def _elect_alone(request: ElectLeadersRequest, cluster: ClusterState) -> ElectLeadersResponse:
+    """The answer of a broker that is alone. It names topics as often as the request does."""
+    if request.topic_partitions is not None:
+        asked: list[tuple[str, Sequence[int]]] = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+    else:
+        asked = [(topic.name, range(len(topic.partitions))) for topic in cluster.topics.values()]
+    problem = None
+    if request.timeout_ms <= 0 and request.topic_partitions != []:
+        problem = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    elif request.election_type not in ElectionType._value2member_map_:
+        problem = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+
+    def why_not(topic: str, index: int) -> KafkaError:
+        return problem or election(cluster, topic, index, ElectionType(request.election_type))
+
+    results = []
+    slices = Slices()
+    for topic, indexes in asked if problem is None or request.topic_partitions is not None else ():
+        partitions = []
+        for index in indexes:
+            error = why_not(topic, index)
+            # Of all partitions only those are told of that do not have the leader that they should.
+            if request.topic_partitions is not None or error.code is not ErrorCode.ELECTION_NOT_NEEDED:
+                partitions.append(
+                    PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
+                )
+            await slices.give_way()
+        results.append(ReplicaElectionResult(topic=topic, partition_result=partitions))
+    code = ErrorCode.NONE if problem is None else problem.code
+    return ElectLeadersResponse(throttle_time_ms=0, error_code=code, replica_election_results=results)
 
 
 async def _elect(asked: Collection[TopicPartition], request: ElectLeadersRequest, context: RequestContext[Port]) -> Results:

@@ -3,7 +3,7 @@
 Behaviour
 * Null topics ask for all that are being reassigned. Of those that are asked for, what is not being reassigned, or does not
   exist, is left out.
-* At a broker that is not the controller: NOT_CONTROLLER.
+* At a broker that is not the controller: NOT_CONTROLLER. A broker that is alone moves nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember, member_of
+from ottla.server.ports import HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -30,11 +30,17 @@ if TYPE_CHECKING:
     from ottla.replication.control.control_batch import TopicPartition
 
 
-@handles(ListPartitionReassignmentsRequest, answers_at_length=True, in_cluster_only=True, reads_only=True)
+@handles(ListPartitionReassignmentsRequest, answers_at_length=True, reads_only=True)
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext[HasMember]
 ) -> ListPartitionReassignmentsResponse:
-    controller = member_of(context).controller
+    member = context.broker.member
+    if member is None:
+        # Nothing can move where there is one broker.
+        return ListPartitionReassignmentsResponse(
+            throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, topics=[]
+        )
+    controller = member.controller
     if controller is None:
         return _response(KafkaError(ErrorCode.NOT_CONTROLLER), [])
     try:
