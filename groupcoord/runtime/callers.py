@@ -42,6 +42,7 @@ class WaitingCaller(Caller, Generic[ResponseT]):
     def answer(self, response: ResponseT) -> None:
         if self.response is None:
             self.response = response
+            self.is_answered = True
             # While `submit` still runs there is no pending answer: it returns the response itself.
             if self.pending is not None:
                 self.pending.become_ready()

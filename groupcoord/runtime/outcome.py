@@ -25,12 +25,13 @@ Settlement = Callable[[ErrorCode], None]
 class Caller:
     """Who sent a request. Replies are addressed to this object, which a machine may keep while the request is parked."""
 
-    __slots__ = ("api_version", "client_host", "client_id", "parked_group_id", "parked_member_id")
+    __slots__ = ("api_version", "client_host", "client_id", "is_answered", "parked_group_id", "parked_member_id")
 
     def __init__(self, *, api_version: int, client_id: str = "", client_host: str = "") -> None:
         self.api_version = api_version
         self.client_id = client_id
         self.client_host = client_host
+        self.is_answered = False  # a reply may wait for a commit before it goes out
         # Where the request is parked, so that it can be found again when its connection is gone.
         self.parked_group_id = ""
         self.parked_member_id = ""

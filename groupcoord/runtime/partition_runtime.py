@@ -33,6 +33,7 @@ from ottla.groupcoord.runtime.flights import Flight, Flights
 from ottla.groupcoord.runtime.outcome import Outcome
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
 from ottla.groupcoord.runtime.replaying import replay_log
+from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.answers import Given, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -258,8 +259,8 @@ class PartitionRuntime(Generic[ShardT]):
         # One that is committed at once lands behind those before it, too.
         self._flights.take_off(Flight(_no_wait() if commit is None else commit, records))
         if not self._is_landing:
+            self._runtime.spawn(self._land, self._shard)
             self._is_landing = True
-            self._runtime.spawn(self._land)
         return True
 
     def _pieces(self, records: list[Any]) -> Pieces:
@@ -277,10 +278,11 @@ class PartitionRuntime(Generic[ShardT]):
     def _settle(self, outcome: Outcome[Any], error: ErrorCode) -> None:
         """The fate of an append is known, as far as it decides on the living state: the replies wait for the commit."""
         assert self._shard is not None
-        self._unsettled = [each for each in self._unsettled if each is not outcome]
         if error:
             logger.warning("partition %d: %d records refused: %s", self.partition, len(outcome.records), error.name)
         self._flights.give(self._shard.settle(outcome.settlements, error, **self._runtime.times()))
+        # Last: after a bug in a settlement `unload` answers all of them.
+        self._unsettled = [each for each in self._unsettled if each is not outcome]
 
     # ------------------------------------------------------------------ flights
 
@@ -300,11 +302,11 @@ class PartitionRuntime(Generic[ShardT]):
         gathered, self._gathered = self._gathered, Outcome([], [], [])
         self._carry_out(gathered)
 
-    async def _land(self) -> None:
+    async def _land(self, shard: ShardT) -> None:
         """Wait for one commit after the other, put the records in force, and send the replies."""
-        # During any await the partition may be unloaded, and even loaded again. Then this task must touch nothing any
-        # more.
-        shard = self._shard
+        # Before this task starts, and during any await, the partition may be unloaded, and even loaded again. Then the
+        # task must touch nothing any more.
+        turn = Turn()
         try:
             while self._shard is shard and self._flights:
                 flight = await self._flights.first_committed()
@@ -313,8 +315,10 @@ class PartitionRuntime(Generic[ShardT]):
                 self._replay(flight.records)
                 # Before the flight counts as landed: who waits for all of them waits for these, too.
                 self._append_gathered()
-                self._flights.land()
                 send(flight.replies)
+                self._flights.land()
+                # A follower that comes back commits all flights at once.
+                await turn.give_way()
         except KafkaError as error:
             # The batch was written, but nobody knows whether it will be committed. Memory may be wrong now, so the
             # log decides.
@@ -334,14 +338,17 @@ class PartitionRuntime(Generic[ShardT]):
     def _form_line(self, pieces: Pieces | None = None, outcome: Outcome[Any] | None = None) -> None:
         """From now on requests stand in line, behind this long outcome if there is one."""
         if not self._has_line:
+            self._runtime.spawn(self._work_off, self._shard, pieces, outcome)
             self._has_line = True
-            self._runtime.spawn(self._work_off, pieces, outcome)
         else:
             assert outcome is None  # the task appends what is handled in line by itself
 
-    async def _work_off(self, pieces: Pieces | None, outcome: Outcome[Any] | None) -> None:
+    async def _work_off(self, shard: ShardT, pieces: Pieces | None, outcome: Outcome[Any] | None) -> None:
         """Take one after the other from the line until it is empty. Ends early when the shard is unloaded."""
-        shard = self._shard
+        if self._shard is not shard:  # before this task has started
+            return
+        # Several in a turn. If each took one, clients that ask again at once would keep a line for ever.
+        turn = Turn()
         try:
             if pieces is not None and outcome is not None:
                 await self._append_all(pieces, outcome)
@@ -349,14 +356,14 @@ class PartitionRuntime(Generic[ShardT]):
             await self._flights.until_landed()
             while self._shard is shard and (self._queue or self._waits_to_stand_alone()):
                 await self._next_in_line()
-                # Others get a turn even if no commit had to be awaited. Meanwhile callers may have left the line.
-                await trio.lowlevel.checkpoint()
+                # Meanwhile callers may leave the line.
+                await turn.give_way()
         except Exception:
             logger.exception("bug: partition %d of %s, a request in line", self.partition, self._kind.topic)
             if self._shard is shard:
                 self._start_over()
         # If the shard was lost, `unload` has reset the flag, and a new shard may have a line of its own.
-        if self._shard is shard is not None:
+        if self._shard is shard:
             self._has_line = False
             self._runtime.mind(shard)
 
@@ -409,7 +416,7 @@ class PartitionRuntime(Generic[ShardT]):
         while self._append_next(pieces, outcome):
             await trio.lowlevel.checkpoint()
             if self._shard is not shard:
-                return
+                return  # `unload` has settled it
         # Settled already: the log has refused a batch.
         if any(each is outcome for each in self._unsettled):
             self._settle(outcome, ErrorCode.NONE)
@@ -418,6 +425,8 @@ class PartitionRuntime(Generic[ShardT]):
 
     async def load(self) -> None:
         """Rebuild the shard from the log. Whatever goes wrong, this is tried again."""
+        if self._shard is not None:
+            return  # somebody else has asked for it, too
         # A new shard, so that nothing of an earlier one mixes with the log.
         shard = self._kind.make()
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -482,7 +491,8 @@ class PartitionRuntime(Generic[ShardT]):
         refuse(half.replies, error)
         # A settlement is called exactly once, also now.
         settlements = [each for outcome in (*unsettled, gathered, half) for each in outcome.settlements]
-        works = (partial(shard.settle, settlements, error, **self._runtime.times()), partial(shard.unload, error))
+        works = [partial(shard.settle, [each], error, **self._runtime.times()) for each in settlements]
+        works.append(partial(shard.unload, error))
         for work in works:
             try:
                 send(work())

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import cast
 
-import trio
-
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
+from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.records import BatchHeader, ControlType, control_type_id, decode_records, iter_batches
 
 logger = logging.getLogger("ottla.groupcoord")
 
-LOAD_SLICE_S = 0.002
-"""How long a load holds the event loop at a time. It gives way by the clock, not by records or batches: where turns of the
-loop are long, one turn for each of ten thousand batches would take ten seconds."""
-
 
 async def replay_log(kind: ShardKind[ShardT], shard: ShardT, log: CoordinatorLog, partition: int) -> None:
     """Put everything that the log holds in force. Raises what reading raises."""
     reading = cast("AsyncGenerator[bytes, None]", log.read_batches(partition))
-    slice_end_s = time.perf_counter() + LOAD_SLICE_S
+    turn = Turn()
     async with aclosing(reading):  # so that a load that is cancelled closes what it reads
         async for batches in reading:
             for header, start, _ in iter_batches(batches):
                 for _ in replay_batch(kind, shard, header, batches, start):
-                    if time.perf_counter() >= slice_end_s:
-                        await trio.lowlevel.checkpoint()
-                        slice_end_s = time.perf_counter() + LOAD_SLICE_S
+                    # A look at the clock for each record, and no coroutine.
+                    if turn.is_over():
+                        await turn.give_way()
 
 
 def replay_batch(

@@ -101,6 +101,7 @@ class Conversation:
 
     def _send(self, replies: list[Reply]) -> None:
         for caller, response in replies:
+            caller.is_answered = True
             assert isinstance(caller, Asked)
             assert caller.response is None, "answered twice"
             caller.response = response

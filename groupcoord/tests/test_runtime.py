@@ -16,14 +16,14 @@ from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.groups.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
 from ottla.groupcoord.groups.shard import TIMERS_PER_CALL, Shard
-from ottla.groupcoord.runtime import replaying as runtime
+from ottla.groupcoord.runtime import turns as runtime
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.callers import PendingReply
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
 from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, PartitionRuntime
-from ottla.groupcoord.runtime.replaying import LOAD_SLICE_S
+from ottla.groupcoord.runtime.turns import TURN_S
 from ottla.groupcoord.tests.conversation import offset_record
-from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
+from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination, FakeTopics
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
@@ -462,6 +462,87 @@ async def test_very_many_requests_in_line_do_not_share_one_turn(
     assert offset_of(committed(talk)) == 1200
 
 
+async def test_a_line_is_worked_off_many_at_a_time(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
+    """Otherwise clients that ask again as soon as they are answered keep it for ever."""
+    talk = Coordination()
+    talk.log.commit_seconds = 5
+    await talk.start(nursery)
+    first, stable = talk.commit(0), committed(talk, require_stable=True)
+    answers = [talk.commit(number) for number in range(1, 401)]
+    await finished(stable)
+    async with counted_turns() as turns:
+        while talk.groups._runtime.partition(GROUP_PARTITION)._has_line:  # type: ignore[union-attr]
+            await trio.lowlevel.checkpoint()
+        assert turns.count < 200
+    assert {error_of(each) for each in await answers_to(first, *answers)} == {ErrorCode.NONE}
+
+
+async def test_flights_that_land_together_do_not_share_one_turn(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    await talk.start(nursery)
+    are_committed = trio.Event()
+
+    async def commit(*_: Any) -> None:
+        await are_committed.wait()
+
+    monkeypatch.setattr(talk.log, "_commit", commit)
+    talk.log.commit_seconds = 1
+    answers = [talk.join(group=f"group{number}") for number in range(300)]
+    await trio.testing.wait_all_tasks_blocked()
+    monkeypatch.setattr(runtime, "TURN_S", 0)
+    are_committed.set()
+    async with counted_turns() as turns:
+        await answers_to(*answers)
+        assert turns.count > 50
+
+
+async def test_a_session_begins_when_the_answer_is_out(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    await talk.start(nursery)
+    joined = await finished(talk.join(session_timeout_ms=6_000))
+    talk.log.commit_seconds = 9
+    synced = await finished(talk.sync(joined, assignment=b"all"))
+    request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
+    assert synced.assignment == b"all"
+    assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+    await trio.sleep(6.1)
+    assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("commit_seconds", [0, 0.001])
+async def test_a_long_deletion_stops_where_the_partition_is_lost(
+    autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery, commit_seconds: float
+) -> None:
+    talk = Coordination()
+    talk.groups._topics = FakeTopics(topic=2000)
+    await talk.start(nursery)
+    for start in range(0, 2000, 500):
+        await finished(talk.commit(1, partitions=tuple(range(start, start + 500))))
+    talk.log.commit_seconds = commit_seconds
+    written = len(talk.log.batches[GROUP_PARTITION])
+    deletion = talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
+    talk.groups.on_election(GROUP_PARTITION)  # before the task has had a turn that appends what is long
+    assert (await finished(deletion)).results[0].error_code == ErrorCode.NOT_COORDINATOR
+    await trio.sleep(5)
+    assert len(talk.log.batches[GROUP_PARTITION]) == written
+    assert offset_of(committed(talk)) == 1
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+async def test_bug_in_a_settlement_leaves_nobody_without_an_answer(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    await talk.start(nursery)
+    monkeypatch.setattr(Shard, "settle", failing_at(1, Shard.settle))
+    with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+        assert error_of(await finished(talk.commit(1))) in (ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR)
+    await trio.testing.wait_all_tasks_blocked()
+    assert error_of(await finished(talk.commit(2))) is ErrorCode.NONE
+
+
 async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock: trio.abc.Clock) -> None:
     talk = Coordination()
     answers: dict[str, Any] = {}
@@ -555,7 +636,7 @@ async def test_load_gives_way_by_the_clock_and_not_at_every_batch(
     for offset in range(1_000):
         talk.commit(offset)
     passed = count()
-    clock = SimpleNamespace(perf_counter=lambda: next(passed) * LOAD_SLICE_S / 100, time_ns=time.time_ns)
+    clock = SimpleNamespace(perf_counter=lambda: next(passed) * TURN_S / 100, time_ns=time.time_ns)
     monkeypatch.setattr(runtime, "time", clock)
     async with counted_turns() as turns:
         talk.groups.on_election(talk.groups.partition_for("group"))
@@ -679,7 +760,7 @@ async def test_bug_costs_no_more_than_a_reload(
 def failing_at(number: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, with a bug that its call of this number meets."""
     calls = count(1)
-    return lambda *arguments: 1 / 0 if next(calls) == number else function(*arguments)
+    return lambda *arguments, **named: 1 / 0 if next(calls) == number else function(*arguments, **named)
 
 
 async def answers_to(*asked: Any) -> list[Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
+import trio
+
 from ottla.groupcoord.groups.records import load_codecs
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.log.validator import AppendOrigin
@@ -67,10 +69,11 @@ class InternalTopicLog:
         # Where this broker has the only copy, the append is committed already, and no task has to wait.
         if found.acknowledgement(next_offset, ALL_REPLICAS) is ErrorCode.NONE:
             return None
-        return self._commit(found, next_offset)
+        # Its time runs from here on, whenever somebody comes to await it.
+        return self._commit(found, next_offset, trio.current_time() + self._commit_timeout_ms() / 1000)
 
-    async def _commit(self, partition: Partition, next_offset: int) -> None:
-        timeout_s = self._commit_timeout_ms() / 1000
+    async def _commit(self, partition: Partition, next_offset: int, deadline: float) -> None:
+        timeout_s = max(0.0, deadline - trio.current_time())
         code = await self._broker.replicas.wait_committed(partition, next_offset, timeout_s=timeout_s)
         if code:
             raise KafkaError(code)

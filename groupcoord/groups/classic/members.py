@@ -30,6 +30,7 @@ class Member:
     """One member and what it last said about itself."""
 
     __slots__ = (
+        "answered_as",
         "assignment",
         "awaiting_join",
         "awaiting_sync",
@@ -66,6 +67,7 @@ class Member:
         self.is_new = False
         self.awaiting_join: Caller | None = None
         self.awaiting_sync: Caller | None = None
+        self.answered_as: Caller | None = None  # whom the last reply went to, until it is seen to have gone out
 
     @property
     def is_static(self) -> bool:

@@ -73,8 +73,17 @@ TEXT_LENGTH_MAX = 8_000
 """Characters of a name that is kept: at most 32,000 bytes, so that it still fits into a record with a UUID behind it."""
 
 
+def _waits_for_a_commit(member: Member) -> bool:
+    """Whether its last reply has not gone out yet."""
+    if member.answered_as is not None and member.answered_as.is_answered:
+        member.answered_as = None
+    return member.answered_as is not None
+
+
 def _cannot_be_silent(member: Member) -> bool:
     """Whether it waits for an answer of ours. A new member does too, but its session is the limit to that."""
+    if _waits_for_a_commit(member):
+        return True
     return member.is_parked and not member.is_new
 
 
@@ -209,7 +218,7 @@ class ClassicGroup(Group):
         # more partitions. Its own metadata need not have changed.
         leads_stable_group = self.state is STABLE and self.members.leader_id == member_id
         if self.state is not PREPARING_REBALANCE and member.matches(protocols) and not leads_stable_group:
-            self._effects.reply(caller, self._joined(member, caller))  # the first answer was lost; nothing has changed
+            self._answer(member, caller, self._joined(member, caller))  # the first answer was lost; nothing has changed
         else:
             # The new metadata comes first, because the join may be completed at once and then makes use of it.
             self._update(member, request, protocols)
@@ -267,6 +276,11 @@ class ClassicGroup(Group):
             member_id=member.member_id,
             members=[each.listed(self.protocol_name) for each in self.members] if is_leader else [],
         )
+
+    def _answer(self, member: Member, caller: Caller, response: JoinGroupResponse | SyncGroupResponse) -> None:
+        """Answer a member. While the answer waits for a commit nobody can expect a heartbeat."""
+        member.answered_as = caller
+        self._effects.reply(caller, response)
 
     def _refuse_join(self, caller: Caller, member_id: str, error: ErrorCode) -> None:
         self._effects.reply(caller, refused_join(member_id, error, caller.api_version))
@@ -331,12 +345,12 @@ class ClassicGroup(Group):
         elif caller.api_version >= 9:
             is_leader = self.members.leader_id == member.member_id
             # From version 9 on the answer itself tells the leader not to make a new assignment.
-            self._effects.reply(caller, self._joined(member, caller, skip_assignment=is_leader))
+            self._answer(member, caller, self._joined(member, caller, skip_assignment=is_leader))
         else:
             # Below v9 no answer can say "skip the assignment". The old id keeps this member from acting as leader.
             response = self._joined(member, caller)
             response.leader, response.members = was_leader or NO_LEADER, []
-            self._effects.reply(caller, response)
+            self._answer(member, caller, response)
 
     # ------------------------------------------------------------------ the course of a rebalance
 
@@ -424,7 +438,7 @@ class ClassicGroup(Group):
         for member in self.members:
             caller = self.members.take_join(member)
             if caller is not None:
-                self._effects.reply(caller, self._joined(member, caller))
+                self._answer(member, caller, self._joined(member, caller))
             # A member that is parked need not send heartbeats, so a whole session begins with the answer.
             self._refresh_session(member)
             member.is_new = False
@@ -463,7 +477,7 @@ class ClassicGroup(Group):
         if not self.members.pending_sync:
             self._cancel(SYNC)
         if self.state is STABLE:
-            self._effects.reply(caller, self._synced(member))
+            self._answer(member, caller, self._synced(member))
             return
         displaced, member.awaiting_sync = member.awaiting_sync, caller
         caller.parked_group_id, caller.parked_member_id = self.group_id, member.member_id
@@ -506,7 +520,7 @@ class ClassicGroup(Group):
             member.assignment = assignments[member.member_id]
             caller, member.awaiting_sync = member.awaiting_sync, None
             if caller is not None:
-                self._effects.reply(caller, self._synced(member))
+                self._answer(member, caller, self._synced(member))
                 self._refresh_session(member)
         self._transition_to(STABLE)
 
@@ -550,6 +564,8 @@ class ClassicGroup(Group):
         member = self.members.by_id.get(member_id)
         if member is not None and _cannot_be_silent(member):
             # The client waits for an answer of this broker. A whole session begins when it gets one.
+            if _waits_for_a_commit(member):
+                self._refresh_session(member)
             return
         if member is not None:
             logger.info("group %r drops member %r, whose session ended", self.group_id, member_id)
