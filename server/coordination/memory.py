@@ -451,7 +451,8 @@ class MemoryCoordination(ProbedSession):
         self._connection.ask(lambda: None, lambda _: self._probe_answered(sent))
 
     async def _give_up_connection(self) -> None:
-        assert self._connection is not None
+        await trio.lowlevel.checkpoint()  # as with ZooKeeper: an answer, or the end of the session, may be waiting
         connection = self._connection
-        connection.give_up()
-        self.lost(connection)
+        if connection is not None and self._probe_open:
+            connection.give_up()
+            self.lost(connection)

@@ -78,8 +78,9 @@ class ProbedSession(ABC):
             if self._is_connected and now >= self._probe_due():
                 if self._probe_open:
                     await self._give_up_connection()
-                else:
-                    self._probe()
+                    # The session may have ended meanwhile. Its change has been told, and nothing below would hear of it.
+                    continue
+                self._probe()
             # Step 2: the listeners fence what rests on the session, before it can have ended.
             if self._was_sure and now >= self.session_sure_until:
                 self._was_sure = False
