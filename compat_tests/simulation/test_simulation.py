@@ -27,6 +27,12 @@ def test_a_cluster_keeps_its_promises(seed: int) -> None:
     assert outcome.acknowledged > 100
 
 
+def test_a_shortage_while_a_fetch_is_answered_takes_no_disk_offline() -> None:
+    """A seed that found how it did."""
+    outcome = Simulation(Plan(170, 60.0)).run()
+    assert (outcome.problems, outcome.proofs) == ([], [])
+
+
 def test_a_seed_repeats_itself_in_another_process() -> None:
     command = [sys.executable, "-m", "compat_tests.simulation.run", "--seed", "3", "--seconds", "40"]
     runs = [subprocess.run(command, capture_output=True, text=True, check=False).stdout for _ in range(2)]

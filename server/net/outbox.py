@@ -7,7 +7,6 @@ costs less than the calls that it saves.
 from __future__ import annotations
 
 import enum
-import os
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication.system import MSG_MORE
@@ -129,16 +128,18 @@ class Outbox:
         """
         region = self.parts[0]
         position = region.position + self._region_sent
-        os.pread(region.file.fileno(), min(region.length - self._region_sent, SENDFILE_CHUNK_BYTES), position)
+        region.file.read_at(position, min(region.length - self._region_sent, SENDFILE_CHUNK_BYTES))
 
 
 def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
     """What to raise after sendfile failed. It does not say whether the socket or the file is to blame, so the file is read."""
     try:
-        os.pread(region.file.fileno(), 1, position)
+        # Through the storage, as its faults are what has to be judged.
+        region.file.read_at(position, 1)
     except OSError as failure:
         return unreadable(region, failure)
-    return error
+    # The file is well by now, whatever it was. The answer has begun, so the connection ends.
+    return error if isinstance(error, ConnectionError) else ConnectionError(f"a part of the log cannot be sent: {error}")
 
 
 def unreadable(region: FileRegion, failure: OSError) -> ConnectionError:

@@ -1,5 +1,6 @@
 """Buffers and file regions reach the socket in order and whole, however little it takes at a time."""
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -10,11 +11,21 @@ from ottla.server.net.outbox import Outbox, Progress
 from ottla.server.net.transport import PlainTransport
 
 
+class File:
+    """An open file, with the face of the storage's files."""
+
+    def __init__(self, file):
+        self.fileno = file.fileno
+
+    def read_at(self, position, length):
+        return os.pread(self.fileno(), length, position)
+
+
 class Region:
     """A piece of an open file, with the face of the log's file regions."""
 
     def __init__(self, file, position, length):
-        self.file, self.position, self.length = file, position, length
+        self.file, self.position, self.length = File(file), position, length
 
     def __len__(self):
         return self.length
@@ -123,6 +134,22 @@ def test_a_file_that_cannot_be_read_is_told_apart_from_a_socket_that_is_gone(tmp
         with pytest.raises(ConnectionError):
             outbox.send(PlainTransport(ours))
         assert len(failures) == 1
+
+
+def test_a_failure_that_has_passed_ends_the_connection_and_blames_no_file(tmp_path: Path):
+    path = tmp_path / "segment.log"
+    path.write_bytes(bytes(100_000))
+
+    class Failing(PlainTransport):
+        def send_region(self, region, position, length):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    ours, peer = socket.socketpair()
+    with ours, peer, path.open("rb") as file:
+        outbox = Outbox()
+        outbox.parts.append(Region(file, 0, 100_000))  # which has no `fail` that could be called
+        with pytest.raises(ConnectionError, match="Too many open files"):
+            outbox.send(Failing(ours))
 
 
 def test_what_is_sent_several_times_counts_once_as_memory() -> None:
