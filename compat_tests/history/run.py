@@ -12,8 +12,9 @@ A `Cluster` says what can be done to the brokers (`faults`) and where their logs
 know nothing else of them, so that it is the same for one broker and for three.
 
 The order of things: clients begin; faults follow one another, each after a random number of further acknowledgements, so
-that it hits a broker at work; the faults end and acknowledgements have to go on coming; producers finish, so that every record
-is acknowledged or has failed; fresh readers read everything; the brokers stop, and their logs are read from the disk.
+that it hits a broker at work; the faults end, acknowledgements have to go on coming and readers to go on reading; producers
+finish, so that every record is acknowledged or has failed; fresh readers read everything; the brokers stop, and their logs
+are read from the disk.
 """
 
 import argparse
@@ -192,6 +193,16 @@ class Load:
         wanted = self.acknowledged + count
         wait_until(lambda: self._counts() >= wanted, f"{count} more acknowledgements", RECOVERY_S)
 
+    def wait_for_readers(self) -> None:
+        """Until each has read on. A client that met every fault may pause for seconds before it asks for leaders again."""
+        before = [reader.read for reader in self.readers]
+
+        def have_read() -> bool:
+            self._counts()  # raises what a client failed with
+            return all(reader.read > count for reader, count in zip(self.readers, before, strict=True))
+
+        wait_until(have_read, "records for every reader", RECOVERY_S)
+
     def watch(self, seconds: float) -> None:
         """For so long, but not on after a client has failed."""
         end = time.monotonic() + seconds
@@ -242,6 +253,7 @@ def run(
     load.start()
     count = _do_harm(cluster, plan, load, record, is_enough, tell)
     load.wait_for_more(100)
+    load.wait_for_readers()
     load.finish()
     for reader, committed_only in (("final reader", False), ("final committed reader", True)):
         read_to_end(reader, record, cluster.bootstrap, TOPIC, plan.partitions, committed_only)
