@@ -23,6 +23,11 @@ class EncodedAnswer(NamedTuple):
 
     body: bytes
 
+    @property
+    def is_ready(self) -> bool:
+        """As of a `PendingAnswer`, so that who keeps both need not tell them apart."""
+        return True
+
 
 class PendingAnswer(ABC, Generic[ResponseT]):
     """The answer to one request: not ready, then ready, then taken by `response()`; or abandoned.

@@ -222,8 +222,14 @@ class Connection:
         # Asked before pending answers add to the outbox: only parts from before mean that the socket is full.
         is_blocked = bool(self._outbox.parts)
         if self._pending:
-            self._turn_end = self._readiness.turn_end(time.monotonic())
+            # Only a second answer could be one too many for this turn.
+            if len(self._pending) > 1:
+                self._turn_end = self._readiness.turn_end(time.monotonic())
             self._answer_pending()
+            # A poke, as nearly always. A peer that waited for nothing else has hardly asked for more already, and to look
+            # in vain is a system call and an exception. If it has asked, the next look at the sockets tells.
+            if self._outbox.parts and not self._pending and not is_blocked:
+                return self._send()
         # 1. A peer that does not read its answers is not read either, or they would pile up without end.
         if is_blocked:
             self.last_active = time.monotonic()
@@ -540,7 +546,8 @@ class Connection:
             answer.on_ready = self._note_ready
             self._pending.append(Pending(call, correlation_id, answer))
             # It may have become ready before it knew whom to tell.
-            self._note_ready()
+            if answer.is_ready:
+                self._note_ready()
         elif answer is None:
             pass
         elif self._pending:
@@ -568,10 +575,12 @@ class Connection:
         pending = self._pending
         while pending and pending[0].is_ready:
             call, correlation_id, answer = pending.popleft()
-            # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
-            response = answer.response() if isinstance(answer, PendingAnswer) else answer
-            if type(answer) is EncodedAnswer:
+            if isinstance(answer, EncodedAnswer):
                 self._queued_bytes -= len(answer.body)
+                response: Any = answer
+            else:
+                # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
+                response = answer.response()
             if type(response) is EncodedAnswer:
                 self._hand_over_encoded(call, correlation_id, response.body)
             elif response is not None:
