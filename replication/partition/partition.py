@@ -274,7 +274,8 @@ class Partition:
 
     def _leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
         """The log, for a request that only the leader answers."""
-        self._check_leader_epoch(current_leader_epoch)
+        if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
+            raise self._other_epoch(current_leader_epoch)
         if self.leader_id != self._local_id:
             raise self._not_leader()
         return self.log
@@ -283,18 +284,18 @@ class Partition:
         """The log, for a reader that may be content with a follower's (KIP-392)."""
         if only_from_leader:
             return self._leading_log(current_leader_epoch)
-        self._check_leader_epoch(current_leader_epoch)
+        if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
+            raise self._other_epoch(current_leader_epoch)
         # `_leading_log` sees this by the leader's id, which does not matter here.
         if self.is_deleted:
             raise self._not_leader()
         return self.log
 
-    def _check_leader_epoch(self, current_leader_epoch: int) -> None:
+    def _other_epoch(self, current_leader_epoch: int) -> KafkaError:
         # A client with older metadata has to look for the leader. One with newer metadata has to wait until this broker
         # has heard, too.
-        if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
-            is_old = current_leader_epoch < self.leader_epoch
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        is_old = current_leader_epoch < self.leader_epoch
+        return KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def _not_leader(self) -> KafkaError:
         if self.is_deleted:
@@ -555,11 +556,9 @@ class Partition:
             aborted = log.aborted_transactions(fetch_offset, end_offset) if region else []
         return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted, None, available, is_behind)
 
-    def check_follower(self, broker: int, current_leader_epoch: int) -> None:
-        """Whether a broker may fetch here as a follower. KafkaError: it may not."""
-        if self.followers is None or broker not in self.followers.by_id:
-            self.refuse_follower(current_leader_epoch)
-        self._leading_log(current_leader_epoch)
+    def is_followed_by(self, broker: int) -> bool:
+        """Whether a broker may fetch here as a follower, as long as this broker leads."""
+        return self.followers is not None and broker in self.followers.by_id
 
     def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
         """Refuse a broker that fetches as a follower but holds no replica of this partition."""

@@ -43,14 +43,14 @@ class KeepsFewFilesOpen:
 
     def with_files(self, room: int, *, is_first: bool) -> int:
         """How much of `room` may be filled: when no region is left little for the first partition, nothing for others."""
-        if not self.is_short_of_files:
+        if self._regions_taken < self._regions_max:
             return room
         return min(room, BYTES_WITHOUT_FILES) if is_first else 0
 
     def _kept(self, partition: Partition, read: ReadInfo, *, as_region: bool) -> ReadInfo:
         """The read with its region counted, or with its bytes if no region is left. KafkaError: the bytes cannot be read."""
         region: Any = read.records
-        if not self.is_short_of_files:
+        if self._regions_taken < self._regions_max:
             self._regions_taken += 1
             # The region counts from here until nobody refers to it any more, wherever it is by then.
             region.count_in(self._descriptors.regions)

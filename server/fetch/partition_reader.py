@@ -107,8 +107,10 @@ class PartitionReader(KeepsFewFilesOpen):
     def read(self, target: FetchTarget, room: int, *, at_least_one: bool) -> PartitionRead:
         """Read one partition: at most `room` bytes, unless it is to give at least one batch. Raises NotCached."""
         asked = target.asked
+        # Any number below zero means that the reader does not fence.
+        leader_epoch = max(asked.current_leader_epoch, NO_LEADER_EPOCH)
         try:
-            partition = self._partition(target)
+            partition = self._partition(target, leader_epoch)
             # The read follows all the same: who asks with a wrong epoch or offset gets that error and no other
             # replica's name.
             preferred = self._preferred_replica(partition, asked.fetch_offset) if self.rack else None
@@ -119,7 +121,7 @@ class PartitionReader(KeepsFewFilesOpen):
                 at_least_one_batch=at_least_one,
                 is_follower=self.is_follower,
                 only_from_leader=self.only_from_leader,
-                current_leader_epoch=max(asked.current_leader_epoch, NO_LEADER_EPOCH),
+                current_leader_epoch=leader_epoch,
                 last_fetched_epoch=asked.last_fetched_epoch,
             )
             if type(read.records) is FileRegion:
@@ -155,18 +157,15 @@ class PartitionReader(KeepsFewFilesOpen):
         layout = partition.log.layout
         return PartitionRead(target, data, len(read.records), available, is_settled, partition, layout)
 
-    def _partition(self, target: FetchTarget) -> Partition:
+    def _partition(self, target: FetchTarget, leader_epoch: int) -> Partition:
         assert target.topic is not None
         partition = self.broker.partition(target.topic, target.asked.partition)
         # A topic that was deleted and made again has the same name and another id.
         if target.topic_id != ZERO_UUID and partition.topic_id not in (None, target.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if self.is_follower:
-            # Any number below zero means that the follower does not fence.
-            current_leader_epoch = max(target.asked.current_leader_epoch, NO_LEADER_EPOCH)
-            if self.broker.member is None:
-                partition.refuse_follower(current_leader_epoch)
-            partition.check_follower(self.replica_id, current_leader_epoch)
+        # Whether this broker leads is asked by the read, which follows at once.
+        if self.is_follower and (self.broker.member is None or not partition.is_followed_by(self.replica_id)):
+            partition.refuse_follower(leader_epoch)
         return partition
 
     def _preferred_replica(self, partition: Partition, offset: int) -> int | None:
@@ -198,10 +197,11 @@ class PartitionReader(KeepsFewFilesOpen):
             if partition.high_watermark > read.high_watermark:
                 read = read._replace(high_watermark=partition.high_watermark)
         # A replica in sync is never throttled: the high watermark waits for it, and producers with it.
+        # Asked first, because it is nearly always so, and the topic's settings need not be looked up then.
         throttle = broker.throttles.leader
         if (
-            throttle.is_throttled(partition.topic, partition.index)
-            and follower not in partition.isr
+            follower not in partition.isr
+            and throttle.is_throttled(partition.topic, partition.index)
             and throttle.is_exceeded(broker.now_ms())
         ):
             # Without `is_behind`, or else the fetch would be answered at once and the follower would ask again and

@@ -65,13 +65,17 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         self._parked: list[ParkedPartition] = []
         self._changed: set[int] = set()  # places of what has changed since it was read
         self._woken = 0  # partitions that were idle when the request came
-        self._available = sum([read.available for read in reading.reads])  # in all partitions together
-        self._is_any_read = any(read.size for read in reading.reads)  # whether a partition gave records
+        self._available = 0  # in all partitions together
+        self._is_any_read = False  # whether a partition gave records
         # The deadline holds this object and this object the deadline. `abandon` takes them apart, because no
         # collection would.
         self._deadline: Deadline | None = self._deadlines.add(reading.request.max_wait_ms / 1000, self.become_ready)
+        # One walk for all of it: a follower that keeps up waits like this for each batch.
         for index, read in enumerate(reading.reads):
-            self._let_go(index)
+            self._available += read.available
+            if read.size:
+                self._is_any_read = True
+                self._let_go(index)
             if (partition := read.partition) is not None:
                 self._parked.append(ParkedPartition(self, index, partition, self.end_of(partition), role_of(partition)))
         reading.opened.on_wake(self._on_woken)
