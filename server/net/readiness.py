@@ -123,9 +123,9 @@ class Readiness:
 
     def turn_end(self, now: float) -> float:
         """When the turn of a connection that begins `now` is over, in seconds of the monotonic clock."""
-        end = now + TURN_SECONDS
+        end, turns_end = now + TURN_SECONDS, self._turns_end
         # A turn ends when the time of all is over, but a connection that is late gets a short one.
-        return end if end < self._turns_end else min(end, max(self._turns_end, now + SHORT_TURN_SECONDS))
+        return end if end < turns_end else max(turns_end, now + SHORT_TURN_SECONDS)
 
     def is_spent(self) -> bool:
         """Whether the time between two looks at the sockets is used up. The first one that asks then may still go on."""
@@ -158,11 +158,12 @@ class Readiness:
         self._poked[sock.fileno()] = None
 
     def _watch(self, descriptor: int, waits_for: Wait) -> None:
-        # Trio leaves a socket in its epoll after a wait (EPOLLONESHOT only turns it off), so it may be there already.
+        # Trio leaves a socket in its epoll after a wait (EPOLLONESHOT only turns it off), so it may be there already. As
+        # a rule it is not: `_let_go` takes it out.
         try:
-            self._epoll.modify(descriptor, waits_for.value)
-        except FileNotFoundError:
             self._epoll.register(descriptor, waits_for.value)
+        except FileExistsError:
+            self._epoll.modify(descriptor, waits_for.value)
 
     def _let_go(self, descriptor: int) -> None:
         del self._served[descriptor]

@@ -87,9 +87,13 @@ class Exchanges:
     def __init__(self) -> None:
         self._made: dict[tuple[type[Message], int], Exchange] = {}
 
+    def known(self, request_class: type[Message], version: int) -> Exchange | None:
+        """The exchange that begins with this request, if it is made already."""
+        return self._made.get((request_class, version))
+
     async def get(self, request_class: type[Message], version: int) -> Exchange:
         """The exchange that begins with this request."""
-        known = self._made.get((request_class, version))
+        known = self.known(request_class, version)
         # Of two who ask at once the second waits for the thread, and then `exchange_of` has the answer in its cache.
         if known is None:
             known = self._made[request_class, version] = await trio.to_thread.run_sync(

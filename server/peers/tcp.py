@@ -84,7 +84,10 @@ class TcpPeer:
         connection = None
         with trio.move_on_after(timeout_s) as scope:
             # Within the time limit as well: codecs may have to come from a disk that hangs.
-            exchange = await self._exchange_of(type(request), version, scope)
+            exchange = self._peers.exchanges.known(type(request), version)
+            # Only the first request of a kind has anything to wait for.
+            if exchange is None:
+                exchange = await self._exchange_of(type(request), version, scope)
             connection = self._usable_connection() or await self._connect(scope)
             answer = await connection.ask(exchange, request, scope)
             self._peers.note_answer(self.endpoint)
