@@ -38,7 +38,6 @@ from ottla.replication.log.names import (
     STRAY_MARK,
     PartitionDirectory,
     parse_partition_directory,
-    partition_path,
     path_in,
 )
 from ottla.replication.log.storage import DirectoryLock, LogDirectory, Storage
@@ -123,26 +122,26 @@ class HeldDirectory:
     def found_partitions(self) -> list[FoundPartition]:
         """Every partition directory, those on their way out too."""
         return [
-            FoundPartition(name, parsed, self._topic_id(name), self._in(name))
+            FoundPartition(name, parsed, self._topic_id(path), path)
             for name, parsed in self._parsed_names()
-            if self._storage.is_directory(self._in(name))
+            if self._storage.is_directory(path := self._in(name))
         ]
 
     def stray_names(self) -> list[str]:
         """The directories of partitions that were put aside."""
-        marked = [name for name, parsed in self._parsed_names() if parsed.mark == STRAY_MARK]
+        marked = [name for name, parsed in self._parsed_names(STRAY_MARK) if parsed.mark == STRAY_MARK]
         return sorted(name for name in marked if self._storage.is_directory(self._in(name)))
 
-    def _parsed_names(self) -> Iterator[tuple[str, PartitionDirectory]]:
-        """The names that a partition's directory may have."""
+    def _parsed_names(self, end: str = "") -> Iterator[tuple[str, PartitionDirectory]]:
+        """The names with this end that a partition's directory may have."""
         for name in self._storage.names(self.path):
-            parsed = parse_partition_directory(name)
+            parsed = parse_partition_directory(name) if name.endswith(end) else None
             if parsed is not None and parsed.topic not in NOT_OURS:
                 yield name, parsed
 
-    def _topic_id(self, name: str) -> bytes | None:
+    def _topic_id(self, path: str) -> bytes | None:
         try:
-            return decode_partition_metadata(self._storage.read(path_in(partition_path(self.path, name), PARTITION_METADATA)))
+            return decode_partition_metadata(self._storage.read(path_in(path, PARTITION_METADATA)))
         # Brokers before topic ids wrote no such file, and a damaged one tells nothing. The log then counts by its name.
         except (FileNotFoundError, CorruptCheckpoint):
             return None

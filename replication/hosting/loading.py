@@ -106,6 +106,7 @@ def plan_loads(
             had_clean_shutdown=had_clean_shutdown,
             now_ms=now_ms,
             producer_id_expiration_ms=producer_id_expiration_ms,
+            topic_id=found.topic_id,
         )
         (futures if is_future else loads).append(Load(found.name, hosted.config, options))
     _report_strays(held)
@@ -160,7 +161,7 @@ def _is_to_be_loaded(
     now_ms: int,
     new_uuid: Callable[[], bytes],
 ) -> bool:
-    path = partition_path(held.path, found.name)
+    path = found.path
     if found.parsed.mark == DELETE_MARK:
         # The topic was deleted before the broker stopped, and the removal of its files is still owed.
         held.log_directory.remove_later(path, now_ms)

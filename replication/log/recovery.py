@@ -104,7 +104,8 @@ class LoadedLog(NamedTuple):
 class LoadOptions(NamedTuple):
     """What the checkpoints and the shutdown mark say about a log, and the time.
 
-    The log is compacted below `first_dirty_offset`; -1: it was never compacted, or nobody knows.
+    The log is compacted below `first_dirty_offset`; -1: it was never compacted, or nobody knows. `topic_id` is what
+    `partition.metadata` says, if that was read already.
     """
 
     log_start_offset: int = 0
@@ -114,6 +115,7 @@ class LoadOptions(NamedTuple):
     producer_id_expiration_ms: int = 86_400_000
     is_recovery_point_known: bool = True
     first_dirty_offset: int = -1
+    topic_id: bytes | None = None
 
 
 def load_log(log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions) -> LoadedLog:
@@ -416,6 +418,8 @@ class _Loader:
             return LeaderEpochs()
 
     def _read_topic_id(self) -> bytes | None:
+        if self._options.topic_id is not None:
+            return self._options.topic_id
         if PARTITION_METADATA not in self._names:
             return None
         try:
