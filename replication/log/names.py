@@ -26,6 +26,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -40,6 +41,7 @@ LOCK = ".lock"
 DELETE_MARK = "-delete"
 STRAY_MARK = "-stray"
 FUTURE_MARK = "-future"
+MARKS = (DELETE_MARK, STRAY_MARK, FUTURE_MARK)
 
 DIRECTORY_NAME_LENGTH_MAX = 255  # of most file systems, and the limit that Kafka counts with
 PARTITION_MAX = 2**31 - 1  # the protocol's partition field is a signed 32-bit number
@@ -50,6 +52,8 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)  # Kafka's letters, and 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,10})", re.ASCII)
 # Kafka has a UUID between the dot and the mark, but its parser does not insist on that.
 _MARKED_DIRECTORY = re.compile(r"(?P<plain>\S+)\.[^./\s\0]+(?P<mark>-delete|-stray|-future)", re.ASCII)
+# What nearly every file is called, so that one look is enough. Anything else is judged by `path_in` step by step.
+_ORDINARY_NAME = re.compile(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,254}", re.ASCII)
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
 
 
@@ -71,6 +75,8 @@ class SegmentFile(NamedTuple):
 
 def path_in(directory: str, name: str) -> str:
     """Path of the file or directory `name` in a directory. KafkaError: that path would lead elsewhere or nowhere."""
+    if _ORDINARY_NAME.fullmatch(name):
+        return f"{directory}/{name}"
     # In bytes, as file systems count. Lone surrogates in a name must not end in an error of encoding.
     length = len(name.encode(errors="surrogatepass"))
     if name in NO_NAMES or "/" in name or "\0" in name or length > DIRECTORY_NAME_LENGTH_MAX:
@@ -130,8 +136,8 @@ def marked_directory_name(topic: str, partition: int, unique: str, mark: str) ->
 def parse_partition_directory(name: str) -> PartitionDirectory | None:
     """Take a directory name apart; None for directories that hold no partition."""
     mark = ""
-    marked = _MARKED_DIRECTORY.fullmatch(name)
-    if marked:
+    # The expression takes long to find out that there is no mark.
+    if name.endswith(MARKS) and (marked := _MARKED_DIRECTORY.fullmatch(name)):
         name, mark = marked["plain"], marked["mark"]
     match = _DIRECTORY.fullmatch(name)
     if match is None or not _is_topic(match["topic"]):

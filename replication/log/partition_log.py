@@ -151,7 +151,7 @@ class PartitionLog(DurableLog):
         """Bring back the log in directory `name`, repairing what needs it. OSError if the disk fails."""
         parsed = parse_partition_directory(name)
         assert parsed is not None, name
-        directory = partition_path(log_directory.path, name)
+        directory = path_in(log_directory.path, name)
         parts = load_log(log_directory, directory, config, options)
         return cls(log_directory, directory, parsed.topic, parsed.partition, config, parts)
 

@@ -55,6 +55,7 @@ from ottla.replication.log.names import (
     LOG_SUFFIX,
     PARTITION_METADATA,
     SNAPSHOT_SUFFIX,
+    SUFFIXES,
     SWAP_SUFFIX,
     TXN_INDEX_SUFFIX,
     SegmentFile,
@@ -180,6 +181,9 @@ class _Loader:
         return [(file, name) for name in sorted(self._names) if (file := parse_segment_file(name)) is not None]
 
     def _finish_interrupted_work(self) -> None:
+        # Nearly always there are none, and only this look at the names is needed.
+        if not any(name.endswith(SUFFIXES) for name in self._names):
+            return
         files = [(file, name) for file, name in self._segment_files() if file.suffix]
         if not files:
             return
