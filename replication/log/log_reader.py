@@ -19,6 +19,7 @@ from ottla.replication.log.storage import FileRegion, LogDirectory
 from ottla.wire.errors import ErrorCode, KafkaError
 
 EMPTY = b""
+new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class LogRead(NamedTuple):
@@ -155,7 +156,7 @@ class LogReader:
             )
         # A reader at the end needs no file, so this method does without `guarded`.
         if start_offset >= upper_bound or (max_bytes == 0 and not at_least_one_batch):
-            return LogRead(EMPTY, start_offset)
+            return new_tuple(LogRead, (EMPTY, start_offset, 0, False))
         # After the line above: Kafka fails over a negative limit only where there is something to read.
         if max_bytes < 0:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Invalid max size {max_bytes} for log read")
@@ -182,7 +183,7 @@ class LogReader:
             # so far.
             bound = min(upper_bound, segment_end)
             end_offset = bound if end_offset is None else min(end_offset, bound)
-            return LogRead(region or EMPTY, end_offset, end - position, upper_bound > segment_end)
+            return new_tuple(LogRead, (region or EMPTY, end_offset, end - position, upper_bound > segment_end))
         return LogRead(EMPTY, start_offset)
 
     @guarded

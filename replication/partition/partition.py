@@ -55,6 +55,8 @@ from ottla.wire.settings import LONG_MAX
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
+new_tuple = tuple.__new__  # past NamedTuple's keyword handling: each record is read several times
+
 NO_LEADER = -1
 LAG_TIME_MAX_MS = 30_000
 NO_LEADER_EPOCH = -1  # in a request that does not fence
@@ -554,7 +556,8 @@ class Partition:
         if read_committed:
             # A reader of committed records has to know which of these records to skip.
             aborted = log.aborted_transactions(fetch_offset, end_offset) if region else []
-        return ReadInfo(region, high_watermark, stable, start, log.log_end_offset, aborted, None, available, is_behind)
+        found = region, high_watermark, stable, start, log.log_end_offset, aborted, None, available, is_behind
+        return new_tuple(ReadInfo, found)
 
     def is_followed_by(self, broker: int) -> bool:
         """Whether a broker may fetch here as a follower, as long as this broker leads."""

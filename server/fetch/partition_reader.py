@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ottla.replication.partition.read_info import ReadInfo
     from ottla.server.gate.context import RequestContext
 
+new_tuple = tuple.__new__  # past NamedTuple's keyword handling
+
 READ_COMMITTED = 1
 DOWN_CONVERTED_BELOW = 4
 READ_FROM_FOLLOWERS_SINCE = 11
@@ -155,7 +157,7 @@ class PartitionReader(KeepsFewFilesOpen):
         # left.
         is_settled = read.diverging_epoch is not None or read.is_behind
         layout = partition.log.layout
-        return PartitionRead(target, data, len(read.records), available, is_settled, partition, layout)
+        return new_tuple(PartitionRead, (target, data, len(read.records), available, is_settled, partition, layout))
 
     def _partition(self, target: FetchTarget, leader_epoch: int) -> Partition:
         assert target.topic is not None

@@ -432,8 +432,9 @@ class Connection:
             body = b"".join(parts)
             out.append(call.envelope(len(body) + call.envelope_bytes, correlation_id) + body)
         else:
-            # With records there may be regions of files between the pieces. Their bytes join on the way out.
-            out.append(call.envelope(sum(map(len, parts)) + call.envelope_bytes, correlation_id))
+            # With records there may be regions of files between the pieces. Their bytes join on the way out. The first
+            # piece is what comes before the first records, so it is joined here: a part less to look at.
+            parts[0] = call.envelope(sum(map(len, parts)) + call.envelope_bytes, correlation_id) + parts[0]
             out += parts
 
     def _hand_over_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
