@@ -44,7 +44,7 @@ from ottla.server.net.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.net.outbox import Outbox, Progress, unreadable
 from ottla.server.net.pending import Pending
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
-from ottla.server.net.turns import InTurn, free_in_turns
+from ottla.server.net.turns import InTurn, free_in_turns, is_short
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
@@ -527,8 +527,8 @@ class Connection:
             response = await waiting.work
         except KafkaError as error:
             response = self._error_answer(call, error)
-        is_long = waiting.is_large or call.route.answers_at_length
-        if is_long and type(response) is call.response_class and not self._pending:
+        may_be_long = waiting.is_large or call.route.answers_at_length
+        if may_be_long and type(response) is call.response_class and not self._pending and not is_short(response):
             # One thread for decoding and encoding: more would only contend with the event loop for the interpreter.
             parts = await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
             self._hand_over(call, waiting.correlation_id, parts)

@@ -12,13 +12,16 @@ import trio
 from ottla.replication.slices import Slices
 from ottla.wire.answers import Worked
 from ottla.wire.errors import KafkaError, result_of
-from ottla.wire.schema import Array, Struct
+from ottla.wire.schema import Array, Bytes, Records, String, Struct
 
 PARTITIONS_PER_TURN = 1_000
 # `sorted` does not give way, so it gets short lists, and `heapq.merge` joins them one name at a time.
 SORTED_AT_ONCE = 2_000
 # Objects go one after the other inside a single `del`, which does not give way either.
 FREED_AT_ONCE = 500
+FIELDS_OF_SHORT = 1_000
+CHARACTERS_OF_FIELD = 100
+"""So many characters take as long as a field."""
 
 _long_computations = trio.CapacityLimiter(1)
 """Threads that compute contend with the event loop for the interpreter."""
@@ -122,6 +125,37 @@ async def free_in_turns(messages: list[Struct]) -> None:
     while structs:
         del structs[-FREED_AT_ONCE:]
         await slices.give_way()
+
+
+def is_short(message: Struct) -> bool:
+    """Whether a message has so few fields and characters that to encode it takes less time than a way into a thread."""
+    left = FIELDS_OF_SHORT
+    structs: list[Any] = [message]
+    for struct in structs:  # which grows meanwhile
+        cls: Any = type(struct)
+        left -= len(cls.wire_fields)
+        for name in _variable_fields(cls):
+            value = getattr(struct, name) or ()
+            if type(value) is not list:
+                left -= len(value) // CHARACTERS_OF_FIELD
+                continue
+            left -= len(value)
+            if value and left > 0:
+                if isinstance(value[0], Struct):
+                    structs += value
+                elif isinstance(value[0], (str, bytes)):
+                    left -= sum(map(len, value)) // CHARACTERS_OF_FIELD
+        if left < 0:
+            return False
+    return True
+
+
+@cache
+def _variable_fields(cls: type[Struct]) -> tuple[str, ...]:
+    """The fields whose values have a length: arrays, strings and bytes."""
+    return tuple(
+        name for name, field in cls.wire_fields.items() if isinstance(field.type, Array) or field.type in (String, Bytes, Records)
+    )
 
 
 @cache

@@ -7,8 +7,10 @@ import pytest
 import trio
 
 from ottla.replication import slices
-from ottla.server.net.turns import FREED_AT_ONCE, free_in_turns
+from ottla.server.net.turns import FREED_AT_ONCE, free_in_turns, is_short
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.wire.schema import Struct
 from ottla.wire.tests.turns import counted_turns
 
 TOPICS = 20 * FREED_AT_ONCE
@@ -42,3 +44,19 @@ async def test_no_turn_frees_more_than_a_few_structs_and_those_in_use_stay(monke
     assert not messages
     assert max(steps) <= 2 * FREED_AT_ONCE  # two turns may pass between two looks
     assert kept.name == "7"
+
+
+@pytest.mark.parametrize(
+    ("message", "is_it"),
+    [
+        (OffsetFetchRequest(topics=None), True),
+        (OffsetFetchRequest(topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0] * 900)]), True),
+        (OffsetFetchRequest(topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0] * 1100)]), False),
+        (OffsetFetchRequest(topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[])] * 200), True),
+        (OffsetFetchRequest(topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])] * 600), False),
+        (OffsetFetchRequest(topics=[OffsetFetchRequestTopic(name="t" * 200_000, partition_indexes=[])]), False),
+        (DeleteTopicsRequest(topic_names=["t" * 10_000] * 20, timeout_ms=1), False),
+    ],
+)
+def test_a_message_is_short_if_it_has_few_fields_and_characters(message: Struct, is_it: bool) -> None:
+    assert is_short(message) == is_it
