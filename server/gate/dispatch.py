@@ -11,6 +11,7 @@ coroutine copies what the coroutine needs.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import sys
@@ -151,6 +152,7 @@ def handles(
     return register
 
 
+@functools.cache
 def load_handlers() -> dict[int, Route]:
     """Import every module of `ottla.server.handlers` and return the finished table."""
     # Not at the top, because handlers import this module. They are found by their folder: no list can lack one.
