@@ -17,11 +17,11 @@ from ottla.replication.cluster.state import (
     BrokerRegistration,
     ClusterState,
 )
-from ottla.replication.control.topics import Controller
+from ottla.replication.control.topic_planner import TopicPlanner
 from ottla.replication.following.throttle import ReplicationThrottles
 from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.partition.fetch_session import FetchSessionCache
-from ottla.server.alone import Alone
+from ottla.server.cluster.member import ClusterMember
 from ottla.server.coordinators.coordinator_log import offsets_topic
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     import socket
 
     from ottla.replication.partition.partition import Partition
-    from ottla.server.administration import Administration
-    from ottla.server.cluster.member import ClusterMember
+    from ottla.server.cluster.session import CoordinationTree
     from ottla.server.net.listener import Listener
     from ottla.server.settings.broker_config import BrokerConfig, Endpoint
 
@@ -70,22 +69,18 @@ class Broker:
             run_in_thread=self.surroundings.run_in_thread,
             log_dirs_throttle=self.throttles.log_dirs,
         )
-        self.controller = Controller(
+        self.planner = TopicPlanner(
             self.cluster,
             partition_count=config.replication.num_partitions,
             replication_factor=config.replication.default_replication_factor,
         )
         self.groups = GroupCoordinator(config.groups, offsets_topic(self), self.cluster)
         self.coordinators = Coordinators({GROUP_METADATA_TOPIC: self.groups})
-        self.member: ClusterMember | None = None
-        if config.zookeeper is not None:
-            from ottla.server.cluster.member import ClusterMember  # here, because most brokers are alone
-
-            self.member = ClusterMember(self)
-        self.place: Alone | ClusterMember = self.member or Alone(self)
-        self.administration: Administration = self.place.administration
+        self.is_in_cluster = config.zookeeper is not None
+        self.member = ClusterMember(self, self._tree())
+        self.administration = self.member.administration
         self.producer_ids = ProducerIdManager(
-            ProducerIdBlocks(self.place.coordination, config.node_id).allocate_block, trio.Lock()
+            ProducerIdBlocks(self.member.session, config.node_id).allocate_block, trio.Lock()
         )
         self.configs.on_change(self._take_up_settings)
         self.fetch_sessions = FetchSessionCache(
@@ -99,13 +94,17 @@ class Broker:
         return self.configs.current
 
     @property
-    def is_in_cluster(self) -> bool:
-        """Whether this broker coordinates with others, through ZooKeeper."""
-        return self.member is not None
-
-    @property
     def node_id(self) -> int:
         return self.configs.started_with.node_id
+
+    def _tree(self) -> CoordinationTree:
+        if self.config.zookeeper is not None:
+            from ottla.server.start.zookeeper_tree import ZooKeeperTree  # here, because most brokers are alone
+
+            return ZooKeeperTree(self, self.config.zookeeper)
+        from ottla.server.start.own_tree import OwnTree
+
+        return OwnTree(self)
 
     def _take_up_settings(self, changed: BrokerConfig) -> None:
         self.replicas.config = changed.replication
@@ -124,8 +123,9 @@ class Broker:
                 # Kafka's clients look for another leader when they hear this.
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {topic}-{index} is offline")
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        # A fenced member may have been replaced without knowing it. It must not answer as a leader then.
-        if self.member is not None and (partition.must_hear or self.member.is_fenced):
+        # A fenced member may have been replaced without knowing it. It must not answer as a leader then. Nobody replaces
+        # a broker that is alone, which asks for every batch that it takes.
+        if self.is_in_cluster and (partition.must_hear or self.member.is_fenced):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker may have been replaced as a leader")
         return partition
 
@@ -135,17 +135,17 @@ class Broker:
 
     # ------------------------------------------------------------------ life
 
-    async def open(self) -> None:
-        """Load the logs, topics and settings. Nobody is served yet."""
+    async def open(self, sessions: trio.Nursery) -> None:
+        """Load the logs and settings; nobody is served yet. In `sessions` the session with the coordination tree is held."""
         await self.replicas.open()
-        await self.place.open()
+        await sessions.start(self.member.hold)
+        await self.member.open()
 
     async def close(self) -> None:
         """Everything to disk, and the directories free for the next broker."""
         # Whatever cancels the broker, its logs have to reach the disk.
         with trio.CancelScope(shield=True):
-            await self.replicas.shutdown(self.member.broker_epoch if self.member else NO_BROKER_EPOCH)
-            await self.place.close()
+            await self.replicas.shutdown(self.member.broker_epoch if self.is_in_cluster else NO_BROKER_EPOCH)
 
     def register(self, bound: Sequence[tuple[Endpoint, socket.socket]]) -> None:
         """Let the cluster know where clients reach this broker."""
@@ -155,7 +155,7 @@ class Broker:
             told = self.config.advertised_endpoint(endpoint.listener, sock.getsockname()[1])
             rack = self.config.server.broker_rack
             endpoints[endpoint.listener] = BrokerEndpoint(self.node_id, told.host, told.port, rack)
-        self.place.register(BrokerRegistration(self.node_id, endpoints, self.config.server.broker_rack))
+        self.member.register(BrokerRegistration(self.node_id, endpoints, self.config.server.broker_rack))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:
@@ -163,7 +163,7 @@ class Broker:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.replicas.run)
             await nursery.start(self.groups.run)
-            await nursery.start(self.place.run)
+            await nursery.start(self.member.run)
             nursery.start_soon(self.deadlines.run)
             yield nursery
             nursery.cancel_scope.cancel()

@@ -8,15 +8,14 @@ if TYPE_CHECKING:
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.replication.cluster.state import ClusterState
-    from ottla.replication.control.topics import Controller
+    from ottla.replication.control.topic_planner import TopicPlanner
     from ottla.replication.following.throttle import ReplicationThrottles
     from ottla.replication.hosting.manager import ReplicaManager
     from ottla.replication.partition.fetch_session import FetchSessionCache
     from ottla.replication.partition.partition import Partition
-    from ottla.server.administration import Administration
+    from ottla.server.cluster.administration import Administration
     from ottla.server.cluster.ports import Member
     from ottla.server.coordinators.coordinators import Coordinators
-    from ottla.server.gate.context import RequestContext
     from ottla.server.net.deadlines import Deadlines
     from ottla.server.net.long_answers import LongAnswers
     from ottla.server.net.readiness import Readiness
@@ -70,10 +69,10 @@ class HasSettings(Protocol):
     def configs(self) -> ConfigRepository: ...
 
 
-class HasController(Protocol):
+class HasPlanner(Protocol):
     @property
-    def controller(self) -> Controller:
-        """What decides on topics."""
+    def planner(self) -> TopicPlanner:
+        """What makes plans of requests for topics."""
 
 
 class HasReadiness(Protocol):
@@ -92,11 +91,11 @@ class HasAdministration(Protocol):
 
 class HasMember(Protocol):
     @property
-    def member(self) -> Member | None:
-        """None for a broker that is alone."""
+    def member(self) -> Member: ...
 
     @property
-    def is_in_cluster(self) -> bool: ...
+    def is_in_cluster(self) -> bool:
+        """Whether there may be other brokers; else this one is alone."""
 
 
 class HasFetchSessions(Protocol):
@@ -127,10 +126,3 @@ class HasSurroundings(Protocol):
         """Disks, clocks, threads."""
 
     def now_ms(self) -> int: ...
-
-
-def member_of(context: RequestContext[HasMember]) -> Member:
-    """For handlers that are `in_cluster_only`."""
-    member = context.broker.member
-    assert member is not None
-    return member

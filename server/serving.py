@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,8 +21,8 @@ import trio
 from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, present_limit
-from ottla.server.alone import JoinProblem
 from ottla.server.broker import Broker
+from ottla.server.cluster.member import JoinProblem
 from ottla.server.gate.dispatch import client_routes, served_routes
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection_limits import ConnectionLimits
@@ -84,17 +85,12 @@ async def _serve_bound(
     try:
         broker = Broker(config, Surroundings(descriptors=descriptors), readiness)
         broker.register(bound)
-        async with trio.open_nursery() as session:
-
-            async def start() -> None:
-                await session.start(broker.place.hold)
-                await broker.open()
-
+        async with trio.open_nursery() as sessions:
             # A signal during a long recovery ends the start.
-            if await stop.unless(stop.asked, start):
+            if await stop.unless(stop.asked, partial(broker.open, sessions)):
                 listen_all(bound, config.server.socket_listen_backlog_size)
                 await _serve_until_asked(broker, bound, stop, on_ready, before_serving)
-            session.cancel_scope.cancel()
+            sessions.cancel_scope.cancel()
     finally:
         readiness.close()
 
@@ -123,13 +119,10 @@ async def _serve_until_asked(
             for_brokers, for_clients = calls_of(broker)
             _listen(broker, bound, for_brokers, for_clients, nursery)
             before_serving()
-            if broker.member is not None:
-                nursery.start_soon(_open_when_told, broker.member, [for_brokers, for_clients])
-            if await stop.unless(stop.asked, broker.place.join):
-                on_ready(broker)
-                failure = await _stopped(broker, stop)
+            nursery.start_soon(_open_when_told, broker.member, [for_brokers, for_clients])
+            failure = await _stopped(broker, stop, on_ready)
             # Requests are still answered while others take over. Another signal ends the wait.
-            await stop.unless(stop.at_once, broker.place.leave)
+            await stop.unless(stop.at_once, broker.member.leave)
     finally:
         await broker.close()
     # Raised only after everything is closed and flushed.
@@ -160,8 +153,8 @@ def calls_of(broker: Broker) -> tuple[Calls, Calls]:
     """The requests that are served on the inter-broker listener, and those on the others."""
     is_in_cluster = broker.is_in_cluster
     return (
-        Calls(served_routes(is_in_cluster=is_in_cluster), is_open=not is_in_cluster),
-        Calls(client_routes(is_in_cluster=is_in_cluster), is_open=not is_in_cluster),
+        Calls(served_routes(is_in_cluster=is_in_cluster), is_open=False),
+        Calls(client_routes(is_in_cluster=is_in_cluster), is_open=False),
     )
 
 
@@ -172,8 +165,8 @@ async def _open_when_told(member: ClusterMember, calls: Sequence[Calls]) -> None
         each.opened.set()
 
 
-async def _stopped(broker: Broker, stop: Stop) -> str:
-    """Return when it is time to stop: somebody asked (""), or no disk is left to write to, which the answer says."""
+async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None]) -> str:
+    """Join, and return when it is time to stop: somebody asked (""), or no disk is left to write to, which the answer says."""
     failures: list[str] = []
 
     def fail(failure: str) -> None:
@@ -192,11 +185,16 @@ async def _stopped(broker: Broker, stop: Stop) -> str:
             fail("every log directory is offline")
 
         async def watch_coordination() -> None:
-            fail(await broker.place.until_broken())
+            fail(await broker.member.until_broken())
+
+        async def join() -> None:
+            await broker.member.join()
+            on_ready(broker)
 
         nursery.start_soon(watch_stop)
         nursery.start_soon(watch_disks)
         nursery.start_soon(watch_coordination)
+        nursery.start_soon(join)
     return failures[0] if failures else ""
 
 

@@ -139,11 +139,11 @@ class SimBroker:
 
     @property
     def is_controller(self) -> bool:
-        return self.broker is not None and self.broker.member is not None and self.broker.member.controller is not None
+        return self.broker is not None and self.broker.member.controller is not None
 
     @property
     def is_fenced(self) -> bool:
-        return self.broker is not None and self.broker.member is not None and self.broker.member.is_fenced
+        return self.broker is not None and self.broker.member.is_fenced
 
     def leads(self, topic: str, partition: int) -> bool:
         held = self.broker and self.broker.replicas.partition(topic, partition)
@@ -197,27 +197,26 @@ class SimBroker:
     async def _live(self) -> None:
         broker = self.broker = Broker(load_config(self._settings), self._surroundings(), SimReadiness())  # type: ignore[arg-type]
         endpoint = BrokerEndpoint(self.node_id, f"broker-{self.node_id}", self.node_id)
-        broker.place.register(BrokerRegistration(self.node_id, {LISTENER: endpoint}))
-        async with trio.open_nursery() as session:
-            await session.start(broker.place.hold)
-            await broker.open()
+        broker.member.register(BrokerRegistration(self.node_id, {LISTENER: endpoint}))
+        async with trio.open_nursery() as sessions:
+            await broker.open(sessions)
             try:
                 await self._serve(broker)
             finally:
                 if not self._is_killed:
                     await broker.close()
-            session.cancel_scope.cancel()
+            sessions.cancel_scope.cancel()
 
     async def _serve(self, broker: Broker) -> None:
         async with broker.running() as nursery:
             listener = SimListener(broker, Calls(served_routes(is_in_cluster=True)))
             nursery.start_soon(listener.run)
             self._setting.network.listen(self.node_id, listener.accept)
-            await broker.place.join()
+            await broker.member.join()
             self.is_serving = True
             await self._until_stopped(broker)
             self.is_serving = False
-            await broker.place.leave()
+            await broker.member.leave()
 
     async def _until_stopped(self, broker: Broker) -> None:
         async with trio.open_nursery() as nursery:

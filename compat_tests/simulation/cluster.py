@@ -366,7 +366,6 @@ class Simulation:
                 words.append(f"{each} is down")
                 continue
             member = each.broker.member
-            assert member is not None
             words.append(
                 f"{each}: serving {each.is_serving}, fenced {member.is_fenced}, controller {member.controller_id},"
                 f" {list(each.broker.replicas.partitions_of(TOPIC))}"

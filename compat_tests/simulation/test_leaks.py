@@ -33,7 +33,7 @@ class Expiring(Simulation):
 
     def epochs(self) -> list[int]:
         brokers = [each.broker for each in self.brokers if each.broker is not None]
-        return [broker.member.broker_epoch for broker in brokers if broker.member is not None]
+        return [broker.member.broker_epoch for broker in brokers]
 
     def held(self) -> Counter[str]:
         """Tasks by their names."""

@@ -26,7 +26,7 @@ import trio
 from trio._core import _run as trio_run
 from trio.testing import MockClock
 
-from ottla.server import administration
+from ottla.server.cluster import administration
 from ottla.server.coordination.pipes import Agenda, Call
 
 EPOCH_S = 1_800_000_000  # what virtual wall clocks tell at the start

@@ -59,6 +59,10 @@ class CoordinationUnavailable(CoordinationError):
     """The service cannot be reached or cannot store; a write in flight may or may not have happened."""
 
 
+class WriteRefused(CoordinationUnavailable):
+    """The service has no room to store it. The write certainly did not happen, and is not going to."""
+
+
 class AccessDenied(CoordinationError):
     """The service does not let this broker do that, or does not believe that it is who it says."""
 

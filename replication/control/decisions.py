@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Check, Create, Delete, Operation, SetData
 from ottla.replication.cluster.state import NO_PARTITION_EPOCH, PartitionState
+from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.replication.control.control_batch import ControlBatch, TopicPartition
 from ottla.wire.errors import KafkaError
 
@@ -39,6 +40,11 @@ class StateChange:
     deleted: tuple[int, ...] = ()
     completes: bool = False
     parents: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many operations it takes."""
+        return 1 + len(self.parents)
 
     @property
     def operations(self) -> list[Operation]:
@@ -69,10 +75,59 @@ class TopicChange:
     version: int
     data: bytes
     states: Mapping[int, PartitionState] = field(default_factory=dict)
+    size = 1
 
     @property
     def operations(self) -> list[Operation]:
         return [SetData(znodes.topic_path(self.topic), self.data, self.version)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreation:
+    """A new topic with the first states of its partitions; partitions that it does not name get theirs later.
+
+    All of it is one write: a topic that could not be stored does not exist. `has_settings`: an earlier topic of this name
+    has left its settings, which give way to the new ones.
+    """
+
+    topic: str
+    assignment: TopicAssignment
+    configs: Mapping[str, str]
+    states: tuple[StateChange, ...] = ()
+    has_settings: bool = False
+
+    @property
+    def size(self) -> int:
+        return 2 + sum([state.size for state in self.states])
+
+    @property
+    def operations(self) -> list[Operation]:
+        path, data = znodes.topic_config_path(self.topic), znodes.encode_config(self.configs)
+        return [
+            SetData(path, data) if self.has_settings else Create(path, data),
+            Create(znodes.topic_path(self.topic), znodes.encode_topic(self.assignment)),
+            *(operation for state in self.states for operation in state.operations),
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicExtension:
+    """More partitions of a topic, and first states of them. All of it is one write, as of a creation."""
+
+    change: TopicChange
+    states: tuple[StateChange, ...]
+
+    @property
+    def topic(self) -> str:
+        return self.change.topic
+
+    @property
+    def size(self) -> int:
+        return 1 + sum([state.size for state in self.states])
+
+    @property
+    def operations(self) -> list[Operation]:
+        return self.change.operations + [operation for state in self.states for operation in state.operations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +138,16 @@ class NodeRemoval:
     topic: str | None = None
 
     @property
+    def size(self) -> int:
+        return len(self.paths)
+
+    @property
     def operations(self) -> list[Operation]:
         # Any version: the topic goes, whatever its nodes hold by now.
         return [Delete(path) for path in self.paths]
 
 
-Change = StateChange | TopicChange | NodeRemoval
+Change = StateChange | TopicChange | TopicCreation | TopicExtension | NodeRemoval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +168,17 @@ class Decision:
         fence = Check(znodes.CONTROLLER_EPOCH, controller_epoch_version)
         return [fence, *operations] if operations else []
 
+    @property
+    def is_refusable(self) -> bool:
+        """Whether all of it is a request that can be refused: without room for it there is no such topic or partition."""
+        return bool(self.changes) and all(isinstance(each, TopicCreation | TopicExtension) for each in self.changes)
+
     def parts(self, limit: int = OPERATIONS_PER_MULTI) -> Iterator["Decision"]:
         """The decision in pieces of about `limit` operations; there is at least one."""
         batch, changes, size = self.batch, list[Change](), 0
         for change in self.changes:
             changes.append(change)
-            size += len(change.operations)
+            size += change.size
             if size >= limit:
                 yield Decision(changes=tuple(changes), batch=batch, answers=self.answers)
                 # The first part carries the batch of the whole decision. The others tell only of their own changes.

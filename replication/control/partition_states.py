@@ -18,6 +18,8 @@ Theory
 | input                      | decides                                                                             |
 |----------------------------|-------------------------------------------------------------------------------------|
 | start                      | all that follows, and tells everybody everything                                    |
+| create_topic               | a topic's nodes, with first states of its partitions                                |
+| add_partitions             | the topic's node, with first states of the new partitions                           |
 | brokers_up                 | tells them all; elections of new and offline partitions; deletions go on            |
 | brokers_down, log dir lost | elections of what they led; they leave every ISR where somebody else is alive       |
 | controlled_shutdown        | moves what the broker leads, if somebody else is in sync; takes it out of other ISRs|
@@ -33,14 +35,28 @@ Invariants
     grow, and the partition epoch is the version of the /state node: both are asserted by `commit`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.state import NO_LEADER, NO_PARTITION_EPOCH, BrokerRegistration, PartitionState
+from ottla.replication.cluster.state import (
+    NO_LEADER,
+    NO_PARTITION_EPOCH,
+    BrokerRegistration,
+    PartitionState,
+    TopicState,
+    is_internal_topic,
+)
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.replication.control.control_batch import ControlBatch, TopicPartition
-from ottla.replication.control.decisions import Change, Decision, NodeRemoval, StateChange
+from ottla.replication.control.decisions import (
+    Change,
+    Decision,
+    NodeRemoval,
+    StateChange,
+    TopicCreation,
+    TopicExtension,
+)
 from ottla.replication.control.election import (
     after_loss,
     controlled_shutdown_election,
@@ -54,6 +70,8 @@ from ottla.replication.control.partition_table import PartitionTable, assigned
 from ottla.wire.errors import ErrorCode, KafkaError
 
 DELETIONS_PER_DECISION = 200  # topics; then other tasks have a turn
+FIRST_STATES_PER_WRITE = 500
+"""The partitions of a topic that get their first states together with it; others get theirs by `elect_new`."""
 
 
 class BrokerChanges(NamedTuple):
@@ -71,18 +89,25 @@ class PartitionStates(PartitionTable):
         """The first decision of a new controller, after everything was loaded."""
         # Nobody knows what the controller before has told whom, so this one tells all of it.
         batch = ControlBatch()
-        batch.introduce_brokers(self.brokers)
+        if len(self.brokers) > 1:
+            batch.introduce_brokers(self.brokers)
+        else:  # there is nobody to follow, and clients are to be let in when everything is led
+            batch.announce_brokers(self.brokers)
         changes: list[Change] = []
         for partition, state in self.partitions():
-            if state.partition_epoch != NO_PARTITION_EPOCH:
+            if (change := self._restored(partition, state)) is not None:
+                changes.append(change)  # everybody concerned hears of it when it is written
+            elif state.partition_epoch != NO_PARTITION_EPOCH:
                 self.tell(batch, partition, state, self.online(partition, state.replicas))
                 self.tell_all(batch, partition, state)
-            if (change := self._restored(partition, state)) is not None:
-                changes.append(change)
         return self.decision(changes, batch)
 
     def _restored(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
         change = self._elected(partition, state)
+        # A controller that is the only broker has not seen how its last life ended. Clients may have been shown records
+        # that a crash has taken from the log; by a new epoch they notice it.
+        if change is None and state.leader in self.brokers and len(self.brokers) == 1:
+            change = self.change(partition, succeed(state, state.leader, state.isr), (state.leader,))
         known = change.state if change is not None else state
         # A complete reassignment is finished by `pending`; a partition without a state gets its first one when
         # somebody lives.
@@ -229,6 +254,62 @@ class PartitionStates(PartitionTable):
         return self.elect_offline({topic for topic, _ in found}) if found else self.decision([])
 
     # ------------------------------------------------------------------ topics
+
+    def topic(self, name: str) -> TopicState | None:
+        """A topic as it was decided last; raises KafkaError while it is being deleted or reassigned."""
+        if (known := self.topics.get(name)) is None:
+            return None
+        if name in self.deletions:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+        if any(state.is_being_reassigned for state in known.partitions.values()):
+            message = f"A partition reassignment is in progress for the topic '{name}'."
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
+        return TopicState(name, known.topic_id, tuple(known.partitions.values()), is_internal_topic(name))
+
+    def create_topic(
+        self, name: str, topic_id: bytes, replicas: Sequence[Sequence[int]], configs: Mapping[str, str]
+    ) -> TopicCreation:
+        """A topic that begins to exist; raises KafkaError if there is one of this name."""
+        if name in self.topics or self.nodes.get(znodes.topic_path(name)):
+            self.forget_nodes(name)  # by the next attempt it may be gone
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        assignment = TopicAssignment(topic_id, {index: list(ids) for index, ids in enumerate(replicas)})
+        return TopicCreation(
+            topic=name,
+            assignment=assignment,
+            configs=configs,
+            states=self._first_states(name, assignment, range(min(len(replicas), FIRST_STATES_PER_WRITE))),
+            has_settings=self.nodes.get(znodes.topic_config_path(name)) is True,
+        )
+
+    def add_partitions(self, name: str, replicas: Sequence[Sequence[int]]) -> TopicExtension:
+        """More partitions for a topic that exists, with these replicas."""
+        known = self.topics[name]
+        first, end = len(known.partitions), len(known.partitions) + len(replicas)
+        assignment = TopicAssignment(known.topic_id, {first + number: list(ids) for number, ids in enumerate(replicas)})
+        return TopicExtension(
+            change=self.topic_change(name, {index: assigned(assignment, index) for index in range(first, end)}),
+            states=self._first_states(name, assignment, range(first, min(end, first + FIRST_STATES_PER_WRITE))),
+        )
+
+    def elect_new(self, name: str, partitions: Iterable[int]) -> Decision:
+        """First states of partitions that have none."""
+        known = self.topics.get(name)
+        if known is None or name in self.deletions:
+            return self.decision([])
+        changes = []
+        for index in partitions:
+            state = known.partitions.get(index)
+            if state is not None and state.partition_epoch == NO_PARTITION_EPOCH:
+                change = self._elected((name, index), state)
+                changes += [] if change is None else [change]
+        return self.decision(changes)
+
+    def _first_states(self, name: str, assignment: TopicAssignment, partitions: Iterable[int]) -> tuple[StateChange, ...]:
+        """The first states of new partitions, but for those whose replicas are all away."""
+        made: set[str] = set()
+        elected = (self._elected((name, index), assigned(assignment, index)) for index in partitions)
+        return tuple([self._placed(change, made) for change in elected if change is not None])
 
     def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Decision:
         """A topic's node has another version: elect leaders of partitions that are new in it.

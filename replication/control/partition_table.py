@@ -11,7 +11,14 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.state import NO_LEADER, NO_PARTITION_EPOCH, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
 from ottla.replication.control.control_batch import ControlBatch, TopicPartition
-from ottla.replication.control.decisions import Change, Decision, StateChange, TopicChange
+from ottla.replication.control.decisions import (
+    Change,
+    Decision,
+    StateChange,
+    TopicChange,
+    TopicCreation,
+    TopicExtension,
+)
 from ottla.replication.control.topic_deletion import TopicDeletions
 from ottla.wire.schema import ZERO_UUID
 
@@ -126,6 +133,15 @@ class PartitionTable:
                 self._commit_state(change, batch)
             elif isinstance(change, TopicChange):
                 self._commit_topic(change)
+            elif isinstance(change, TopicCreation):
+                self.forget_nodes(change.topic)
+                self.load_topic(change.topic, change.assignment, 0, {})
+                for state in change.states:
+                    self._commit_state(state, batch)
+            elif isinstance(change, TopicExtension):
+                self._commit_topic(change.change)
+                for state in change.states:
+                    self._commit_state(state, batch)
             elif change.topic is not None:
                 self.forget_topic(change.topic)
         return batch
@@ -172,6 +188,10 @@ class PartitionTable:
         for index in topic.partitions:
             for offline in self.offline.values():
                 offline.discard((name, index))
+        self.forget_nodes(name)
+
+    def forget_nodes(self, name: str) -> None:
+        """What failed writes have shown of a topic's nodes does not count any more."""
         self.nodes = {path: exists for path, exists in self.nodes.items() if not _belongs(path, name)}
 
     def _note_reassignment(self, partition: TopicPartition, state: PartitionState) -> None:
@@ -246,8 +266,8 @@ class PartitionTable:
         # What a failed write has shown counts. Otherwise the states tell: where one is written, the node above is
         # there.
         if self.nodes.get(above := znodes.partitions_path(topic)) is not True and above not in made:
-            states = self.topics[topic].partitions.values()
-            if all(state.partition_epoch == NO_PARTITION_EPOCH for state in states):
+            known = self.topics.get(topic)  # None: the topic is created by the same write
+            if known is None or all(each.partition_epoch == NO_PARTITION_EPOCH for each in known.partitions.values()):
                 parents.append(above)
         if self.nodes.get(above := znodes.partition_path(topic, index)) is not True:
             parents.append(above)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ottla.replication.cluster.state import NO_LEADER, ClusterState
 from ottla.replication.control.elect_leaders import ElectionType
-from ottla.replication.control.topics import Controller
+from ottla.replication.control.topic_planner import TopicPlanner
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
@@ -27,13 +27,13 @@ def election(cluster: ClusterState, topic: str, index: int, election_type: Elect
     return KafkaError(code, code.message)
 
 
-def check_reassignment(controller: Controller, topic: str, index: int, replicas: Sequence[int] | None) -> None:
+def check_reassignment(planner: TopicPlanner, topic: str, index: int, replicas: Sequence[int] | None) -> None:
     """Refuse a reassignment, unless it is to this broker, which has the partition already. None cancels one."""
-    known = controller.cluster.topics.get(topic)
+    known = planner.cluster.topics.get(topic)
     if known is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")
     if not 0 <= index < len(known.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}.")
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    controller.check_assignment(replicas)
+    planner.check_assignment(replicas)

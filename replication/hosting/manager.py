@@ -102,6 +102,7 @@ class ReplicaManager:
             log_dirs, node_id=node_id, storage=storage, descriptors=descriptors, run_in_thread=run_in_thread
         )
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
+        self._prepared: dict[tuple[str, int], MadeLog] = {}
         self._flusher = Flusher(run_in_thread, descriptors.flushed_files_max)
         self._repairer = Repairer(run_in_thread)
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
@@ -299,11 +300,15 @@ class ReplicaManager:
                 missing.append(each)
             else:
                 self._apply_state(partition, each.state)
-        # A deleted topic of the same name may not have been renamed yet. Its directories stand where the new ones go.
-        await self._removals.free_names_for_new_logs([(each.topic, each.index) for each in missing])
-        failures = await self._new_logs.make(missing, self._take_up_some)
-        for failure in failures.values():
-            raise failure
+        missing = self._take_up_prepared(missing)
+        if missing:
+            # Logs of another topic of the same name stand there as well, which is not going to be created any more.
+            await self.discard_prepared([(each.topic, each.index) for each in missing])
+            # A deleted topic of the same name may not have been renamed yet. Its directories stand where the new ones go.
+            await self._removals.free_names_for_new_logs([(each.topic, each.index) for each in missing])
+            failures = await self._new_logs.make(missing, self._take_up_some)
+            for failure in failures.values():
+                raise failure
 
     def _count_logs(self) -> dict[str, int]:
         counts = {held.path: 0 for held in self.directories.online()}
@@ -320,23 +325,37 @@ class ReplicaManager:
         for log, hosted in made:
             self._take_up(log, hosted)
 
-    async def make_logs(
-        self, hosted: Sequence[HostedPartition], made: list[MadeLog]
-    ) -> Mapping[str, OSError | KafkaError]:
-        """Make logs that nobody sees before `adopt_logs`; `made` gets them. Answers which topics' could not be made, and why."""
-        await self._removals.free_names_for_new_logs([(each.topic, each.index) for each in hosted])
-        return await self._new_logs.make(hosted, made.extend)
+    async def prepare_logs(self, hosted: Sequence[HostedPartition]) -> Mapping[str, OSError | KafkaError]:
+        """Make logs that nobody sees before `create_partitions` is called for the same topics.
 
-    async def adopt_logs(self, made: Sequence[MadeLog]) -> None:
-        """Let logs that were made be known as partitions."""
-        slices = Slices()
-        for each in made:
-            self._take_up(*each)
-            await slices.give_way()
+        Answers which topics' could not be made, and why.
+        """
+        keys = [(each.topic, each.index) for each in hosted]
+        await self.discard_prepared(keys)  # nobody has come for them
+        await self._removals.free_names_for_new_logs(keys)
+        return await self._new_logs.make(hosted, self._keep_prepared)
 
-    async def discard_logs(self, made: Sequence[MadeLog]) -> None:
-        """Remove logs that were made in vain."""
-        await self._new_logs.discard(made)
+    def _keep_prepared(self, made: Sequence[MadeLog]) -> None:
+        self._prepared.update({(each.hosted.topic, each.hosted.index): each for each in made})
+
+    def _take_up_prepared(self, wanted: Sequence[HostedPartition]) -> list[HostedPartition]:
+        """Let those of the wanted logs that were prepared be known as partitions; answers the others."""
+        missing = []
+        for each in wanted:
+            prepared = self._prepared.get((each.topic, each.index))
+            if prepared is None or prepared.hosted.topic_id != each.topic_id:
+                missing.append(each)
+                continue
+            del self._prepared[each.topic, each.index]
+            if prepared.hosted.config != each.config:  # the settings were changed meanwhile
+                prepared.log.config = each.config
+            self._take_up(prepared.log, each)
+        return missing
+
+    async def discard_prepared(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Remove logs that were prepared in vain."""
+        found = [self._prepared.pop(key, None) for key in partitions]
+        await self._new_logs.discard([each for each in found if each is not None])
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Give partitions up: gone for everybody at once, off the disk after file.delete.delay.ms."""

@@ -89,8 +89,9 @@ class NewLogs:
     ) -> Mapping[str, OSError | KafkaError]:
         failures: dict[str, OSError | KafkaError] = {}
         blamed: dict[str, LogDirectory] = {}
-        # Counted once and then kept up by `_place`, or each new log would count all the others.
-        counts = self._count_logs()
+        # Counted once and then kept up by `_place`, or each new log would count all the others. A single directory has no
+        # rivals.
+        counts = self._count_logs() if len(self._directories()) > 1 else {}
         for start in range(0, len(wanted), LOGS_PER_THREAD_CALL):
             try:
                 places = [(each, self._place(each, counts)) for each in wanted[start : start + LOGS_PER_THREAD_CALL]]

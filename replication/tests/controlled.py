@@ -126,6 +126,7 @@ class Controlled:
         following: Decision | None = decision
         while following is not None:
             for part in following.parts(limit):
+                assert [each.size for each in part.changes] == [len(each.operations) for each in part.changes]
                 self.tree.multi(part.operations(self.tree.nodes[znodes.CONTROLLER_EPOCH][1]))
                 batch = self.states.commit(part)
                 yield

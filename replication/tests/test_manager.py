@@ -17,7 +17,7 @@ from ottla.replication.cluster.state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.hosting.manager import ReplicaManager
-from ottla.replication.hosting.new_logs import THREADS_MAX, MadeLog
+from ottla.replication.hosting.new_logs import THREADS_MAX
 from ottla.replication.hosting.retaining import SEGMENTS_PER_TURN
 from ottla.replication.log import segment
 from ottla.replication.log.checkpoints import decode_offsets
@@ -265,21 +265,67 @@ async def test_leftovers_of_a_failed_creation_do_not_stop_the_next_one(disk: Dis
         assert sorted([*disk.names("/logs"), *disk.names("/more")]).count("new-0") == 1
 
 
-async def test_new_logs_are_not_seen_until_they_are_adopted(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_prepared_logs_are_not_seen_until_their_partitions_are_created(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
     hosted = [Hosted(topic, index) for topic in ("a", "b") for index in range(40)]
     async with disk.broker() as manager:
         disk.storage.fail = lambda operation, path: OSError(errno.EMFILE, "full") if "/b-7." in path else None
-        made: list[MadeLog] = []
-        failures = await manager.make_logs(hosted, made)
+        failures = await manager.prepare_logs(hosted)
         disk.storage.fail = None
         assert list(failures) == ["b"]
         assert list(manager.partitions()) == []
-        await manager.discard_logs([each for each in made if each.hosted.topic == "b"])
-        await manager.adopt_logs([each for each in made if each.hosted.topic == "a"])
+        await manager.discard_prepared([(each.topic, each.index) for each in hosted if each.topic == "b"])
+        jobs = disk.jobs
+        await manager.create_partitions([each for each in hosted if each.topic == "a"])
+        assert disk.jobs == jobs  # all that has to be done on the disk was done before
         assert len(manager.partitions_of("a")) == 40
+        assert partition_of(manager, "a", 39).is_leader
         assert not manager.partitions_of("b")
         assert [name for name in disk.names() if name.startswith("b-")] in ([], ["b-7"])
         await manager.create_partitions([Hosted("b", 7)])  # the leftover does not stop it
+    async with disk.broker(*(each for each in hosted if each.topic == "a")) as manager:
+        assert len(manager.partitions_of("a")) == 40
+
+
+async def test_a_log_that_was_prepared_for_another_topic_id_is_not_taken_up(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
+    """The topic was deleted before it was led, and another one has its name."""
+    other_id = bytes(range(16, 32))
+    async with disk.broker() as manager:
+        assert await manager.prepare_logs([Hosted(), Hosted(index=1)]) == {}
+        prepared = manager._prepared["topic", 0].log
+        await manager.create_partitions([Hosted(topic_id=other_id), Hosted(index=1)])
+        assert partition_of(manager).topic_id == other_id
+        assert partition_of(manager).log is not prepared
+        assert partition_of(manager, index=1).topic_id == TOPIC_ID
+        assert produce(partition_of(manager)) == 1
+        await manager.discard_prepared([("topic", 0)])
+        assert "topic-0" in disk.names()
+    async with disk.broker(Hosted(topic_id=other_id)) as manager:
+        assert partition_of(manager).log_end_offset == 1
+
+
+async def test_a_prepared_log_has_the_settings_that_its_topic_has_when_it_is_taken_up(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
+    async with disk.broker() as manager:
+        await manager.prepare_logs([Hosted()])
+        changed = LogConfig(segment_bytes=400)
+        await manager.create_partitions([Hosted(config=changed)])
+        assert partition_of(manager).log.config == changed
+
+
+async def test_a_prepared_log_that_nobody_wants_is_removed(disk: Disk, autojump_clock: MockClock) -> None:
+    async with disk.broker() as manager:
+        await manager.prepare_logs([Hosted(), Hosted(index=1)])
+        await manager.discard_prepared([("topic", 0), ("topic", 7)])
+        assert "topic-0" not in disk.names()
+        await manager.discard_prepared([("topic", 0)])
+        assert (manager._prepared.keys(), list(manager.partitions())) == ({("topic", 1)}, [])
+    async with disk.broker() as manager:  # nobody hosts what was never taken up
+        assert list(manager.partitions()) == []
 
 
 async def test_few_threads_make_logs_at_once(disk: Disk, autojump_clock: MockClock) -> None:
@@ -874,9 +920,8 @@ async def test_a_log_is_not_made_while_the_checkpoints_tell_of_an_earlier_one(au
         await manager.delete_partitions([("topic", 0)])
         with pytest.raises(OSError, match="deleted partitions"):
             await manager.create_partitions([Hosted()])
-        made: list[MadeLog] = []
-        failures = await manager.make_logs([Hosted()], made)
-        assert (list(failures), made) == (["topic"], [])
+        assert list(await manager.prepare_logs([Hosted()])) == ["topic"]
+        assert not manager._prepared
         assert manager.log_directories[0].is_online
         disk.storage.fail = None
         await manager.create_partitions([Hosted()])

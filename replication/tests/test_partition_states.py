@@ -1,12 +1,12 @@
 import pytest
 
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import BadVersion, NodeExists, NoNode
+from ottla.replication.cluster.coordination import BadVersion, Check, Create, NodeExists, NoNode
 from ottla.replication.cluster.state import NO_LEADER, RECOVERING
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.replication.control.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
-from ottla.replication.control.decisions import Decision
-from ottla.replication.control.partition_states import DELETIONS_PER_DECISION
+from ottla.replication.control.decisions import Decision, TopicCreation, TopicExtension
+from ottla.replication.control.partition_states import DELETIONS_PER_DECISION, FIRST_STATES_PER_WRITE
 from ottla.replication.control.reassignment import plan_reassignments
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled, registration
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -95,6 +95,239 @@ def test_nothing_is_written_on_a_state_that_has_changed() -> None:
     cluster.states.load_topic(TOPIC, *cluster.tree.topic(TOPIC), {0: state})
     cluster.down(1)
     assert cluster.leadership() == (2, 1, (2,), 2)
+
+
+# --- topics that are created and extended by request
+
+TOPIC_ID = bytes(range(16))
+
+
+def create_topic(cluster: Controlled, *replicas: tuple[int, ...], **configs: str) -> TopicCreation:
+    """A creation that is carried out."""
+    creation = cluster.states.create_topic(TOPIC, TOPIC_ID, replicas, configs)
+    cluster.do(cluster.states.decision([creation]))
+    return creation
+
+
+def add_partitions(cluster: Controlled, *replicas: tuple[int, ...]) -> TopicExtension:
+    """An extension that is carried out."""
+    extension = cluster.states.add_partitions(TOPIC, replicas)
+    cluster.do(cluster.states.decision([extension]))
+    return extension
+
+
+def test_a_creation_writes_the_nodes_that_kafka_writes() -> None:
+    cluster = Controlled(1)
+    creation = cluster.states.create_topic(TOPIC, TOPIC_ID, [(1,), (1,)], {"retention.ms": "5"})
+    decision = cluster.states.decision([creation])
+    state = b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
+    assert decision.operations(3) == [
+        Check("/controller_epoch", 3),
+        Create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}'),
+        Create(
+            "/brokers/topics/t",
+            b'{"version":3,"topic_id":"AAECAwQFBgcICQoLDA0ODw","partitions":{"0":[1],"1":[1]},'
+            b'"adding_replicas":{},"removing_replicas":{}}',
+        ),
+        Create("/brokers/topics/t/partitions"),
+        Create("/brokers/topics/t/partitions/0"),
+        Create("/brokers/topics/t/partitions/0/state", state),
+        Create("/brokers/topics/t/partitions/1"),
+        Create("/brokers/topics/t/partitions/1/state", state),
+    ]
+    assert decision.is_refusable
+    assert cluster.states.topics == {}  # not before it is written
+
+
+def test_a_created_topic_is_led_and_told_of() -> None:
+    cluster = Controlled(1, 2)
+    create_topic(cluster, (1, 2), (3, 2))
+    assert cluster.leadership() == (1, 0, (1, 2), 0)
+    assert cluster.leadership((TOPIC, 1)) == (2, 0, (2,), 0)
+    assert led(cluster, 2) == {FIRST: (1, True), (TOPIC, 1): (2, True)}
+    assert cluster.told[1].metadata.keys() == {FIRST, (TOPIC, 1)}
+    assert cluster.last.update_metadata[1][TOPIC, 1][1] == (3,)
+    assert cluster.states.topic_names == {TOPIC_ID: TOPIC}
+    assert cluster.states.topics[TOPIC].version == 0
+
+
+def test_created_partitions_without_a_live_replica_wait_for_one() -> None:
+    cluster = Controlled(1)
+    create_topic(cluster, (2, 3), (1,))
+    assert cluster.tree.state(FIRST) is None
+    assert cluster.leadership((TOPIC, 1)) == (1, 0, (1,), 0)
+    cluster.up(3)
+    assert cluster.leadership() == (3, 0, (3,), 0)
+    assert led(cluster, 3) == {FIRST: (3, True)}
+
+
+def test_a_topic_that_exists_is_not_created_again() -> None:
+    cluster = Controlled(1)
+    create_topic(cluster, (1,))
+    with pytest.raises(KafkaError) as refusal:
+        create_topic(cluster, (1,))
+    assert refusal.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert refusal.value.message == "Topic 't' already exists."
+
+
+def test_a_topic_whose_node_is_there_is_not_created_and_may_be_tried_again() -> None:
+    cluster = Controlled(1)
+    cluster.tree.nodes[znodes.topic_path(TOPIC)] = (b"", 0)
+    with pytest.raises(NodeExists) as error:
+        create_topic(cluster, (1,))
+    assert error.value.path == znodes.topic_path(TOPIC)
+    cluster.states.note_node(error.value.path, exists=True)
+    with pytest.raises(KafkaError) as refusal:
+        create_topic(cluster, (1,))
+    assert refusal.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    del cluster.tree.nodes[znodes.topic_path(TOPIC)]
+    create_topic(cluster, (1,))
+    assert cluster.leadership() == (1, 0, (1,), 0)
+
+
+def test_settings_that_an_earlier_topic_has_left_give_way() -> None:
+    cluster = Controlled(1)
+    path = znodes.topic_config_path(TOPIC)
+    cluster.tree.nodes[path] = (znodes.encode_config({"retention.ms": "9"}), 4)
+    with pytest.raises(NodeExists):
+        create_topic(cluster, (1,), segment_ms="8")
+    cluster.states.note_node(path, exists=True)
+    assert create_topic(cluster, (1,), segment_ms="8").has_settings
+    assert znodes.decode_config(cluster.tree.nodes[path][0]) == {"segment_ms": "8"}
+    assert cluster.states.nodes == {}  # what is known of nodes is of no use any more
+
+
+def test_a_topic_that_could_not_be_written_is_not_known() -> None:
+    cluster = Controlled(1)
+    cluster.tree.nodes[znodes.CONTROLLER_EPOCH] = (b"2", 2)
+    decision = cluster.states.decision([cluster.states.create_topic(TOPIC, TOPIC_ID, [(1,)], {})])
+    with pytest.raises(BadVersion):
+        cluster.tree.multi(decision.operations(1))
+    assert cluster.states.topics == {}
+    assert cluster.states.topic(TOPIC) is None
+
+
+def test_partitions_are_added_behind_those_there_are() -> None:
+    cluster = Controlled(1, 2)
+    create_topic(cluster, (1, 2))
+    extension = cluster.states.add_partitions(TOPIC, [(2, 1), (1,)])
+    assert [operation.path for operation in extension.operations] == [
+        "/brokers/topics/t",
+        "/brokers/topics/t/partitions/1",
+        "/brokers/topics/t/partitions/1/state",
+        "/brokers/topics/t/partitions/2",
+        "/brokers/topics/t/partitions/2/state",
+    ]
+    decision = cluster.states.decision([extension])
+    assert decision.is_refusable
+    assert len(cluster.states.topics[TOPIC].partitions) == 1  # not before it is written
+    cluster.do(decision)
+    assert cluster.leadership() == (1, 0, (1, 2), 0)
+    assert cluster.leadership((TOPIC, 1)) == (2, 0, (2, 1), 0)
+    assert cluster.leadership((TOPIC, 2)) == (1, 0, (1,), 0)
+    assert led(cluster, 1) == {(TOPIC, 1): (2, True), (TOPIC, 2): (1, True)}
+    assert cluster.states.topics[TOPIC].version == 1
+    assert cluster.tree.topic(TOPIC)[0].partitions == {0: [1, 2], 1: [2, 1], 2: [1]}
+
+
+def test_partitions_of_a_topic_that_never_had_a_leader_are_added_with_the_node_above_them() -> None:
+    cluster = Controlled(1)
+    create_topic(cluster, (2,))
+    assert znodes.partitions_path(TOPIC) not in cluster.tree.nodes
+    add_partitions(cluster, (2,), (1,))
+    assert cluster.leadership((TOPIC, 2)) == (1, 0, (1,), 0)
+    cluster.up(2)
+    assert [cluster.leadership((TOPIC, index))[0] for index in range(3)] == [2, 2, 1]
+
+
+def test_nodes_that_were_left_do_not_hold_up_an_extension() -> None:
+    cluster = Controlled(1)
+    create_topic(cluster, (1,))
+    path = znodes.partition_path(TOPIC, 1)
+    cluster.tree.nodes[path] = (b"", 0)
+    with pytest.raises(NodeExists) as error:
+        add_partitions(cluster, (1,))
+    assert error.value.path == path
+    cluster.states.note_node(path, exists=True)
+    add_partitions(cluster, (1,))
+    assert cluster.leadership((TOPIC, 1)) == (1, 0, (1,), 0)
+
+
+def test_an_extension_on_a_topic_that_a_tool_has_written_is_not_done() -> None:
+    cluster = Controlled(1)
+    create_topic(cluster, (1,))
+    data, version = cluster.tree.nodes[znodes.topic_path(TOPIC)]
+    cluster.tree.nodes[znodes.topic_path(TOPIC)] = (data, version + 1)
+    with pytest.raises(BadVersion):
+        add_partitions(cluster, (1,))
+    assert cluster.tree.state((TOPIC, 1)) is None
+    assert cluster.states.partition((TOPIC, 1)) is None
+
+
+def test_of_very_many_new_partitions_the_first_get_their_states_at_once_and_the_others_later() -> None:
+    cluster = Controlled(1)
+    count = FIRST_STATES_PER_WRITE + 3
+    assert len(create_topic(cluster, *[(1,)] * count).states) == FIRST_STATES_PER_WRITE
+    assert len(cluster.states.topics[TOPIC].partitions) == count
+    without = [index for index in range(count) if cluster.tree.state((TOPIC, index)) is None]
+    assert without == list(range(FIRST_STATES_PER_WRITE, count))
+    cluster.do(cluster.states.elect_new(TOPIC, without))
+    assert [cluster.leadership((TOPIC, index)) for index in without] == [(1, 0, (1,), 0)] * 3
+    assert cluster.last.update_metadata[1].keys() == {(TOPIC, index) for index in without}
+    assert len(add_partitions(cluster, *[(1,)] * count).states) == FIRST_STATES_PER_WRITE
+    cluster.do(cluster.states.elect_new(TOPIC, range(count, 2 * count)))
+    assert all(cluster.tree.state((TOPIC, index)) for index in range(2 * count))
+
+
+def test_only_partitions_without_a_state_get_a_first_one() -> None:
+    cluster = Controlled(1, 2)
+    create_topic(cluster, (1, 2), (3,))
+    cluster.down(2)
+    cluster.down(1)
+    cluster.up(2)
+    assert cluster.leadership()[0] == NO_LEADER  # 1 has to return
+    assert cluster.states.elect_new(TOPIC, range(2)).changes == ()
+    assert cluster.states.elect_new("unknown", range(2)).changes == ()
+    cluster.states.delete_topics([TOPIC])
+    cluster.states.load_broker(registration(3))
+    assert cluster.states.elect_new(TOPIC, range(2)).changes == ()
+
+
+def test_a_topic_is_shown_as_it_was_decided_last() -> None:
+    cluster = Controlled(1, 2)
+    assert cluster.states.topic(TOPIC) is None
+    create_topic(cluster, (1, 2), (2,))
+    topic = cluster.states.topic(TOPIC)
+    assert topic is not None
+    assert (topic.name, topic.topic_id, topic.is_internal) == (TOPIC, TOPIC_ID, False)
+    assert [each.replicas for each in topic.partitions] == [(1, 2), (2,)]
+    cluster.down(1)
+    topic = cluster.states.topic(TOPIC)
+    assert topic is not None
+    assert topic.partitions[0].leader == 2
+
+
+def test_a_topic_that_is_being_reassigned_or_deleted_is_not_shown_to_be_extended() -> None:
+    cluster = Controlled(1, 2, 3)
+    create_topic(cluster, (1, 2))
+    cluster.do(plan_reassignments(cluster.states, {FIRST: [3, 2]}))
+    with pytest.raises(KafkaError) as refusal:
+        cluster.states.topic(TOPIC)
+    assert refusal.value.code is ErrorCode.REASSIGNMENT_IN_PROGRESS
+    assert refusal.value.message == "A partition reassignment is in progress for the topic 't'."
+    cluster.states.delete_topics([TOPIC])
+    with pytest.raises(KafkaError) as refusal:
+        cluster.states.topic(TOPIC)
+    assert refusal.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_only_creations_and_extensions_can_be_refused() -> None:
+    cluster = Controlled(1)
+    assert not Decision().is_refusable
+    create_topic(cluster, (1,), (2,))
+    extension = cluster.states.add_partitions(TOPIC, [(1,)])
+    state = cluster.states.change((TOPIC, 1), cluster.state((TOPIC, 1)))
+    assert not cluster.states.decision([extension, state]).is_refusable
 
 
 # --- brokers
@@ -344,6 +577,40 @@ def test_a_new_controller_tells_everybody_everything() -> None:
     assert cluster.last.update_metadata[1].keys() == {FIRST, (TOPIC, 2)}
     assert cluster.states.controller_epoch == 2
     assert cluster.leadership() == (1, 0, (1, 2), 0)
+
+
+def test_a_controller_that_is_the_only_broker_gives_what_it_leads_a_new_epoch() -> None:
+    cluster = Controlled(1)
+    cluster.create((1,), (2, 1), (2,))
+    cluster.batches.clear()
+    cluster.do(cluster.fail_over())
+    assert cluster.leadership() == (1, 1, (1,), 1)
+    assert cluster.leadership((TOPIC, 1)) == (1, 1, (1,), 1)
+    assert cluster.tree.state((TOPIC, 2)) is None
+    assert cluster.state().controller_epoch == 2
+    assert led(cluster, 1) == {FIRST: (1, False), (TOPIC, 1): (1, False)}
+    assert cluster.told[1].metadata[FIRST].leader_epoch == 1
+    cluster.do(cluster.fail_over())
+    assert cluster.leadership() == (1, 2, (1,), 2)
+
+
+def test_the_only_broker_gives_no_epoch_to_what_others_led() -> None:
+    cluster = Controlled(1, 2)
+    cluster.create((2, 1), (2,))
+    cluster.down(1)
+    cluster.up(1)  # it is not in sync
+    del cluster.states.brokers[2]
+    cluster.do(cluster.fail_over())
+    assert cluster.leadership() == (NO_LEADER, 2, (2,), 2)
+    assert cluster.leadership((TOPIC, 1)) == (NO_LEADER, 1, (2,), 1)
+
+
+def test_the_only_broker_hears_who_lives_and_what_it_leads_in_one_batch() -> None:
+    cluster = Controlled(1)
+    cluster.create((1,))
+    decision = cluster.fail_over()
+    assert decision.batch.update_metadata == {1: {}}
+    assert decision.batch.introduced == set()  # there is nobody to follow
 
 
 def test_a_new_controller_elects_what_the_old_one_did_not() -> None:

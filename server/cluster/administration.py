@@ -1,12 +1,12 @@
-"""Changing topics and settings in a cluster.
+"""Creating, extending and deleting topics.
 
-Topics: only the active controller creates, extends and deletes them, by a write that is fenced with the controller's
-epoch. What is written is only what is wanted (/brokers/topics/<topic>, /admin/delete_topics/<topic>); the controller's
-watches see it, elect leaders, and tell the brokers. A request is answered when this broker's picture of the cluster shows
-the outcome, or its time is over (Kafka's DelayedCreatePartitions, DelayedDeleteTopics).
+Only the active controller does that. The way of a creation or an extension: hold the topic's turn -> plan it (`TopicPlanner`)
+-> the controller writes it, elects leaders and tells the brokers -> wait until this broker's picture of the cluster shows
+it, or its time is over (Kafka's DelayedCreatePartitions, DelayedDeleteTopics). A deletion is a mark below
+/admin/delete_topics, which the controller sees.
 
-Settings: any broker changes those of topics and of all brokers, each broker its own. The write comes with a notice below
-/config/changes, by which the others hear of it (`config_notifications.py`).
+A broker that is alone makes the logs first, which nobody sees yet (`OwnLogs`): if its disk will not have them the topic is
+refused, and the tree hears nothing of it. In a cluster a topic exists although one of its replicas cannot be made.
 
 Topics that come into being because a client asked for them are asked for with CreateTopics where the controller is another
 broker (Kafka's AutoTopicCreationManager).
@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import logging
 import math
+import random
+import uuid
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
@@ -31,32 +34,19 @@ from ottla.replication.cluster.coordination import (
     Create,
     NodeExists,
     NoNode,
-    Operation,
     SessionExpired,
-    SetData,
 )
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import (
-    NO_LEADER,
-    PartitionState,
-    TopicState,
-    is_internal_topic,
-    topic_name_problem,
-)
-from ottla.replication.control.topics import NewTopic, TopicPlan
-from ottla.server.administration import (
-    TOPICS_PER_TURN,
-    Administration,
-    OutdatedSettings,
-    PlanOrError,
-    SettingsChange,
-    TopicConfigTaker,
-    random_topic_id,
-)
+from ottla.replication.cluster.state import NO_LEADER, topic_name_problem
+from ottla.replication.control.topic_planner import NewTopic, TopicPlan
+from ottla.server.cluster.controller.topics_by_request import NOT_STORED
+from ottla.server.cluster.settings_administration import SettingsAdministration, TopicConfigTaker
+from ottla.server.cluster.turns_by_name import TurnsByName
 from ottla.server.cluster.waiting import until_shown
+from ottla.server.coordinators.internal_topics import new_topic
 from ottla.server.net.turns import each_in_turns
-from ottla.server.settings.repository import NO_OVERRIDES, ConfigRepository, Overrides
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.server.settings.changes import check_topic
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -65,49 +55,93 @@ from ottla.wire.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.replication.cluster.coordination import Coordination, Node
-    from ottla.replication.control.topics import Controller
-    from ottla.server.cluster.ports import Member
+    from ottla.replication.control.topic_planner import TopicPlanner
+    from ottla.server.cluster.own_logs import OwnLogs
+    from ottla.server.cluster.ports import ActiveController, Member
+    from ottla.server.settings.repository import ConfigRepository
     from ottla.wire.messages.create_topics import CreateTopicsResponse
 
 logger = logging.getLogger("ottla.administration")
 
+AUTO_CREATIONS_MAX = 10_000
+TOPICS_PER_TURN = 50  # changed before others get a turn on the event loop
 CREATE_TOPICS_VERSION = 7
-CONFIG_CHANGE_PREFIX = f"{znodes.CONFIG_CHANGES}/config_change_"
 DELETION_PATIENCE_S = 3.0  # how long a topic that is being deleted holds up its being created again
 ENSURE_TIMEOUT_S = 5.0  # a client that waits for an internal topic asks again
+ALONE_PATIENCE_S = 30.0  # how long a broker that is alone waits for itself
+RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
+
+PlanOrError = TopicPlan | KafkaError
+
+_random = random.Random()
 
 
-class ClusterAdministration(Administration):
-    """Creates, changes and deletes topics, and changes settings, as a member of a cluster."""
+def random_topic_id() -> bytes:
+    """A topic id that is neither of the two that Kafka reserves.
+
+    The system is not asked for each: after such a call the event loop may have to wait for every thread that computes.
+    """
+    while (topic_id := uuid.UUID(int=_random.getrandbits(128), version=4).bytes) in RESERVED_IDS:
+        pass
+    return topic_id
+
+
+class Administration:
+    """See the module's docstring. `settings` changes those of topics and brokers.
+
+    `timeout_s` is how long to wait until a change that was made shows; REQUEST_TIMED_OUT says that it does not yet.
+    """
 
     def __init__(
         self,
         *,
         member: Member,
         coordination: Coordination,
-        controller: Controller,
+        planner: TopicPlanner,
         configs: ConfigRepository,
         partitions: TopicConfigTaker,
+        own_logs: OwnLogs | None = None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        super().__init__(
+        """`own_logs` is for a broker that is alone."""
+        self.planner = planner
+        self.configs = configs
+        self._member = member
+        self._cluster = planner.cluster
+        self._coordination = coordination
+        self._own_logs = own_logs
+        self._make_topic_id = make_topic_id
+        self._turns = TurnsByName()
+        self._marking = trio.CapacityLimiter(TOPICS_PER_TURN)  # of all requests together
+        self._wanted: dict[str, None] = {}
+        self._in_creation: set[str] = set()
+        self._wakeup = trio.Event()
+        self.settings = SettingsAdministration(
             coordination=coordination,
-            controller=controller,
+            cluster=planner.cluster,
             configs=configs,
             partitions=partitions,
-            make_topic_id=make_topic_id,
-            replicas_max=None,
+            refusal=self._refusal,
+            has_readers=not self._is_alone,
         )
-        self._member = member
 
     @property
     def is_controller(self) -> bool:
+        """Whether topics can be created, extended and deleted here."""
         return self._member.controller is not None
 
-    # ------------------------------------------------------------------ topics
+    @property
+    def _is_alone(self) -> bool:
+        return self._own_logs is not None
+
+    def _patience_s(self, timeout_s: float) -> float:
+        # Kafka's single node waits until a change is stored. Here it is shown a moment later.
+        return ALONE_PATIENCE_S if self._is_alone else timeout_s
+
+    # ------------------------------------------------------------------ creation
 
     async def create_topics(
         self,
@@ -117,37 +151,43 @@ class ClusterAdministration(Administration):
         is_internal: bool = False,
         timeout_s: float = math.inf,
     ) -> list[PlanOrError]:
-        if not self.is_controller:
+        """Create what can be created; the outcome of each topic is its plan or the error that kept it from being."""
+        if (controller := self._member.controller) is None:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in topics]
         # 1. Plan, and take the names.
-        self._take_epoch()
-        self.controller.check_partition_total(topics)
+        self.planner.check_partition_total(topics)
         begun: list[TopicPlan] = []
         try:
-            async with self._turn_of(topic.name for topic in topics):
+            async with self._turns.of(topic.name for topic in topics):
                 outcomes = await each_in_turns(topics, partial(self._planned, is_internal=is_internal))
                 await self._refuse_what_is_marked(outcomes)
                 plans = [each for each in outcomes if isinstance(each, TopicPlan)]
-                self.controller.check_batch(plans)
+                self.planner.check_batch(plans)
                 if validate_only:
                     return outcomes
                 for plan in plans:
-                    self.controller.begin(plan)
+                    self.planner.begin(plan)
                     begun.append(plan)
-                # 2. Write what is wanted. The active controller sees it by its watches.
-                await self._write_all(plans, outcomes)
+                # 2. Let the controller write them.
+                await self._carry_out(controller, plans, outcomes, timeout_s)
             # 3. Outside of the turns: who asks for the same topics now finds their names planned, and is answered at
             # once.
             await self._await_leaders(outcomes, timeout_s)
         finally:
             for plan in begun:
-                self.controller.abandon(plan)  # the cluster learns of the topics from the active controller
+                self.planner.abandon(plan)  # the cluster learns of the topics from the active controller
         return outcomes
 
     def _planned(self, topic: NewTopic, is_internal: bool) -> PlanOrError:
-        if self.controller.is_planned(topic.name):
+        if self.planner.is_planned(topic.name):
             return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-        return super()._planned(topic, is_internal)
+        try:
+            self.planner.check_name(topic.name)
+            if not is_internal:
+                check_topic(self.configs, topic.configs or {})
+            return self.planner.plan_creation(topic, self._make_topic_id())
+        except KafkaError as error:
+            return bare(error)
 
     async def _refuse_what_is_marked(self, outcomes: list[PlanOrError]) -> None:
         """A topic that is being deleted still exists, also when the cluster shows it no more.
@@ -164,7 +204,7 @@ class ClusterAdministration(Administration):
                 marked.pop()
         for plan in marked:
             message = f"Topic '{plan.name}' is marked for deletion."
-            outcomes[outcomes.index(plan)] = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
+            _replace(outcomes, plan, KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message))
 
     async def _until_gone(self, path: str) -> None:
         while True:
@@ -178,6 +218,49 @@ class ClusterAdministration(Administration):
             finally:
                 cancel()
 
+    async def _carry_out(
+        self, controller: ActiveController, plans: Sequence[TopicPlan], outcomes: list[PlanOrError], timeout_s: float
+    ) -> None:
+        if self._own_logs is None:
+            await self._create(controller, plans, outcomes, timeout_s)
+            return
+        # A client that leaves must not leave logs behind that nobody wants.
+        with trio.CancelScope(shield=True):
+            failures = await self._own_logs.make(plans)
+            for plan in plans:
+                if (failure := failures.get(plan.name)) is not None:
+                    _replace(outcomes, plan, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+            possible = [plan for plan in plans if plan.name not in failures]
+            await self._own_logs.discard(await self._create(controller, possible, outcomes, ALONE_PATIENCE_S))
+
+    async def _create(
+        self, controller: ActiveController, plans: Sequence[TopicPlan], outcomes: list[PlanOrError], timeout_s: float
+    ) -> list[TopicPlan]:
+        """Answers which plans are certainly not carried out."""
+        errors: Mapping[str, KafkaError | None] = {}
+        try:
+            with trio.fail_after(timeout_s):
+                errors = await controller.create_topics(plans)
+        except trio.TooSlowError:  # the controller goes on with it
+            for plan in plans:
+                _replace(outcomes, plan, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            return []
+        except KafkaError as error:
+            errors = dict.fromkeys([plan.name for plan in plans], self._told(error))
+        refused = []
+        for plan in plans:
+            if (refusal := errors[plan.name]) is not None:
+                _replace(outcomes, plan, refusal)
+                refused.append(plan)
+        return refused
+
+    def _told(self, error: KafkaError) -> KafkaError:
+        """What a client is told of a controller that resigns."""
+        # A broker that is alone is the controller until it has lost its tree.
+        if self._is_alone and error.code is ErrorCode.NOT_CONTROLLER:
+            return _not_stored()
+        return bare(error)
+
     async def _await_leaders(self, outcomes: list[PlanOrError], timeout_s: float) -> None:
         """Wait until the partitions of every created topic have leaders; those that have not are timed out."""
         awaited = {plan.name: plan for plan in outcomes if isinstance(plan, TopicPlan)}
@@ -187,17 +270,18 @@ class ClusterAdministration(Administration):
                 del awaited[name]
             return not awaited
 
-        if not await until_shown(self._cluster, are_led, timeout_s=timeout_s):
+        if not await until_shown(self._cluster, are_led, timeout_s=self._patience_s(timeout_s)):
             for plan in awaited.values():
-                outcomes[outcomes.index(plan)] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+                _replace(outcomes, plan, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
     def _is_led(self, plan: TopicPlan) -> bool:
-        assert plan.after is not None
         shown = self._cluster.topics.get(plan.name)
         # After an extension the cluster shows the topic without its new partitions for a while.
         if shown is None or len(shown.partitions) < len(plan.after.partitions):
             return False
         return all(each.leader != NO_LEADER for each in shown.partitions)
+
+    # ------------------------------------------------------------------ extension
 
     async def create_partitions(
         self,
@@ -208,46 +292,47 @@ class ClusterAdministration(Administration):
         validate_only: bool = False,
         timeout_s: float = math.inf,
     ) -> None:
-        if not self.is_controller:
+        """Raise a topic's number of partitions to `count`."""
+        if (controller := self._member.controller) is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if topic_name_problem(name) is not None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self._take_epoch()
-        async with self._turn_of([name]):
-            plan = await self._extend(name, count, assignments, validate_only=validate_only)
-        if validate_only:
-            return
-        outcomes: list[PlanOrError] = [plan]
-        await self._await_leaders(outcomes, timeout_s)
+        plan = partial(self.planner.plan_partitions, count=count, assignments=assignments)
+        outcomes: list[PlanOrError] = [KafkaError(ErrorCode.REQUEST_TIMED_OUT)]
+        async with self._turns.of([name]):
+            if self._own_logs is not None and not validate_only:
+                outcomes = [await self._extend_alone(controller, self._own_logs, name, plan)]
+            else:
+                with trio.move_on_after(timeout_s):  # the controller goes on with it
+                    outcomes = [await controller.add_partitions(name, plan, validate_only=validate_only)]
+        if not validate_only:
+            await self._await_leaders(outcomes, timeout_s)
         if isinstance(outcomes[0], KafkaError):
             raise outcomes[0]
 
-    async def _extend(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool
+    async def _extend_alone(
+        self, controller: ActiveController, own_logs: OwnLogs, name: str, plan: Callable[..., TopicPlan]
     ) -> TopicPlan:
-        """Write more partitions. The topic's node counts, as the cluster may not show its last change yet."""
-        while True:
-            node, mark = await self._read([znodes.topic_path(name), znodes.deleted_topic_path(name)])
-            if mark is not None:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-            topic = None if node is None else _written_topic(name, node)
-            plan = self.controller.plan_partitions(topic, count, assignments)
-            if validate_only:
-                return plan
-            assert node is not None  # or `plan_partitions` has refused
-            self._take_epoch()
+        with trio.CancelScope(shield=True):
+            planned = await controller.add_partitions(name, plan, validate_only=True)
+            if (failure := (await own_logs.make([planned])).get(name)) is not None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
             try:
-                await self._coordination.multi(self.controller.extension(plan, node.version))
-            except CoordinationError as error:
-                if isinstance(error, BadVersion) and error.path == znodes.topic_path(name):
-                    continue  # the controller has written it meanwhile
-                raise self._refusal(error) from None
-            return plan
+                with trio.fail_after(ALONE_PATIENCE_S):
+                    await controller.add_partitions(name, lambda _: planned)
+            except trio.TooSlowError:  # the controller goes on with it
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
+            except KafkaError as error:
+                await own_logs.discard([planned])
+                raise self._told(error) from None
+        return planned
+
+    # ------------------------------------------------------------------ deletion
 
     async def delete_topics(self, names: Sequence[str], *, timeout_s: float = math.inf) -> list[KafkaError | None]:
+        """Delete topics; None for each that is gone now."""
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in names]
-        self._take_epoch()
         # A topic that is made anew meanwhile does not count as the one that is to go.
         ids = {name: topic.topic_id for name in names if (topic := self._cluster.topics.get(name)) is not None}
         results: dict[str, KafkaError | None] = {}
@@ -259,7 +344,7 @@ class ClusterAdministration(Administration):
         def are_gone() -> bool:
             return not any(self._is_shown(name, ids) for name, error in results.items() if error is None)
 
-        if not await until_shown(self._cluster, are_gone, timeout_s=timeout_s):
+        if not await until_shown(self._cluster, are_gone, timeout_s=self._patience_s(timeout_s)):
             for name in names:
                 if results[name] is None and self._is_shown(name, ids):
                     results[name] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
@@ -267,48 +352,27 @@ class ClusterAdministration(Administration):
 
     async def _mark_deleted(self, name: str, results: dict[str, KafkaError | None]) -> None:
         """Have the controller delete a topic; one that is being deleted already is as good."""
+        if (controller := self._member.controller) is None:
+            results[name] = KafkaError(ErrorCode.NOT_CONTROLLER)
+            return
+        fence = Check(znodes.CONTROLLER_EPOCH, controller.epoch_version)
         exists, mark = Check(znodes.topic_path(name), ANY_VERSION), Create(znodes.deleted_topic_path(name))
         results[name] = None
         try:
-            async with self._writers:
-                await self._coordination.multi([self._take_epoch(), exists, mark])
+            async with self._marking:
+                await self._coordination.multi([fence, exists, mark])
         except NodeExists:
             return
         except NoNode:
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             results[name] = KafkaError(unknown, unknown.message)
         except CoordinationError as error:
+            logger.error("the deletion of topic %s cannot be written: %r", name, error)
             results[name] = self._refusal(error)
 
     def _is_shown(self, name: str, ids: Mapping[str, bytes]) -> bool:
         topic = self._cluster.topics.get(name)
         return topic is not None and topic.topic_id == ids.get(name, topic.topic_id)
-
-    # ------------------------------------------------------------------ writes
-
-    async def _write_plan(self, plan: TopicPlan) -> None:
-        self._take_epoch()
-        fence, config, topic = self.controller.creation(plan)
-        try:
-            await self._coordination.multi([fence, config, topic])
-        except NodeExists as error:
-            if not isinstance(config, Create) or error.path != config.path:
-                raise
-            # left by an earlier topic, or set before there was a topic: what the new topic is created with counts
-            await self._coordination.multi([fence, SetData(config.path, config.data), topic])
-
-    def _take_epoch(self) -> Check:
-        """Let `controller` fence its writes with the epoch of now; the epoch of one that resigned fails every write."""
-        # Taken before each write. If this broker is the controller no more the former epoch stays, and the write
-        # fails.
-        if (active := self._member.controller) is not None:
-            self.controller.epoch, self.controller.epoch_version = active.epoch, active.epoch_version
-        return Check(znodes.CONTROLLER_EPOCH, self.controller.epoch_version)
-
-    def _refusal(self, error: CoordinationError) -> KafkaError:
-        if isinstance(error, (CoordinationUnavailable, SessionExpired)):
-            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper cannot be reached.")
-        return super()._refusal(error)
 
     async def _read(self, paths: Sequence[str]) -> Sequence[Node | None]:
         try:
@@ -316,94 +380,63 @@ class ClusterAdministration(Administration):
         except CoordinationError as error:
             raise self._refusal(error) from None
 
-    # ------------------------------------------------------------------ settings
-
-    async def alter_topic(
-        self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
-    ) -> None:
-        while True:
-            if name in self._cluster.topics:
-                # The write names the version that is read here. If another broker is faster, the change is worked out
-                # anew.
-                await self._up_to_date(partial(self.read_topics, [name]))
-            try:
-                return await super().alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
-            except OutdatedSettings:
-                continue
-
-    async def alter_broker(
-        self, change: SettingsChange, *, for_all: bool, validate_only: bool = False, in_thread: bool = False
-    ) -> None:
-        while True:
-            # The same as for topics.
-            await self._up_to_date(partial(self.read_broker, for_all=for_all))
-            try:
-                return await super().alter_broker(
-                    change, for_all=for_all, validate_only=validate_only, in_thread=in_thread
-                )
-            except OutdatedSettings:
-                continue
-
-    async def refresh(self, topics: Sequence[str]) -> None:
-        await self._up_to_date(partial(self.read_topics, topics))
-        for for_all in (True, False):
-            await self._up_to_date(partial(self.read_broker, for_all=for_all))
-
-    async def _up_to_date(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Read what the tree holds now, which this broker may not have heard of yet."""
-        try:
-            await read()
-        except CoordinationError as error:
-            raise self._refusal(error) from None
-
-    def _notice_of_settings(self, path: str) -> list[Operation]:
-        entity = path.removeprefix("/config/")
-        return [Create(CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), sequential=True)]
-
-    async def read_settings(self) -> None:
-        """Read all settings anew and put them into force here. Raises CoordinationError, as all of these do."""
-        # Before those of topics, whose defaults they are.
-        for for_all in (True, False):
-            await self.read_broker(for_all=for_all)
-        nodes = await self._coordination.children_data(znodes.TOPIC_CONFIGS)
-        found = {znodes.entity_name(element): node for element, node in nodes.items()}
-        # A topic without a node has no settings of its own any more.
-        for name in [name for name in self.configs.topics if name not in found]:
-            self._take_topic(name, None)
-        for number, (name, node) in enumerate(found.items(), 1):
-            self._take_topic(name, node)
-            if number % TOPICS_PER_TURN == 0:
-                await trio.lowlevel.checkpoint()
-
-    async def read_topics(self, names: Sequence[str]) -> None:
-        """Read the settings of topics anew and put them into force here."""
-        found = await self._coordination.get_all([znodes.topic_config_path(name) for name in names])
-        for name, node in zip(names, found, strict=True):
-            self._take_topic(name, node)
-
-    def _take_topic(self, name: str, node: Node | None) -> None:
-        if node is None:
-            self.configs.remove_topic(name)
-            # Its logs, if there are any, go on with the defaults.
-            self._config_taker.update_topic_config(name, self.configs.log_config(name))
-        else:
-            self.apply_topic(name, Overrides(_settings(node), node.version))
-
-    async def read_broker(self, *, for_all: bool) -> None:
-        """Read the settings of this broker, or of all, anew and put them into force here."""
-        (node,) = await self._coordination.get_all([znodes.broker_config_path(None if for_all else self._node_id)])
-        found = NO_OVERRIDES
-        if node is not None:
-            # Brokers of Kafka may have written settings that Ottla does not take.
-            found = Overrides(self.configs.takeable(_settings(node), for_all=for_all), node.version)
-        if found != self.configs.broker_overrides(for_all=for_all):
-            await self.apply_broker(found, for_all=for_all)
+    def _refusal(self, error: CoordinationError) -> KafkaError:
+        """What a client is told whose change cannot be written."""
+        if isinstance(error, (CoordinationUnavailable, SessionExpired)) and not self._is_alone:
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper cannot be reached.")
+        if isinstance(error, BadVersion) and error.path == znodes.CONTROLLER_EPOCH:
+            return KafkaError(ErrorCode.NOT_CONTROLLER)
+        if isinstance(error, (NoNode, BadVersion)):
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _not_stored()
 
     # ------------------------------------------------------------------ topics that are created by asking for them
 
+    def request_creation(self, names: Iterable[str]) -> None:
+        """Have missing topics created soon; names that are wanted already, or cannot be, are passed over."""
+        for name in names:
+            # Any client can ask for any number of names.
+            if len(self._wanted) + len(self._in_creation) >= AUTO_CREATIONS_MAX:
+                return
+            if name not in self._in_creation and topic_name_problem(name) is None:
+                self._wanted[name] = None
+        if self._wanted:
+            self._wakeup.set()
+
+    async def run(self) -> None:
+        """Create what `request_creation` was asked for, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._wakeup.wait()
+                self._wakeup = trio.Event()
+                names = [name for name in self._wanted if name not in self._cluster.topics]
+                self._wanted.clear()
+                self._in_creation.update(names)
+                nursery.start_soon(self._create_wanted, names)
+
+    async def _create_wanted(self, names: Sequence[str]) -> None:
+        try:
+            for start in range(0, len(names), TOPICS_PER_TURN):
+                some = names[start : start + TOPICS_PER_TURN]
+                timeout_s = self.configs.current.server.request_timeout_ms / 1000
+                outcomes = await self._created_somewhere([self._to_create(name) for name in some], timeout_s)
+                _log_refusals(dict(zip(some, outcomes, strict=True)))
+        finally:
+            self._in_creation.difference_update(names)
+
+    def _to_create(self, name: str) -> NewTopic:
+        return new_topic(name, self.configs.current, replicas_max=1 if self._is_alone else None)
+
     async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[PlanOrError | None]:
-        if self.is_controller:
-            return await super()._created_somewhere(topics, timeout_s)
+        """Have topics created, here or elsewhere, by the rules for internal topics."""
+        if not self.is_controller:
+            return await self._created_elsewhere(topics, timeout_s)
+        try:
+            return await self.create_topics(topics, is_internal=True, timeout_s=timeout_s)
+        except KafkaError as error:
+            return [bare(error)] * len(topics)
+
+    async def _created_elsewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[KafkaError | None]:
         # With no time at all the controller would not wait for the leaders.
         request = CreateTopicsRequest(
             topics=[_creatable(topic) for topic in topics], timeout_ms=max(int(timeout_s * 1000), 1)
@@ -422,13 +455,15 @@ class ClusterAdministration(Administration):
         return [errors.get(topic.name) for topic in topics]
 
     async def ensure_topic(self, name: str) -> None:
+        """Return once `name` exists, created by the rules for internal topics if need be; raises KafkaError."""
         if name in self._cluster.topics:
             return
-        async with self._turn_of([f"ensure/{name}"]):  # not the topic's own turn, which its creation here takes
+        async with self._turns.of([f"ensure/{name}"]):  # not the topic's own turn, which its creation here takes
             if name in self._cluster.topics:
                 return
             deadline = trio.current_time() + ENSURE_TIMEOUT_S
             (outcome,) = await self._created_somewhere([self._to_create(name)], ENSURE_TIMEOUT_S)
+            # TOPIC_ALREADY_EXISTS: somebody else was faster, which is as good.
             if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise outcome
             left_s = deadline - trio.current_time()
@@ -436,27 +471,27 @@ class ClusterAdministration(Administration):
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 
+def _replace(outcomes: list[PlanOrError], plan: TopicPlan, error: KafkaError) -> None:
+    outcomes[outcomes.index(plan)] = error
+
+
+def _not_stored() -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, NOT_STORED)
+
+
+def _log_refusals(outcomes: Mapping[str, PlanOrError | None]) -> None:
+    """One line, however many topics a client asked for."""
+    refused = {
+        name: outcome
+        for name, outcome in outcomes.items()
+        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+    }
+    for name, outcome in islice(refused.items(), 1):
+        logger.warning("%d topics cannot be created by asking for them, such as %s: %s", len(refused), name, outcome)
+
+
 def _error_code(code: int) -> ErrorCode:
     return next((each for each in ErrorCode if each == code), ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-def _settings(node: Node) -> dict[str, str]:
-    try:
-        return znodes.decode_config(node.data)
-    except znodes.MalformedNode as error:
-        logger.error("Left aside settings that cannot be read: %s", error)
-        return {}
-
-
-def _written_topic(name: str, node: Node) -> TopicState:
-    """A topic as its node says: replicas, but nothing of leaders. Refused while any partition is being reassigned."""
-    assignment = znodes.decode_topic(node.data)
-    if assignment.adding_replicas or assignment.removing_replicas:
-        raise KafkaError(
-            ErrorCode.REASSIGNMENT_IN_PROGRESS, f"A partition reassignment is in progress for the topic '{name}'."
-        )
-    partitions = tuple(PartitionState(NO_LEADER, 0, tuple(ids), ()) for ids in assignment.partitions.values())
-    return TopicState(name, assignment.topic_id or bytes(16), partitions, is_internal_topic(name))
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ottla.replication.cluster.coordination import Coordination, Node
     from ottla.replication.cluster.state import ClusterState
-    from ottla.server.cluster.administration import ClusterAdministration
+    from ottla.server.cluster.settings_administration import SettingsAdministration
 
 logger = logging.getLogger("ottla.cluster.config")
 
@@ -39,7 +39,7 @@ class ConfigNotifications:
     """Keeps the settings in force in line with the coordination tree.
 
     `on_unclean_allowed` is called with topics (None: any) whose offline partitions may elect a leader that was not in sync,
-    after their settings changed.
+    after their settings changed. A broker that is alone (`is_alone`) has read a topic's settings before it shows the topic.
     """
 
     def __init__(
@@ -47,14 +47,16 @@ class ConfigNotifications:
         *,
         coordination: Coordination,
         cluster: ClusterState,
-        administration: ClusterAdministration,
+        settings: SettingsAdministration,
         on_unclean_allowed: Callable[[Iterable[str] | None], None],
+        is_alone: bool = False,
         clock_ms: Callable[[], int],
     ) -> None:
         self._coordination = coordination
         self._cluster = cluster
-        self._administration = administration
+        self._settings = settings
         self._on_unclean_allowed = on_unclean_allowed
+        self._is_alone = is_alone
         self._clock_ms = clock_ms
         self._shown: dict[str, bytes] = {}  # topics whose settings were read, with their ids
         self._unread: set[str] = set()
@@ -88,9 +90,9 @@ class ConfigNotifications:
         if topic is None:
             self._shown.pop(name, None)
             self._unread.discard(name)
-            self._administration.configs.remove_topic(name)
+            self._settings.configs.remove_topic(name)
         # A topic that was made anew under the same name has settings of its own.
-        elif self._shown.get(name) != topic.topic_id:
+        elif self._shown.get(name) != topic.topic_id and not self._is_alone:
             self._shown[name] = topic.topic_id
             self._unread.add(name)
             self._changed.set()
@@ -110,7 +112,7 @@ class ConfigNotifications:
         self._last_heard = max((await self._notices()).values(), default=-1)
         self._shown = {name: topic.topic_id for name, topic in self._cluster.topics.items()}
         self._unread.clear()
-        await self._administration.read_settings()
+        await self._settings.read_all()
         # Between two sessions any topic may have been allowed unclean elections.
         self._on_unclean_allowed(None)
 
@@ -147,19 +149,19 @@ class ConfigNotifications:
     async def _read_topics(self, names: Sequence[str]) -> None:
         if not names:
             return
-        await self._administration.read_topics(names)
-        configs = self._administration.configs
+        await self._settings.read_topics(names)
+        configs = self._settings.configs
         unclean = [name for name in names if configs.log_config(name).unclean_leader_election_enable]
         if unclean:
             self._on_unclean_allowed(unclean)
 
     async def _read_broker(self, entities: Container[str]) -> None:
-        configs = self._administration.configs
+        configs = self._settings.configs
         was_unclean = configs.current.log.unclean_leader_election_enable
         if BROKERS + znodes.DEFAULT_ENTITY in entities:
-            await self._administration.read_broker(for_all=True)
+            await self._settings.read_broker(for_all=True)
         if f"{BROKERS}{configs.started_with.node_id}" in entities:
-            await self._administration.read_broker(for_all=False)
+            await self._settings.read_broker(for_all=False)
         # It is the default of every topic.
         if configs.current.log.unclean_leader_election_enable and not was_unclean:
             self._on_unclean_allowed(None)

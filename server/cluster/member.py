@@ -1,8 +1,11 @@
-"""A broker that is a member of a cluster: its session with ZooKeeper, its registration, and all that rests on them.
+"""A broker as a member of its cluster: its session with the coordination tree, its registration, and all that rests on them.
+
+A broker that is alone is a cluster of one: its tree is its own (`start/own_tree.py`), its session lasts as long as the
+process, and the controller is always here.
 
 The life of a member
 
-    hold: a session -> open: read settings, load logs -> join: register, take part -> leave: hand over -> close
+    hold: a session -> open: read settings, load logs -> join: register, take part -> leave: hand over
             ^                                                     |
             +------- the session has ended: another one ----------+
 
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,36 +40,34 @@ from ottla.replication.cluster.coordination import (
     NodeExists,
     SessionExpired,
 )
-from ottla.replication.cluster.peers import Peer, PeerUnavailable
-from ottla.replication.cluster.state import NO_BROKER_EPOCH, NO_TOPIC_ID, BrokerRegistration
+from ottla.replication.cluster.peers import Peer, Peers, PeerUnavailable
+from ottla.replication.cluster.state import NO_BROKER_EPOCH, BrokerRegistration
 from ottla.replication.following.fetcher import ReplicaFetchers
 from ottla.replication.hosting.controller_claims import ControllerClaims
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.hosting.isr_changes import IsrChanges
-from ottla.replication.hosting.loading import HostedPartition
 from ottla.replication.hosting.replica_control import ReplicaControl
-from ottla.server.alone import JoinProblem, random_cluster_id
-from ottla.server.cluster.administration import ClusterAdministration
+from ottla.server.cluster.administration import Administration
+from ottla.server.cluster.cluster_id import random_cluster_id, settle_cluster_id
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.controller.shell import ControllerElection
 from ottla.server.cluster.local_peer import LocalPeer
 from ottla.server.cluster.log_dir_failures import LogDirFailures
-from ottla.server.cluster.session import ClusterSession, Session
+from ottla.server.cluster.log_dir_identities import settle_identities
+from ottla.server.cluster.own_logs import OwnLogs
+from ottla.server.cluster.session import ClusterSession, CoordinationTree, Session
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.cluster.way_to_controller import WayToController
 from ottla.server.ports import (
     HasCluster,
-    HasController,
     HasCoordinators,
+    HasPlanner,
     HasReadiness,
     HasReplicas,
     HasSettings,
     HasSurroundings,
     HasThrottles,
 )
-from ottla.server.start.becoming_controller import read_settings, settle_cluster_id
-from ottla.server.start.into_cluster import fill_from_journal, set_journal_aside
-from ottla.server.start.log_dir_identities import settle_identities
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
@@ -86,31 +88,31 @@ NAMES_IN_LOG_MAX = 10
 CONTROLLED_SHUTDOWN_VERSION = 3
 FIRST_WORD_S = 10.0  # how long a starting broker waits until the controller names it
 TOPICS_WORD_S = 5.0  # how long clients then wait until the controller names the topics
-PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last life's node to go
 
 
-class Port(HasCluster, HasController, HasCoordinators, HasReadiness, HasReplicas, HasSettings, HasSurroundings, HasThrottles, Protocol):
+class JoinProblem(Exception):
+    """Why a broker cannot become a member of its cluster; one line for the operator."""
+
+
+class Port(HasCluster, HasPlanner, HasCoordinators, HasReadiness, HasReplicas, HasSettings, HasSurroundings, HasThrottles, Protocol):
     """What is needed of the broker here."""
 
 
 class ClusterMember:
     """See the module's docstring."""
 
-    def __init__(self, broker: Port) -> None:
-        config = broker.config
-        assert config.zookeeper is not None
+    def __init__(self, broker: Port, tree: CoordinationTree) -> None:
         self._broker = broker
-        self._zookeeper = config.zookeeper
-        self._listener = config.inter_broker_listener_name
+        self._tree = tree
+        self._listener = broker.config.inter_broker_listener_name
         self._registration: BrokerRegistration | None = None
-        assert broker.readiness is not None
-        buffer_bytes = config.replication.replica_socket_receive_buffer_bytes
-        self._peers = broker.surroundings.make_peers(broker.readiness, buffer_bytes)
+        self._peers = self._ways_to_peers() if tree.is_shared else None  # a broker that is alone has none
         self._to_controller = WayToController(self._endpoint, partial(self.peer, purpose="to-controller"))
         # A session is held before the logs are loaded, but the broker registers only when `join` is called.
         self._may_join, self._has_joined = trio.Event(), trio.Event()
         self._join_problem = ""
         self._background: trio.Nursery | None = None
+        self._loaded: Counter[str] = Counter()  # partitions, by topic
         # Read anew at every use (the lambdas below), as each registration has its own.
         self.broker_epoch = NO_BROKER_EPOCH
         self.session = ClusterSession()
@@ -140,7 +142,8 @@ class ClusterMember:
             learn_settings=self._learn_settings,
             broker_epoch=lambda: self.broker_epoch,
             clock_ms=broker.now_ms,
-            claims=ControllerClaims(self.session, broker.node_id),
+            # Nobody but this broker itself can speak to one that is alone in a controller's name.
+            claims=ControllerClaims(self.session, broker.node_id) if tree.is_shared else None,
         )
         self.election = ControllerElection(
             self.session,
@@ -149,30 +152,29 @@ class ClusterMember:
             inter_broker_listener=self._listener,
             is_unclean=lambda topic: broker.configs.log_config(topic).unclean_leader_election_enable,
             config=lambda: broker.config,
+            is_alone=not tree.is_shared,
             clock_ms=broker.now_ms,
         )
-        self.administration = ClusterAdministration(
+        self.administration = Administration(
             member=self,
             coordination=self.session,
-            controller=broker.controller,
+            planner=broker.planner,
             configs=broker.configs,
             partitions=broker.replicas,
+            own_logs=None if tree.is_shared else OwnLogs(broker.replicas, broker.configs),
         )
         self.notifications = ConfigNotifications(
             coordination=self.session,
             cluster=broker.cluster,
-            administration=self.administration,
+            settings=self.administration.settings,
             on_unclean_allowed=self._on_unclean_allowed,
+            is_alone=not tree.is_shared,
             clock_ms=broker.now_ms,
         )
         self.log_dir_failures = LogDirFailures(self.session, broker.node_id)
         broker.replicas.on_directory_failure = self.log_dir_failures.note
         # A leader proposes only brokers that live. Whether it means the right incarnation the controller judges.
         broker.replicas.is_eligible = lambda node_id, _: node_id in broker.cluster.brokers
-
-    @property
-    def coordination(self) -> ClusterSession:
-        return self.session
 
     @property
     def controller(self) -> ActiveController | None:
@@ -187,9 +189,15 @@ class ClusterMember:
     def is_fenced(self) -> bool:
         """Whether this broker may have been replaced."""
         # The session may have ended unheard, or no controller has spoken to this registration yet.
-        return self.session.session_now() >= self.session.session_sure_until or self.control.heard_epoch < self.broker_epoch
+        return not self.session.is_sure or self.control.heard_epoch < self.broker_epoch
 
     # ------------------------------------------------------------------ ways to brokers
+
+    def _ways_to_peers(self) -> Peers:
+        broker = self._broker
+        assert broker.readiness is not None
+        buffer_bytes = broker.config.replication.replica_socket_receive_buffer_bytes
+        return broker.surroundings.make_peers(broker.readiness, buffer_bytes)
 
     def registration(self, broker_id: int) -> BrokerRegistration | None:
         """A live broker, as the controller describes it."""
@@ -200,7 +208,7 @@ class ClusterMember:
         if broker_id == self._broker.node_id:
             return LocalPeer(self._broker, purpose)
         endpoint = self._endpoint(broker_id)
-        if endpoint is None:
+        if endpoint is None or self._peers is None:
             raise PeerUnavailable(f"broker {broker_id} is not known on listener {self._listener}")
         return self._peers.to(endpoint, client_id=purpose)
 
@@ -213,7 +221,7 @@ class ClusterMember:
         if registration.node_id == self._broker.node_id:
             return LocalPeer(self._broker, client_id)
         endpoint = registration.endpoints.get(self._listener)
-        if endpoint is None:
+        if endpoint is None or self._peers is None:
             raise PeerUnavailable(f"broker {registration.node_id} has no listener {self._listener}")
         return self._peers.to(endpoint, client_id=client_id)
 
@@ -230,8 +238,7 @@ class ClusterMember:
     async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold a session, and another one when it has ended. Raises JoinProblem if there is no first."""
         problem = await self._hold_one(task_status)
-        # Until it has joined, a broker without ZooKeeper cannot start. Later it waits for ZooKeeper as long as it
-        # takes.
+        # Until it has joined, a broker without a session cannot start. Later it waits for one as long as it takes.
         while problem is None or self._has_joined.is_set():
             logger.warning("No session with ZooKeeper%s; opening another one", "" if problem is None else f": {problem}")
             if problem is not None:
@@ -241,7 +248,7 @@ class ClusterMember:
 
     async def _hold_one(self, task_status: trio.TaskStatus[None]) -> Exception | None:
         """One session from its beginning to its end; answers why it could not begin."""
-        session = self._broker.surroundings.open_session(self._zookeeper)
+        session = await self._tree.open_session()
         async with trio.open_nursery() as nursery:
             try:
                 await nursery.start(self._run_session, session, nursery.cancel_scope)
@@ -301,7 +308,7 @@ class ClusterMember:
         """Make our node; answers the broker epoch."""
         assert self._registration is not None
         path = znodes.broker_path(self._broker.node_id)
-        patience = trio.current_time() + self._zookeeper.zookeeper_session_timeout_ms / 1000 * PATIENCE_SHARE
+        patience = trio.current_time() + self._tree.patience_s
         while True:
             # The watch comes before the look, so that no change is missed in between.
             changed = trio.Event()
@@ -342,28 +349,22 @@ class ClusterMember:
     async def open(self) -> None:
         """Learn the cluster's id and settings, and load all logs that are here."""
         broker = self._broker
+        # A log directory that was in use names its cluster. The id has to stay the same even if the tree is new.
         known_id = broker.replicas.cluster_id
-        fill = partial(fill_from_journal, self.session, broker.config.log_dirs[0])
+        fill = partial(self._tree.fill, self.session)
         cluster_id = await settle_cluster_id(self.session, lambda: known_id or random_cluster_id(), fill)
-        if known_id not in (None, cluster_id):
+        if self._tree.is_shared and known_id not in (None, cluster_id):
             raise JoinProblem(
                 f"the log directories belong to cluster {known_id}, but zookeeper.connect leads to cluster {cluster_id}"
             )
         broker.cluster.cluster_id = cluster_id
         await self._settle_identities(cluster_id)
         # Not before the checks above: if they refuse this start, the journal is still what a lone broker begins with.
-        await set_journal_aside(broker.config.log_dirs[0])
-        await read_settings(self.session, broker.configs)
-        found = await broker.surroundings.run_in_thread(broker.replicas.directories.found_partitions)
-        hosted = [
-            HostedPartition(
-                each.parsed.topic,
-                each.parsed.partition,
-                each.topic_id or NO_TOPIC_ID,
-                broker.configs.log_config(each.parsed.topic),
-            )
-            for each in found
-        ]
+        await self._tree.begin()
+        # Before the logs, which are loaded with them.
+        await self.administration.settings.read_all()
+        hosted = await self._tree.hosted(self.session)
+        self._loaded.update(each.topic for each in hosted)
         await broker.replicas.load(hosted, cluster_id=cluster_id)
 
     async def _settle_identities(self, cluster_id: str) -> None:
@@ -416,10 +417,15 @@ class ClusterMember:
             missing = await self._topics_in_tree()
 
             def are_shown() -> bool:
-                missing.difference_update([name for name in missing if name in cluster.topics])
+                missing.difference_update([name for name in missing if self._is_shown(name)])
                 return not missing
 
             await until_shown(cluster, are_shown, timeout_s=math.inf)
+
+    def _is_shown(self, topic: str) -> bool:
+        shown = self._broker.cluster.topics.get(topic)
+        # The partitions of a large topic are told of in several requests.
+        return shown is not None and len(shown.partitions) >= self._loaded[topic]
 
     async def _topics_in_tree(self) -> set[str]:
         while True:
@@ -431,6 +437,8 @@ class ClusterMember:
     async def leave(self) -> None:
         """Hand over what this broker leads (controlled shutdown), as far as that is possible in the time it may take."""
         config = self._broker.config.member
+        if not self._tree.is_shared:  # there is nobody to hand over to
+            return
         # Nobody knows of a broker that never joined, so it has nothing to hand over.
         if not config.controlled_shutdown_enable or not self._has_joined.is_set() or self._join_problem:
             return
@@ -485,18 +493,15 @@ class ClusterMember:
         return len(response.remaining_partitions)
 
     async def until_broken(self) -> str:
-        """Never returns: a member whose coordination service is away waits until it is back."""
-        await trio.sleep_forever()
-
-    async def close(self) -> None:
-        """The session has ended with the task that held it."""
+        """Return when this broker cannot go on, with the reason."""
+        return await self._tree.until_broken()
 
     # ------------------------------------------------------------------ what the controller's word leads to
 
     async def _learn_settings(self, topics: Sequence[str]) -> None:
         """Read the settings of topics that are new here, before their logs are made."""
         try:
-            await self.administration.read_topics(topics)
+            await self.administration.settings.read_topics(topics)
         except CoordinationError as problem:
             # `ConfigNotifications` reads them when the cluster shows the topics.
             logger.warning("The settings of new topics cannot be read yet (%r); they begin with the defaults", problem)

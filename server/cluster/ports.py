@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.replication.cluster.coordination import Coordination
-    from ottla.replication.cluster.state import PartitionState
+    from ottla.replication.cluster.state import PartitionState, TopicState
     from ottla.replication.control.control_batch import TopicPartition
     from ottla.replication.control.elect_leaders import ElectionType
     from ottla.replication.control.partition_states import PartitionStates
+    from ottla.replication.control.topic_planner import TopicPlan
     from ottla.replication.hosting.isr_changes import IsrChanges
     from ottla.replication.hosting.replica_control import ReplicaControl
     from ottla.wire.errors import KafkaError
@@ -32,6 +33,14 @@ class ActiveController(Protocol):
     @property
     def states(self) -> PartitionStates:
         """What the controller has decided, which brokers may not have heard of yet."""
+
+    async def create_topics(self, plans: Sequence[TopicPlan]) -> Mapping[str, KafkaError | None]:
+        """Create topics; by name None, or why it was not created."""
+
+    async def add_partitions(
+        self, name: str, plan: Callable[[TopicState | None], TopicPlan], *, validate_only: bool = False
+    ) -> TopicPlan:
+        """Extend a topic as `plan` says, which gets the topic as it was decided last."""
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse: ...
 

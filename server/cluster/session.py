@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -24,12 +24,40 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
 )
 
+if TYPE_CHECKING:
+    from ottla.replication.hosting.loading import HostedPartition
+
 
 class Session(Coordination, Protocol):
     """One session with the coordination service."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Begin the session, hold it until it ends, and end it if this is cancelled."""
+
+
+class CoordinationTree(Protocol):
+    """Where a broker's coordination tree is, and what a start has to do with it."""
+
+    is_shared: bool
+    """Whether other brokers use it, too."""
+
+    patience_s: float
+    """How long a starting broker waits for its last life's registration to go."""
+
+    async def open_session(self) -> Session:
+        """A session that has not begun yet. Raises LogDirectoryProblem if it must not begin."""
+
+    async def fill(self, tree: Coordination) -> None:
+        """Put what is known already into a tree that is new."""
+
+    async def begin(self) -> None:
+        """All checks are done: this tree is what counts."""
+
+    async def hosted(self, tree: Coordination) -> list[HostedPartition]:
+        """The partitions whose logs are to be loaded."""
+
+    async def until_broken(self) -> str:
+        """Return when the broker cannot go on, with the reason."""
 
 
 class ClusterSession:
@@ -60,6 +88,12 @@ class ClusterSession:
     def session_sure_until(self) -> float:
         # Without a session that it has registered in, the broker is fenced.
         return -math.inf if self._registered is None else self._registered.session_sure_until
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether this broker's registration certainly lasts. Asked for every batch."""
+        session = self._registered
+        return session is not None and session.session_now() < session.session_sure_until
 
     def session_now(self) -> float:
         return trio.current_time() if self._current is None else self._current.session_now()

@@ -9,8 +9,8 @@ Theory: plan, write, then change. The tree in memory is what is on the disk, and
   watches called and writers answered. Meanwhile readers see the tree without them, as clients of ZooKeeper would.
 * An entry that cannot be written therefore leaves nothing to take back: no reader saw it, no watch was called for it, and
   whatever rests on it stands in the same entry or behind it in the queue. All writers of that entry get
-  `CoordinationUnavailable`. So do those whose multi the rehearsal refused: a change that was not made may have been the
-  reason. The next multi tries again, so that the journal serves again when there is room.
+  `WriteRefused`. So do those whose multi the rehearsal refused: a change that was not made may have been the reason. The
+  next multi tries again, so that the journal serves again when there is room.
 * A writer that is cancelled before its multi is being written leaves the queue, and nothing has happened. From then on it
   learns the outcome, and is cancelled at what it waits for next: who has changed the tree always gets to know it.
 * After a failed sync, or any failure that means a broken disk, nobody knows what is on the disk. Then every later write
@@ -38,6 +38,8 @@ from ottla.replication.cluster.coordination import (
     OnChange,
     OnSessionChange,
     Operation,
+    SessionExpired,
+    WriteRefused,
 )
 from ottla.replication.log.storage import OsStorage, Storage
 from ottla.server.coordination.journal import JOURNAL_NAME, NEXT_MULTI, Journal, JournalChange
@@ -67,7 +69,7 @@ class _Writer:
 
 
 class EmbeddedCoordination:
-    """The `Coordination` port for a single broker; see the module's docstring. Its session is that of the process."""
+    """The `Session` of a broker that is alone; see the module's docstring. It lives as long as the process."""
 
     session_id = SESSION_ID
     session_sure_until = math.inf
@@ -86,7 +88,7 @@ class EmbeddedCoordination:
         self._run_in_thread = run_in_thread
         self._tree = Tree()
         self._is_open = False
-        self._is_refusing = False
+        self._is_refusing = self._has_written = False
         self._queue: list[_Writer] = []
         self._turn = trio.Lock()
         self._broken = trio.Event()
@@ -96,6 +98,15 @@ class EmbeddedCoordination:
     def path(self) -> str:
         """Where the journal is."""
         return self._journal.path
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open the tree, and close it when this is cancelled."""
+        await self._run_in_thread(self.open)
+        task_status.started()
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.close()
 
     def open(self) -> None:
         """Read the journal and rewrite it. Blocks: call it before serving, or in a thread. OSError if that cannot be."""
@@ -175,7 +186,12 @@ class EmbeddedCoordination:
 
     async def until_available(self) -> None:
         await trio.lowlevel.checkpoint()
+        if self._broken.is_set():
+            raise SessionExpired(self.path)  # for good: `until_broken` ends the broker
         if self._is_refusing:
+            # A broker that cannot write its first change cannot start. Later it waits for room.
+            if not self._has_written:
+                raise CoordinationUnavailable(self.path)
             await trio.sleep(RETRY_S)
         self._check_open()
 
@@ -198,6 +214,7 @@ class EmbeddedCoordination:
                 # Write: one entry for all, so that one sync pays for many multis.
                 if changes := _journalled(rehearsed):
                     await self._run_in_thread(self._journal.append, changes)
+                    self._has_written = True
             except (OSError, CoordinationError) as error:
                 self._refuse(writers)
                 self._tell_of(error)
@@ -222,8 +239,10 @@ class EmbeddedCoordination:
         return writers
 
     def _refuse(self, writers: Sequence[_Writer]) -> None:
+        # Of a broken journal nobody knows what is in it.
+        refusal = CoordinationUnavailable if self._journal.failure is not None else WriteRefused
         for writer in writers:
-            writer.outcome = CoordinationUnavailable(self.path)
+            writer.outcome = refusal(self.path)
 
     def _tell_of(self, error: Exception) -> None:
         if self._journal.failure is not None:

@@ -51,9 +51,7 @@ class InternalTopicLog:
         return self._partitions_wanted() if topic is None else len(topic.partitions)
 
     def is_fenced(self) -> bool:
-        member = self._broker.member
-        # A broker that is alone cannot be replaced by another one.
-        return member is not None and member.is_fenced
+        return self._broker.member.is_fenced
 
     def append(self, partition: int, batch: bytes) -> Coroutine[Any, Any, None] | None:
         """Append for the coordinator; None if that is committed, else what to await until it is."""

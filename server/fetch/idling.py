@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 def confirm_idle(reading: Reading) -> None:
     """Leave the idle partitions idle, if this request asks in the same way as the last one of its session."""
-    member = reading.reader.broker.member
     # A fenced broker refuses what it leads, and only a read finds that out. So it may leave nothing unread.
-    is_certain = member is None or not member.is_fenced
+    is_certain = not reading.reader.broker.member.is_fenced
     reading.opened.confirm(_circumstances(reading) if is_certain else None, reading.reader.now_ms)
 
 

@@ -166,7 +166,7 @@ class PartitionReader(KeepsFewFilesOpen):
         if target.topic_id != ZERO_UUID and partition.topic_id not in (None, target.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         # Whether this broker leads is asked by the read, which follows at once.
-        if self.is_follower and (self.broker.member is None or not partition.is_followed_by(self.replica_id)):
+        if self.is_follower and not (self.broker.is_in_cluster and partition.is_followed_by(self.replica_id)):
             partition.refuse_follower(leader_epoch)
         return partition
 
@@ -183,7 +183,6 @@ class PartitionReader(KeepsFewFilesOpen):
         """Note what a follower holds; what it gets now, which is nothing while it is throttled."""
         broker, follower = self.broker, self.replica_id
         member = broker.member
-        assert member is not None
         # A follower whose log has left this one will cut its log. Its offset does not say that it holds our records.
         if self.notes_progress and read.diverging_epoch is None:
             partition.on_follower_fetch(

@@ -17,7 +17,7 @@ from ottla.replication.cluster.coordination import CoordinationError
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember, member_of
+from ottla.server.ports import HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
@@ -30,7 +30,7 @@ async def allocate_producer_ids(
     request: AllocateProducerIdsRequest, context: RequestContext[HasMember]
 ) -> AllocateProducerIdsResponse:
     try:
-        block = await _allocate(request, member_of(context))
+        block = await _allocate(request, context.broker.member)
     except KafkaError as error:
         return _response(error.code, range(0))
     except CoordinationError:

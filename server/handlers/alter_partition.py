@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember, member_of
+from ottla.server.ports import HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 
 @handles(AlterPartitionRequest, between_brokers=True)
 async def alter_partition(request: AlterPartitionRequest, context: RequestContext[HasMember]) -> AlterPartitionResponse:
-    controller = member_of(context).controller
+    controller = context.broker.member.controller
     if controller is None:
         return _refused(ErrorCode.NOT_CONTROLLER)
     try:

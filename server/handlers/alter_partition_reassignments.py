@@ -19,7 +19,7 @@ from ottla.replication.control.single_broker import check_reassignment
 from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasController, HasMember, member_of
+from ottla.server.ports import HasMember, HasPlanner
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.replication.control.control_batch import TopicPartition
-    from ottla.replication.control.topics import Controller
+    from ottla.replication.control.topic_planner import TopicPlanner
     from ottla.wire.messages.alter_partition_reassignments import ReassignablePartition
 
 
-class Port(HasController, HasMember, Protocol):
+class Port(HasMember, HasPlanner, Protocol):
     """What is needed of the broker here."""
 
 
@@ -45,12 +45,12 @@ class Port(HasController, HasMember, Protocol):
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext[Port]
 ) -> AlterPartitionReassignmentsResponse:
-    if context.broker.member is None:
-        return await _reassign_alone(request, context.broker.controller)
+    if not context.broker.is_in_cluster:
+        return await _reassign_alone(request, context.broker.planner)
     if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_TO_CHANGE_MAX:
         problem = f"A request reassigns at most {PARTITIONS_TO_CHANGE_MAX} partitions."
         return _refused(request, KafkaError(ErrorCode.POLICY_VIOLATION, problem))
-    controller = member_of(context).controller
+    controller = context.broker.member.controller
     if controller is None:
         return _refused(request, KafkaError(ErrorCode.NOT_CONTROLLER))
     targets = {
@@ -74,7 +74,7 @@ async def alter_partition_reassignments(
 
 
 async def _reassign_alone(
-    request: AlterPartitionReassignmentsRequest, controller: Controller
+    request: AlterPartitionReassignmentsRequest, planner: TopicPlanner
 ) -> AlterPartitionReassignmentsResponse:
     """The answer of a broker that is alone. It names topics as often as the request does."""
     is_late = request.timeout_ms <= 0 and bool(request.topics)
@@ -83,7 +83,7 @@ async def _reassign_alone(
         code, message = ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.NONE, None
         try:
             if not is_late:
-                check_reassignment(controller, topic, asked.partition_index, asked.replicas)
+                check_reassignment(planner, topic, asked.partition_index, asked.replicas)
         except KafkaError as error:
             code, message = error.code, error.message
         return ReassignablePartitionResponse(

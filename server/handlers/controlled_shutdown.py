@@ -12,7 +12,7 @@ from __future__ import annotations
 from ottla.replication.cluster.state import NO_BROKER_EPOCH
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember, member_of
+from ottla.server.ports import HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -25,7 +25,7 @@ from ottla.wire.messages.controlled_shutdown import (
 async def controlled_shutdown(
     request: ControlledShutdownRequest, context: RequestContext[HasMember]
 ) -> ControlledShutdownResponse:
-    controller = member_of(context).controller
+    controller = context.broker.member.controller
     if controller is None:
         return _refused(ErrorCode.NOT_CONTROLLER)
     try:

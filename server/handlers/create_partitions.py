@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
-from ottla.server.administration import Administration
+from ottla.server.cluster.administration import Administration
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
-from ottla.replication.control.topics import NewTopic, TopicPlan
+from ottla.replication.control.topic_planner import NewTopic, TopicPlan
 from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
@@ -38,7 +38,7 @@ from ottla.wire.messages.create_topics import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.server.administration import Administration, PlanOrError
+    from ottla.server.cluster.administration import Administration, PlanOrError
 
 TOPICS_PER_SLICE = 50
 
@@ -95,7 +95,7 @@ async def _outcomes(
 def _earlier_error(administration: Administration, name: str) -> KafkaError | None:
     """What is wrong with the name, which Kafka looks at before the settings."""
     try:
-        administration.controller.check_name(name)
+        administration.planner.check_name(name)
     except KafkaError as error:
         return bare(error)
     return None

@@ -105,7 +105,7 @@ async def _read_and_describe(
     """
     topics = [each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC]
     try:
-        await broker.administration.refresh([name for name in topics if name in broker.cluster.topics])
+        await broker.administration.settings.refresh([name for name in topics if name in broker.cluster.topics])
     except KafkaError as error:
         logger.warning("Describing settings as they were known last: %s", error)
     return await _describe_in_turns(describer, resources)

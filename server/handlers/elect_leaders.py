@@ -25,7 +25,7 @@ from ottla.replication.slices import Slices
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasCluster, HasMember, member_of
+from ottla.server.ports import HasCluster, HasMember
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.elect_leaders import (
@@ -51,7 +51,7 @@ class Port(HasCluster, HasMember, Protocol):
 @handles(ElectLeadersRequest, answers_at_length=True)
 async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Port]) -> ElectLeadersResponse:
     cluster = context.broker.cluster
-    if context.broker.member is None:
+    if not context.broker.is_in_cluster:
         return await _elect_alone(request, cluster)
     if sum(len(topic.partitions) for topic in request.topic_partitions or ()) > PARTITIONS_TO_CHANGE_MAX:
         return _response({}, ErrorCode.POLICY_VIOLATION)
@@ -106,7 +106,7 @@ async def _elect_alone(request: ElectLeadersRequest, cluster: ClusterState) -> E
 
 
 async def _elect(asked: Collection[TopicPartition], request: ElectLeadersRequest, context: RequestContext[Port]) -> Results:
-    cluster, controller = context.broker.cluster, member_of(context).controller
+    cluster, controller = context.broker.cluster, context.broker.member.controller
     if controller is None:
         return dict.fromkeys(asked, KafkaError(ErrorCode.NOT_CONTROLLER))
     deadline = trio.current_time() + request.timeout_ms / 1000

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.slices import Slices
-from ottla.server.administration import SettingsChange
+from ottla.server.cluster.settings_administration import SettingsChange
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
@@ -98,10 +98,10 @@ async def alter_resource(
     """Change a topic's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
     if resource_type == ResourceType.TOPIC:
         change = _then_check_name(name, change_topic)
-        await broker.administration.alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
+        await broker.administration.settings.alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
     elif resource_type == ResourceType.BROKER:
         check_broker_name(name, broker.config.node_id)
-        await broker.administration.alter_broker(
+        await broker.administration.settings.alter_broker(
             change_broker, for_all=not name, validate_only=validate_only, in_thread=in_thread
         )
     else:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember, member_of
+from ottla.server.ports import HasMember
 from ottla.wire.answers import Answer
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 
 @handles(LeaderAndIsrRequest, versions="5-7", between_brokers=True)
 def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext[HasMember]) -> Answer[LeaderAndIsrResponse]:
-    return member_of(context).control.lead_and_follow(request)
+    return context.broker.member.control.lead_and_follow(request)

@@ -34,13 +34,12 @@ if TYPE_CHECKING:
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext[HasMember]
 ) -> ListPartitionReassignmentsResponse:
-    member = context.broker.member
-    if member is None:
+    if not context.broker.is_in_cluster:
         # Nothing can move where there is one broker.
         return ListPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, topics=[]
         )
-    controller = member.controller
+    controller = context.broker.member.controller
     if controller is None:
         return _response(KafkaError(ErrorCode.NOT_CONTROLLER), [])
     try:

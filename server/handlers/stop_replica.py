@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember, member_of
+from ottla.server.ports import HasMember
 from ottla.wire.answers import Answer
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 
 @handles(StopReplicaRequest, versions="3-4", between_brokers=True)
 def stop_replica(request: StopReplicaRequest, context: RequestContext[HasMember]) -> Answer[StopReplicaResponse]:
-    return member_of(context).control.stop(request)
+    return context.broker.member.control.stop(request)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember, member_of
+from ottla.server.ports import HasMember
 from ottla.wire.answers import Answer
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
 @handles(UpdateMetadataRequest, versions="7-8", between_brokers=True)
 def update_metadata(request: UpdateMetadataRequest, context: RequestContext[HasMember]) -> Answer[UpdateMetadataResponse]:
-    return member_of(context).control.update_metadata(request)
+    return context.broker.member.control.update_metadata(request)

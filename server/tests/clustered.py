@@ -11,7 +11,16 @@ from typing import Any, cast
 import trio
 
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import Coordination, Create, Delete, SetData
+from ottla.replication.cluster.coordination import (
+    BadVersion,
+    Check,
+    Coordination,
+    CoordinationUnavailable,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+)
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import (
     NO_LEADER,
@@ -21,26 +30,46 @@ from ottla.replication.cluster.state import (
     PartitionState,
     TopicState,
 )
+from ottla.replication.config import LogConfig
 from ottla.replication.control.elect_leaders import ElectionType
-from ottla.replication.control.topics import Controller
-from ottla.server.cluster.administration import ClusterAdministration
+from ottla.replication.control.topic_planner import TopicPlan, TopicPlanner
+from ottla.server.cluster.administration import Administration
+from ottla.server.cluster.cluster_id import settle_cluster_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import load_handlers
 from ottla.server.settings.broker_config import BrokerConfig, load_config
 from ottla.server.settings.repository import ConfigRepository
-from ottla.server.start.becoming_controller import settle_cluster_id
-from ottla.server.tests.administered import LISTENER, MemoryPartitions, at_once
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message
 
 Partition = tuple[str, int]
+LISTENER = "PLAINTEXT"
+RETRY_S = 0.1
+
+
+async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run what would run in a thread."""
+    await trio.lowlevel.checkpoint()
+    return function(*arguments)
+
+
+class MemoryPartitions:
+    """Remembers the settings that the logs of each topic have."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, LogConfig] = {}
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None:
+        self.configs[topic] = config
 
 
 class ScriptedController:
     """Elects the first live replica of whatever is wanted in the tree, and shows it to all members.
 
-    What is asked of it is noted in `asked`; `answers` says what to answer, an exception is raised.
+    It writes the topics that it is asked for, and tries again while the tree is out of reach. `is_lazy`: whatever is
+    written nobody is elected, and nothing is shown or removed. What else is asked of it is noted in `asked`; `answers`
+    says what to answer, an exception is raised.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -80,13 +109,64 @@ class ScriptedController:
         (node,) = await self._cluster.tree.get_all([znodes.topic_path(name)])
         if node is None:
             return
-        assignment = znodes.decode_topic(node.data)
+        self._cluster.show(name, self._elected(name, znodes.decode_topic(node.data)))
+
+    def _elected(self, name: str, assignment: znodes.TopicAssignment) -> TopicState:
         partitions = []
         for replicas in assignment.partitions.values():
             isr = tuple(broker for broker in replicas if broker in self._cluster.live)
             partitions.append(PartitionState(isr[0] if isr else NO_LEADER, 0, tuple(replicas), isr))
         assert assignment.topic_id is not None
-        self._cluster.show(name, TopicState(name, assignment.topic_id, tuple(partitions)))
+        return TopicState(name, assignment.topic_id, tuple(partitions))
+
+    # ------------------------------------------------------------------ topics by request
+
+    async def create_topics(self, plans: Sequence[TopicPlan]) -> dict[str, KafkaError | None]:
+        return {plan.name: await self._create(plan) for plan in plans}
+
+    async def _create(self, plan: TopicPlan) -> KafkaError | None:
+        path, config_path = znodes.topic_path(plan.name), znodes.topic_config_path(plan.name)
+        topic, config = await self._cluster.tree.get_all([path, config_path])
+        if topic is not None:
+            return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{plan.name}' already exists.")
+        replicas = {index: list(state.replicas) for index, state in enumerate(plan.after.partitions)}
+        settings = znodes.encode_config(plan.configs or {})
+        await self._write(
+            Create(config_path, settings) if config is None else SetData(config_path, settings),
+            Create(path, znodes.encode_topic(znodes.TopicAssignment(plan.after.topic_id, replicas))),
+        )
+        return None
+
+    async def add_partitions(
+        self, name: str, plan: Callable[[TopicState | None], TopicPlan], *, validate_only: bool = False
+    ) -> TopicPlan:
+        (node,) = await self._cluster.tree.get_all([znodes.topic_path(name)])
+        if node is None:
+            return plan(None)
+        known = znodes.decode_topic(node.data)
+        if known.adding_replicas or known.removing_replicas:
+            message = f"A partition reassignment is in progress for the topic '{name}'."
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
+        if name in await self._cluster.tree.children(znodes.DELETED_TOPICS):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+        planned = plan(self._elected(name, known))
+        if not validate_only:
+            replicas = {index: list(state.replicas) for index, state in enumerate(planned.after.partitions)}
+            data = znodes.encode_topic(znodes.TopicAssignment(known.topic_id, replicas))
+            await self._write(SetData(znodes.topic_path(name), data, node.version))
+        return planned
+
+    async def _write(self, *operations: Operation) -> None:
+        while True:
+            try:
+                await self._cluster.tree.multi([Check(znodes.CONTROLLER_EPOCH, self.epoch_version), *operations])
+                return
+            except CoordinationUnavailable:
+                await trio.sleep(RETRY_S)
+            except BadVersion as error:
+                if error.path == znodes.CONTROLLER_EPOCH:  # it resigns
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER) from None
+                raise
 
     # ------------------------------------------------------------------ what handlers ask
 
@@ -136,11 +216,11 @@ class MemberBroker:
         self.sent: list[Any] = []
         self._all = cluster
         self._ids = itertools.count(2)
-        self._planner = Controller(self.cluster, replication_factor=1)
-        self.administration = ClusterAdministration(
+        self._planner = TopicPlanner(self.cluster, replication_factor=1)
+        self.administration = Administration(
             member=cast(Any, self),
             coordination=cluster.tree,
-            controller=self._planner,
+            planner=self._planner,
             configs=self.configs,
             partitions=self.partitions,
             make_topic_id=lambda: next(self._ids).to_bytes(16),

@@ -1,3 +1,4 @@
+import errno
 import os
 import uuid
 from collections.abc import Callable
@@ -9,8 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication.control.topics import NewTopic, TopicPlan
-from ottla.server.administration import RESERVED_IDS, random_topic_id
+from ottla.replication.control.topic_planner import NewTopic, TopicPlan
+from ottla.replication.log.partition_log import PartitionLog
+from ottla.server.cluster.administration import RESERVED_IDS, random_topic_id
 from ottla.server.tests.administered import at_once, opened
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -23,15 +25,15 @@ async def test_a_created_topic_is_seen_hosted_and_still_there_after_a_restart(tm
     broker = await opened(tmp_path)
     topic = NewTopic(name="t", partition_count=3, configs={"retention.ms": "5"})
     assert codes(await broker.administration.create_topics([topic])) == [ErrorCode.NONE]
-    assert list(broker.partitions.hosted) == [("t", 0), ("t", 1), ("t", 2)]
-    assert broker.partitions.configs["t"].retention_ms == 5
-    broker.coordination.close()
+    assert broker.hosted() == [("t", 0), ("t", 1), ("t", 2)]
+    assert broker.log_config("t").retention_ms == 5
+    await broker.stop()
     again = await opened(tmp_path)
     before, after = broker.cluster.topics["t"], again.cluster.topics["t"]
     assert after.topic_id == before.topic_id
     assert [each.leader_epoch for each in after.partitions] == [1, 1, 1]
-    assert again.partitions.configs["t"].retention_ms == 5
-    assert again.cluster.cluster_id == "cluster"
+    assert again.log_config("t").retention_ms == 5
+    assert again.cluster.cluster_id == broker.cluster.cluster_id
 
 
 async def test_nothing_is_seen_before_the_write_lasts(tmp_path: Path) -> None:
@@ -39,7 +41,7 @@ async def test_nothing_is_seen_before_the_write_lasts(tmp_path: Path) -> None:
 
     async def looking(function: Callable[..., Any], *arguments: Any) -> Any:
         assert not broker.cluster.topics
-        assert not broker.partitions.hosted
+        assert not broker.hosted()
         return await at_once(function, *arguments)
 
     broker.coordination._run_in_thread = looking
@@ -59,7 +61,7 @@ async def test_of_two_creations_of_one_name_one_finds_it_taken(tmp_path: Path) -
             nursery.start_soon(create)
     assert sorted(found) == [ErrorCode.NONE] * 2 + [ErrorCode.TOPIC_ALREADY_EXISTS] * 4
     assert len(broker.cluster.topics) == 2
-    assert not broker.administration._turns
+    assert not len(broker.administration._turns)
 
 
 async def test_colliding_names_at_the_same_time_are_not_both_created(tmp_path: Path) -> None:
@@ -102,8 +104,8 @@ async def test_only_validating_changes_nothing(tmp_path: Path) -> None:
     assert not broker.cluster.topics
     await broker.administration.create_topics([NewTopic(name="t")])
     await broker.administration.create_partitions("t", 5, validate_only=True)
-    await broker.administration.alter_topic("t", lambda _: {"retention.ms": "5"}, validate_only=True)
-    await broker.administration.alter_broker(lambda _: {"log.retention.ms": "5"}, for_all=True, validate_only=True)
+    await broker.administration.settings.alter_topic("t", lambda _: {"retention.ms": "5"}, validate_only=True)
+    await broker.administration.settings.alter_broker(lambda _: {"log.retention.ms": "5"}, for_all=True, validate_only=True)
     assert len(broker.cluster.topics["t"].partitions) == 1
     assert broker.configs.log_config("t").retention_ms != 5
 
@@ -117,8 +119,9 @@ async def test_a_deleted_topic_is_gone_for_everybody_and_its_name_is_free(tmp_pa
     assert missing is not None
     assert missing.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert gone is None
+    await trio.testing.wait_all_tasks_blocked()
     assert broker.deleted == ["t"]
-    assert not broker.partitions.hosted
+    assert not broker.hosted()
     await administration.create_topics([NewTopic(name="t")])
     assert broker.cluster.topics["t"].topic_id != first_id
     assert broker.configs.log_config("t").retention_ms != 5
@@ -128,49 +131,63 @@ async def test_partitions_are_added_to_a_topic_and_kept(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
     await broker.administration.create_topics([NewTopic(name="t", partition_count=1)])
     await broker.administration.create_partitions("t", 3)
-    assert list(broker.partitions.hosted) == [("t", 0), ("t", 1), ("t", 2)]
-    broker.coordination.close()
+    assert broker.hosted() == [("t", 0), ("t", 1), ("t", 2)]
+    await broker.stop()
     assert len((await opened(tmp_path)).cluster.topics["t"].partitions) == 3
 
 
 async def test_changed_settings_reach_the_partitions_and_last(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
-    administration = broker.administration
-    await administration.create_topics([NewTopic(name="t"), NewTopic(name="u", configs={"retention.ms": "7"})])
-    await administration.alter_topic("t", lambda texts: {**texts, "segment.ms": "8"})
-    await administration.alter_topic("t", lambda texts: {**texts, "flush.ms": "9"})
-    await administration.alter_broker(lambda texts: {"log.retention.ms": "5"}, for_all=True)
-    await administration.alter_broker(lambda texts: {"log.segment.delete.delay.ms": "6"}, for_all=False)
+    settings = broker.administration.settings
+    topics = [NewTopic(name="t"), NewTopic(name="u", configs={"retention.ms": "7"})]
+    await broker.administration.create_topics(topics)
+    await settings.alter_topic("t", lambda texts: {**texts, "segment.ms": "8"})
+    await settings.alter_topic("t", lambda texts: {**texts, "flush.ms": "9"})
+    await settings.alter_broker(lambda texts: {"log.retention.ms": "5"}, for_all=True)
+    await settings.alter_broker(lambda texts: {"log.segment.delete.delay.ms": "6"}, for_all=False)
     for each in (broker, None):
         if each is None:
-            broker.coordination.close()
+            await broker.stop()
             each = await opened(tmp_path)
-        config = each.partitions.configs["t"]
+        config = each.log_config("t")
         found = (config.segment_ms, config.flush_ms, config.retention_ms, config.file_delete_delay_ms)
         assert found == (8, 9, 5, 6)
-        assert each.partitions.configs["u"].retention_ms == 7
+        assert each.log_config("u").retention_ms == 7
 
 
 async def test_settings_of_a_missing_topic_cannot_be_changed(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
     with pytest.raises(KafkaError) as failure:
-        await broker.administration.alter_topic("t", lambda _: {"retention.ms": "5"})
+        await broker.administration.settings.alter_topic("t", lambda _: {"retention.ms": "5"})
     assert failure.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert failure.value.message == "The topic 't' does not exist."
     with pytest.raises(KafkaError) as failure:
-        await broker.administration.alter_topic("t", lambda _: {"foo": "5"})
+        await broker.administration.settings.alter_topic("t", lambda _: {"foo": "5"})
     assert failure.value.code is ErrorCode.INVALID_CONFIG
 
 
-async def test_a_disk_that_will_not_have_the_partitions_is_told(tmp_path: Path) -> None:
+async def test_a_disk_that_will_not_have_the_partitions_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = await opened(tmp_path)
-    broker.partitions.failure = OSError("no space")
-    outcomes = await broker.administration.create_topics([NewTopic(name="t")])
-    assert codes(outcomes) == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert not broker.cluster.topics
-    assert await broker.coordination.children("/brokers/topics") == []
-    broker.partitions.failure = None
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "create", full)
+        outcomes = await broker.administration.create_topics([NewTopic(name="t")])
+        assert codes(outcomes) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert not broker.cluster.topics
+        assert await broker.coordination.children("/brokers/topics") == []
     assert codes(await broker.administration.create_topics([NewTopic(name="t")])) == [ErrorCode.NONE]
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "create", full)
+        with pytest.raises(KafkaError) as refused:
+            await broker.administration.create_partitions("t", 2)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    await broker.administration.create_partitions("t", 2)
+    assert broker.hosted() == [("t", 0), ("t", 1)]
 
 
 async def test_whoever_asks_for_a_topic_and_goes_away_gets_it_whole(tmp_path: Path) -> None:
@@ -188,12 +205,17 @@ async def test_whoever_asks_for_a_topic_and_goes_away_gets_it_whole(tmp_path: Pa
             await trio.testing.wait_all_tasks_blocked()
             scope.cancel()
             gate.set()
-    assert len(broker.cluster.topics["t"].partitions) == len(broker.partitions.hosted) == 3
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(broker.cluster.topics["t"].partitions) == len(broker.hosted()) == 3
+    gate = trio.Event()
     with trio.CancelScope() as scope:
-        scope.cancel()
-        await broker.administration.delete_topics(["t"])
-    assert await broker.administration.delete_topics(["t"]) == [None]
-    assert not broker.partitions.hosted
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.administration.delete_topics, ["t"])
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel()
+            gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert not broker.hosted()
 
 
 async def test_a_journal_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
@@ -206,15 +228,9 @@ async def test_a_journal_that_cannot_be_written_changes_nothing(tmp_path: Path) 
     outcomes = await broker.administration.create_topics([NewTopic(name="t")])
     assert codes(outcomes) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert not broker.cluster.topics
-    assert not broker.partitions.hosted
-    broker.controller.check_name("t")
-
-
-async def test_a_replaced_controller_cannot_write(tmp_path: Path) -> None:
-    broker = await opened(tmp_path)
-    broker.controller.epoch_version += 1
-    outcomes = await broker.administration.create_topics([NewTopic(name="t")])
-    assert codes(outcomes) == [ErrorCode.NOT_CONTROLLER]
+    assert not broker.hosted()
+    broker.planner.check_name("t")
+    assert [each for each in os.listdir(tmp_path) if each.startswith("t-")] == []
 
 
 async def test_topics_asked_for_are_created_in_the_background(tmp_path: Path) -> None:

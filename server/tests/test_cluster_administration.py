@@ -1,5 +1,5 @@
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import trio.testing
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Operation, SetData
 from ottla.replication.cluster.state import NO_LEADER, PartitionState, TopicState
-from ottla.replication.control.topics import NewTopic, TopicPlan
-from ottla.server.administration import TOPICS_PER_TURN
+from ottla.replication.control.topic_planner import NewTopic, TopicPlan
+from ottla.server.cluster.administration import TOPICS_PER_TURN
 from ottla.server.tests.clustered import Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -37,7 +37,6 @@ async def test_a_topic_is_wanted_in_the_tree_and_answered_when_its_partitions_ha
         assert isinstance(plan, TopicPlan)
         written = znodes.decode_topic((await cluster.tree.get(znodes.topic_path("t"))).data)
         assert [len(set(ids)) for ids in written.partitions.values()] == [2, 2, 2]
-        assert plan.after is not None
         assert written.topic_id == plan.after.topic_id
         assert znodes.decode_config((await cluster.tree.get("/config/topics/t")).data) == {"retention.ms": "5"}
         assert await cluster.tree.children(znodes.topic_path("t")) == []
@@ -88,7 +87,7 @@ async def test_of_two_creations_of_one_name_one_finds_it_taken(tmp_path: Path) -
         assert sorted(found) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
-async def test_requests_about_very_many_topics_share_what_is_written_in_a_turn(
+async def test_requests_to_delete_very_many_topics_share_what_is_written_in_a_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with clustered(tmp_path) as cluster:
@@ -104,13 +103,11 @@ async def test_requests_about_very_many_topics_share_what_is_written_in_a_turn(
             finally:
                 writing -= 1
 
-        monkeypatch.setattr(cluster.tree, "multi", counted)
         names = [[f"t-{peer}-{number}" for number in range(TOPICS_PER_TURN + 10)] for peer in range(4)]
         async with trio.open_nursery() as nursery:
             for some in names:
                 nursery.start_soon(cluster[1].administration.create_topics, [NewTopic(name=name) for name in some])
-        assert most == TOPICS_PER_TURN
-        most = 0
+        monkeypatch.setattr(cluster.tree, "multi", counted)
         async with trio.open_nursery() as nursery:
             for some in names:
                 nursery.start_soon(cluster[1].administration.delete_topics, some)
@@ -118,14 +115,7 @@ async def test_requests_about_very_many_topics_share_what_is_written_in_a_turn(
         assert await cluster.tree.children(znodes.TOPICS) == []
 
 
-async def test_settings_that_were_left_behind_do_not_become_those_of_a_new_topic(tmp_path: Path) -> None:
-    async with clustered(tmp_path) as cluster:
-        await cluster.tree.multi([Create("/config/topics/t", znodes.encode_config({"retention.ms": "9"}))])
-        assert await create(cluster, NewTopic(name="t", configs={"segment.ms": "8"})) == [ErrorCode.NONE]
-        assert znodes.decode_config((await cluster.tree.get("/config/topics/t")).data) == {"segment.ms": "8"}
-
-
-async def test_a_topic_that_is_being_deleted_cannot_be_created_or_extended(
+async def test_a_topic_that_is_being_deleted_cannot_be_created(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with clustered(tmp_path) as cluster:
@@ -136,9 +126,6 @@ async def test_a_topic_that_is_being_deleted_cannot_be_created_or_extended(
         (error,) = await cluster[1].administration.create_topics([NewTopic(name="t")])
         assert isinstance(error, KafkaError)
         assert (error.code, error.message) == (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 't' is marked for deletion.")
-        with pytest.raises(KafkaError) as refused:
-            await cluster[1].administration.create_partitions("t", 2)
-        assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("name", ["unknown", "", "..", "../ids/1", "t/partitions/0/state", "a\0b", "t" * 250])
@@ -156,8 +143,8 @@ async def test_only_validating_writes_nothing(tmp_path: Path) -> None:
         assert await cluster.tree.children(znodes.TOPICS) == []
         await create(cluster, NewTopic(name="t"))
         await cluster[1].administration.create_partitions("t", 5, validate_only=True)
-        await cluster[1].administration.alter_topic("t", lambda _: {"retention.ms": "5"}, validate_only=True)
-        await cluster[1].administration.alter_broker(
+        await cluster[1].administration.settings.alter_topic("t", lambda _: {"retention.ms": "5"}, validate_only=True)
+        await cluster[1].administration.settings.alter_broker(
             lambda _: {"log.retention.ms": "5"}, for_all=True, validate_only=True
         )
         assert len(znodes.decode_topic((await cluster.tree.get(znodes.topic_path("t"))).data).partitions) == 1
@@ -184,8 +171,8 @@ async def test_a_controller_that_was_replaced_without_knowing_writes_nothing(tmp
         assert await cluster.tree.children(znodes.DELETED_TOPICS) == []
 
 
-async def test_a_creation_that_cannot_be_stored_may_be_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_creation_that_the_controller_cannot_store_in_time_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with clustered(tmp_path) as cluster:
 
@@ -194,8 +181,46 @@ async def test_a_creation_that_cannot_be_stored_may_be_tried_again(
 
         with monkeypatch.context() as patch:
             patch.setattr(cluster.tree, "multi", unavailable)
-            assert await create(cluster, NewTopic(name="t")) == [ErrorCode.REQUEST_TIMED_OUT]
+            started = trio.current_time()
+            assert await create(cluster, NewTopic(name="t"), timeout_s=3) == [ErrorCode.REQUEST_TIMED_OUT]
+            assert trio.current_time() - started == pytest.approx(3)
         assert await create(cluster, NewTopic(name="t")) == [ErrorCode.NONE]
+
+
+async def test_what_the_controller_refuses_is_refused_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with clustered(tmp_path) as cluster:
+        refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room")
+        carry_out = cluster.controller.create_topics
+
+        async def no_room_for_two(plans: Sequence[TopicPlan]) -> Mapping[str, KafkaError | None]:
+            return {**await carry_out([plan for plan in plans if plan.name != "t-2"]), "t-2": refusal}
+
+        monkeypatch.setattr(cluster.controller, "create_topics", no_room_for_two)
+        topics = [NewTopic(name=f"t-{number}") for number in (1, 2, 3)]
+        outcomes = await cluster[1].administration.create_topics(topics)
+        assert codes(outcomes) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+        assert outcomes[1] is refusal
+        assert cluster[1].cluster.topics.keys() == {"t-1", "t-3"}
+        assert not cluster[1]._planner.is_planned("t-2")
+
+
+async def test_a_controller_that_resigns_meanwhile_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with clustered(tmp_path) as cluster:
+
+        async def resigned(*_: Any, **__: Any) -> Any:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+        await create(cluster, NewTopic(name="u"))
+        monkeypatch.setattr(cluster.controller, "create_topics", resigned)
+        monkeypatch.setattr(cluster.controller, "add_partitions", resigned)
+        found = await create(cluster, NewTopic(name="t"), NewTopic(name="u"), NewTopic(name="v"))
+        assert found == [ErrorCode.NOT_CONTROLLER, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER]
+        assert not cluster[1]._planner.is_planned("t")
+        with pytest.raises(KafkaError) as refused:
+            await cluster[1].administration.create_partitions("u", 2)
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
 
 
 # ---------------------------------------------------------------------- partitions
@@ -224,15 +249,20 @@ async def test_partitions_that_the_cluster_does_not_show_yet_count(
             assert refused.value.code is expected
 
 
-async def test_partitions_cannot_be_added_during_a_reassignment(tmp_path: Path) -> None:
+async def test_partitions_are_not_added_where_the_controller_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with clustered(tmp_path) as cluster:
         await create(cluster, NewTopic(name="t"))
-        data = znodes.encode_topic(znodes.TopicAssignment(b"t" * 16, {0: [3, 1]}, {0: [3]}, {0: [1]}))
-        await cluster.tree.multi([SetData(znodes.topic_path("t"), data)])
-        with pytest.raises(KafkaError) as refused:
-            await cluster[1].administration.create_partitions("t", 2)
-        assert refused.value.code is ErrorCode.REASSIGNMENT_IN_PROGRESS
-        assert refused.value.message == "A partition reassignment is in progress for the topic 't'."
+
+        async def refuse(*_: Any, **__: Any) -> Any:
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "wait")
+
+        monkeypatch.setattr(cluster.controller, "add_partitions", refuse)
+        for validate_only in (False, True):
+            with pytest.raises(KafkaError) as refused:
+                await cluster[1].administration.create_partitions("t", 2, validate_only=validate_only)
+            assert (refused.value.code, refused.value.message) == (ErrorCode.REASSIGNMENT_IN_PROGRESS, "wait")
 
 
 async def test_partitions_of_an_unknown_topic(tmp_path: Path) -> None:
@@ -242,23 +272,21 @@ async def test_partitions_of_an_unknown_topic(tmp_path: Path) -> None:
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_partitions_are_planned_again_when_the_topic_was_written_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_an_extension_that_the_controller_cannot_store_in_time_is_timed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with clustered(tmp_path) as cluster:
         await create(cluster, NewTopic(name="t"))
-        multi, tries = cluster.tree.multi, []
 
-        async def interrupted(operations: Any) -> Any:
-            tries.append(operations)
-            if len(tries) == 1:
-                node = await cluster.tree.get(znodes.topic_path("t"))
-                await multi([SetData(znodes.topic_path("t"), node.data)])
-            return await multi(operations)
+        async def unavailable(operations: Any) -> Any:
+            raise CoordinationUnavailable("")
 
-        monkeypatch.setattr(cluster.tree, "multi", interrupted)
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster.tree, "multi", unavailable)
+            with pytest.raises(KafkaError) as refused:
+                await cluster[1].administration.create_partitions("t", 2, timeout_s=3)
+            assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
         await cluster[1].administration.create_partitions("t", 2)
-        assert len(tries) == 2
 
 
 # ---------------------------------------------------------------------- deletion

@@ -11,7 +11,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
 from ottla.replication.cluster.state import PartitionState, TopicState
 from ottla.replication.control.elect_leaders import ElectionType
-from ottla.replication.control.topics import NewTopic
+from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.cluster.session import ClusterSession
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import load_handlers, served_routes
@@ -366,7 +366,7 @@ def described(response: DescribeConfigsResponse) -> dict[str, str | None]:
 async def test_settings_are_described_as_they_are_written(tmp_path: Path) -> None:
     async with clustered(tmp_path) as cluster:
         await cluster[1].administration.create_topics([NewTopic(name="t", configs={"retention.ms": "5"})])
-        await cluster[3].administration.alter_broker(lambda _: {"log.flush.interval.ms": "6"}, for_all=True)
+        await cluster[3].administration.settings.alter_broker(lambda _: {"log.flush.interval.ms": "6"}, for_all=True)
         resources = [
             DescribeConfigsResource(
                 resource_type=2, resource_name="t", configuration_keys=["retention.ms", "flush.ms"]
@@ -376,7 +376,7 @@ async def test_settings_are_described_as_they_are_written(tmp_path: Path) -> Non
         request = DescribeConfigsRequest(resources=resources)
         expected = {"retention.ms": "5", "flush.ms": "6", "log.flush.interval.ms": "6"}
         assert described(await cluster[2].answer(request, 4)) == expected
-        cluster[2].administration._coordination = ClusterSession()
+        cluster[2].administration.settings._coordination = ClusterSession()
         assert described(await cluster[2].answer(request, 4)) == expected
 
 
@@ -389,7 +389,7 @@ async def test_a_broker_changes_its_own_settings_and_those_of_all_but_not_anothe
             (response,) = (await cluster[2].answer(request, 1)).responses
             assert response.error_code == code
         assert response.error_message == "Unexpected broker id, expected 2, but received 1"
-        cluster[2].administration._coordination = ClusterSession()
+        cluster[2].administration.settings._coordination = ClusterSession()
         resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[])
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         (response,) = (await cluster[2].answer(request, 1)).responses

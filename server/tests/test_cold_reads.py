@@ -36,7 +36,7 @@ class Archive(Leader):
         self.memory = MemoryStorage()
         self.waits: list[int] = []
         super().__init__(partitions)
-        self.member = None
+        self.is_in_cluster = False
         self.memory.on_wait = lambda path: self.waits.append(threading.get_ident())
 
     def led(self, index: int) -> Partition:

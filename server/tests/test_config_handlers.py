@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.replication.control.topics import NewTopic
+from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.handlers import incremental_alter_configs as incremental_handler
 from ottla.server.handlers.alter_configs import alter_configs
 from ottla.server.handlers.describe_configs import describe_configs
@@ -162,7 +162,7 @@ async def test_single_settings_are_changed(tmp_path: Path) -> None:
     assert entry(broker, TOPIC, "t", "retention.ms").value == "5"
     assert entry(broker, TOPIC, "t", "cleanup.policy").value == "delete,compact"
     assert entry(broker, TOPIC, "t", "segment.ms").value == "604800000"
-    assert broker.partitions.configs["t"].retention_ms == 5
+    assert broker.log_config("t").retention_ms == 5
 
 
 async def test_resources_are_changed_or_refused_one_by_one(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.state import PartitionState, TopicState
-from ottla.replication.control.topics import NewTopic
+from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.cluster.config_notifications import EXPIRATION_MS, ConfigNotifications
 from ottla.server.tests.clustered import Cluster, MemberBroker, clustered
 
@@ -43,7 +43,7 @@ class Listeners:
         self.by_broker[node_id] = ConfigNotifications(
             coordination=cluster.tree,
             cluster=member.cluster,
-            administration=member.administration,
+            settings=member.administration.settings,
             on_unclean_allowed=note,
             clock_ms=lambda: NOW_MS,
         )
@@ -57,9 +57,9 @@ async def settled() -> None:
 async def test_settings_changed_at_one_broker_are_in_force_at_all(tmp_path: Path) -> None:
     async with clustered(tmp_path, also=Listeners().of) as cluster:
         await cluster[1].administration.create_topics([NewTopic(name="a.b", configs={"segment.ms": "8"})])
-        await cluster[3].administration.alter_topic("a.b", lambda texts: {**texts, "retention.ms": "5"})
-        await cluster[2].administration.alter_broker(lambda _: {"log.flush.interval.ms": "6"}, for_all=True)
-        await cluster[2].administration.alter_broker(lambda _: {"log.segment.delete.delay.ms": "7"}, for_all=False)
+        await cluster[3].administration.settings.alter_topic("a.b", lambda texts: {**texts, "retention.ms": "5"})
+        await cluster[2].administration.settings.alter_broker(lambda _: {"log.flush.interval.ms": "6"}, for_all=True)
+        await cluster[2].administration.settings.alter_broker(lambda _: {"log.segment.delete.delay.ms": "7"}, for_all=False)
         await settled()
         for node_id, member in cluster.members.items():
             config = member.configs.log_config("a.b")
@@ -77,8 +77,8 @@ async def notices(cluster: Cluster) -> dict[str, Node]:
 async def test_a_change_builds_on_what_is_written_not_on_what_this_broker_knows(tmp_path: Path) -> None:
     async with clustered(tmp_path) as cluster:
         await cluster[1].administration.create_topics([NewTopic(name="t", configs={"segment.ms": "8"})])
-        await cluster[3].administration.alter_topic("t", lambda texts: {**texts, "retention.ms": "5"})
-        await cluster[2].administration.alter_topic("t", lambda texts: {**texts, "flush.ms": "6"})
+        await cluster[3].administration.settings.alter_topic("t", lambda texts: {**texts, "retention.ms": "5"})
+        await cluster[2].administration.settings.alter_topic("t", lambda texts: {**texts, "flush.ms": "6"})
         written = znodes.decode_config((await cluster.tree.get("/config/topics/t")).data)
         assert written == {"segment.ms": "8", "retention.ms": "5", "flush.ms": "6"}
 
@@ -93,7 +93,7 @@ async def test_of_several_changes_at_a_time_none_is_lost(tmp_path: Path) -> None
         async with trio.open_nursery() as nursery:
             for node_id, name in ((1, "segment.ms"), (2, "retention.ms"), (3, "flush.ms")):
                 change = partial(with_setting, name)
-                nursery.start_soon(cluster[node_id].administration.alter_topic, "t", change)
+                nursery.start_soon(cluster[node_id].administration.settings.alter_topic, "t", change)
         written = znodes.decode_config((await cluster.tree.get("/config/topics/t")).data)
         assert written == {"segment.ms": "9", "retention.ms": "9", "flush.ms": "9"}
 
@@ -108,7 +108,7 @@ async def test_a_change_waits_for_a_faster_one(tmp_path: Path, monkeypatch: pyte
             return await multi(operations)
 
         monkeypatch.setattr(cluster.tree, "multi", overtaken)
-        await cluster[1].administration.alter_broker(
+        await cluster[1].administration.settings.alter_broker(
             lambda texts: {**texts, "log.flush.interval.ms": "6"}, for_all=True
         )
         written = znodes.decode_config((await cluster.tree.get("/config/brokers/<default>")).data)
@@ -147,17 +147,17 @@ async def test_settings_of_a_topic_are_known_when_it_shows_and_forgotten_with_it
 async def test_unclean_elections_that_are_allowed_now_are_told_to_the_controller(tmp_path: Path) -> None:
     listeners = Listeners()
     async with clustered(tmp_path, also=listeners.of) as cluster:
-        administration = cluster[2].administration
+        settings = cluster[2].administration.settings
         await cluster[1].administration.create_topics([NewTopic(name="t"), NewTopic(name="u")])
         await settled()
         assert listeners.unclean[1] == [None]
-        await administration.alter_topic("t", lambda _: {"unclean.leader.election.enable": "true"})
-        await administration.alter_topic("u", lambda _: {"retention.ms": "5"})
+        await settings.alter_topic("t", lambda _: {"unclean.leader.election.enable": "true"})
+        await settings.alter_topic("u", lambda _: {"retention.ms": "5"})
         await settled()
         assert listeners.unclean[1] == [None, ["t"]]
-        await administration.alter_broker(lambda _: {"unclean.leader.election.enable": "true"}, for_all=True)
+        await settings.alter_broker(lambda _: {"unclean.leader.election.enable": "true"}, for_all=True)
         await settled()
-        await administration.alter_broker(lambda _: {"unclean.leader.election.enable": "false"}, for_all=True)
+        await settings.alter_broker(lambda _: {"unclean.leader.election.enable": "false"}, for_all=True)
         await settled()
         assert listeners.unclean[1] == [None, ["t"], None]
 
@@ -180,7 +180,7 @@ async def test_notices_that_are_not_for_this_broker(tmp_path: Path, data: bytes)
         await cluster.tree.multi([Create("/config/changes/config_change_", data, sequential=True)])
         await cluster.tree.multi([Create("/config/changes/something_else", b"")])
         await settled()
-        await cluster[1].administration.alter_topic("t", lambda _: {"retention.ms": "5"})
+        await cluster[1].administration.settings.alter_topic("t", lambda _: {"retention.ms": "5"})
         await settled()
         assert cluster[2].configs.log_config("t").retention_ms == 5
 
@@ -211,7 +211,7 @@ async def test_what_ottla_does_not_take_is_left_aside(tmp_path: Path) -> None:
         assert cluster[2].configs.log_config("t").retention_ms == 5
         assert cluster[2].configs.current.log.flush_ms == 6
         await cluster.tree.multi([SetData("/config/topics/t", b"no JSON")])
-        await cluster[2].administration.read_topics(["t"])
+        await cluster[2].administration.settings.read_topics(["t"])
         assert cluster[2].configs.topic_overrides("t").texts == {}
 
 
@@ -286,7 +286,7 @@ async def test_reading_is_tried_again_until_the_session_ends(tmp_path: Path, mon
             outage.clear()
             available.set()
             await settled()
-            await cluster[1].administration.alter_broker(lambda _: {"log.retention.ms": "5"}, for_all=True)
+            await cluster[1].administration.settings.alter_broker(lambda _: {"log.retention.ms": "5"}, for_all=True)
             await settled()
             assert cluster[2].configs.current.log.retention_ms == 5
             nursery.cancel_scope.cancel()

@@ -28,7 +28,7 @@ class Shop(Leader):
         super().__init__(PARTITIONS)
         self.budget = Descriptors(LIMIT_MIN)
         self.surroundings = Surroundings(descriptors=self.budget)
-        self.member = None
+        self.is_in_cluster = False
         for partition in self.partitions:
             for _ in range(2):
                 partition.append_as_leader(batch(1, value=value), required_acks=1, now_ms=self.time_ms)

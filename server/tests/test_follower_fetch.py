@@ -61,6 +61,7 @@ class Leader:
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * partitions))
         self.replicas = SimpleNamespace(partition=self.partition)
         self.isr_changes = IsrChanges()
+        self.is_in_cluster = True
         self.member: Any = SimpleNamespace(isr_changes=self.isr_changes, is_fenced=False)
         self.config = SimpleNamespace(replication=ReplicationConfig())
         self.fetch_sessions = FetchSessionCache(10, lambda: 77)
@@ -213,7 +214,7 @@ async def test_who_does_not_follow_is_refused(
 
 
 async def test_a_broker_that_is_alone_has_no_followers(leader: Leader) -> None:
-    leader.member = None
+    leader.is_in_cluster = False
     assert told(leader.ask({0: 0}))[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 

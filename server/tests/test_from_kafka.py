@@ -30,7 +30,7 @@ ID, NEW_ID = bytes(15) + b"\x02", bytes(15) + b"\x03"
 
 async def find(storage: MemoryStorage, tmp_path: Path, settings: Mapping[str, str] | None = None) -> FoundCluster:
     broker = await opened(tmp_path, settings)
-    broker.coordination.close()
+    await broker.stop()
     (held,) = hold_directories(["/logs"], storage, node_id=1)
     held.release()
     found = [each for each in held.found_partitions() if not each.parsed.mark]
@@ -157,7 +157,7 @@ async def test_the_tree_takes_it_up_once(tmp_path: Path) -> None:
     )
     for _ in range(2):
         await adopt(broker.coordination, found, 1)
-    broker.coordination.close()
+    await broker.stop()
     again = await opened(tmp_path)
     topic = again.cluster.topics["a"]
     assert (topic.topic_id, [each.leader_epoch for each in topic.partitions]) == (ID, [5, 0])

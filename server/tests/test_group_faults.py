@@ -7,30 +7,22 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.groupcoord.service import GroupCoordinator, finished
+from ottla.groupcoord.service import finished
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
-from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.config import LogConfig
-from ottla.replication.control.topics import NewTopic
+from ottla.replication.control.topic_planner import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
-from ottla.replication.partition.partition import Partition
-from ottla.server.coordinators.coordinator_log import offsets_topic
-from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
-from ottla.server.hosting import PartitionHosting
-from ottla.server.surroundings import Surroundings
-from ottla.server.tests.test_topic_faults import Life, at_once
+from ottla.server.tests.test_topic_faults import Life
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -53,26 +45,10 @@ RETRIABLE = {  # by these a client looks for the coordinator again, or waits
 class GroupLife(Life):
     """A broker that is alone, with its groups."""
 
-    def __init__(self, storage: MemoryStorage) -> None:
-        super().__init__(storage)
-        broker = SimpleNamespace(
-            cluster=self.cluster,
-            config=self.configs.current,
-            member=None,
-            now_ms=system_clock_ms,
-            partition=self.partition,
-            replicas=self.replicas,
-            surroundings=Surroundings(storage=storage, run_in_thread=at_once),
-        )
-        self.groups = GroupCoordinator(self.configs.current.groups, offsets_topic(cast(Any, broker)), self.cluster)
-        self.hosting = PartitionHosting(self.replicas, Coordinators({GROUP_METADATA_TOPIC: self.groups}))
-        self.administration._partitions = self.hosting
-
-    def partition(self, topic: str, index: int) -> Partition:
-        found = self.replicas.partition(topic, index)
-        if found is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return found
+    async def start(self) -> GroupLife:
+        await super().start()
+        self.groups = self.broker.groups
+        return self
 
     async def make_topics(self) -> None:
         offsets = NewTopic(name=GROUP_METADATA_TOPIC, partition_count=1)
@@ -143,45 +119,40 @@ class GroupLife(Life):
 
 async def run_case(calls: FailingCalls) -> None:
     storage = MemoryStorage()
-    life = cast(GroupLife, await GroupLife(storage).start())
+    life = await GroupLife(storage).start()
     acknowledged, refused, member = -1, set[int](), None
-    async with trio.open_nursery() as nursery:
-        await nursery.start(life.groups.run)
-        await life.make_topics()
+    await life.make_topics()
+    await life.loaded()
+    assert await life.commit(100) is ErrorCode.NONE
+    acknowledged = 100
+    storage.fail = calls
+    for offset in range(COMMITS):
+        if offset == 2:
+            member = await life.generation()
+        code = await life.commit(offset)
+        if code is ErrorCode.NONE:
+            acknowledged = offset
+        else:
+            assert code in RETRIABLE
+            refused.add(offset)
+    storage.fail = None
+    is_online = life.replicas.log_directories[0].is_online
+    if is_online:  # it serves on, and memory says what was answered
         await life.loaded()
-        assert await life.commit(100) is ErrorCode.NONE
-        acknowledged = 100
-        storage.fail = calls
-        for offset in range(COMMITS):
-            if offset == 2:
-                member = await life.generation()
-            code = await life.commit(offset)
-            if code is ErrorCode.NONE:
-                acknowledged = offset
-            else:
-                assert code in RETRIABLE
-                refused.add(offset)
-        storage.fail = None
-        is_online = life.replicas.log_directories[0].is_online
-        if is_online:  # it serves on, and memory says what was answered
-            await life.loaded()
-            assert await life.committed() == acknowledged
-            assert member is None or life.knows(member)
-            assert await life.commit(77) is ErrorCode.NONE
-            acknowledged = 77
-            member = member or await life.generation()
-            assert member is not None
-        nursery.cancel_scope.cancel()
+        assert await life.committed() == acknowledged
+        assert member is None or life.knows(member)
+        assert await life.commit(77) is ErrorCode.NONE
+        acknowledged = 77
+        member = member or await life.generation()
+        assert member is not None
     storage.kill()
-    again = cast(GroupLife, await GroupLife(storage).start())
-    async with trio.open_nursery() as nursery:
-        await nursery.start(again.groups.run)
-        await again.loaded()
-        found = await again.committed()
-        # where the disk broke in the middle of a write, that one may be there or not
-        assert found == acknowledged or (not is_online and found in refused), (found, acknowledged, refused)
-        assert member is None or again.knows(member)
-        nursery.cancel_scope.cancel()
+    await life.end()
+    again = await GroupLife(storage).start()
+    await again.loaded()
+    found = await again.committed()
+    # where the disk broke in the middle of a write, that one may be there or not
+    assert found == acknowledged or (not is_online and found in refused), (found, acknowledged, refused)
+    assert member is None or again.knows(member)
 
 
 def test_offsets_and_generations_are_what_was_acknowledged() -> None:
@@ -194,20 +165,17 @@ def test_offsets_and_generations_are_what_was_acknowledged() -> None:
 def test_a_shard_serves_again_when_there_is_room() -> None:
     async def run() -> None:
         storage = MemoryStorage()
-        life = cast(GroupLife, await GroupLife(storage).start())
-        async with trio.open_nursery() as nursery:
-            await nursery.start(life.groups.run)
-            await life.make_topics()
-            await life.loaded()
-            assert await life.commit(1) is ErrorCode.NONE
-            storage.space_left = 20
-            for offset in (2, 3, 4):
-                assert await life.commit(offset) is ErrorCode.NOT_COORDINATOR
-                assert await life.committed() == 1
-            storage.space_left = None
-            assert await life.commit(5) is ErrorCode.NONE
-            assert await life.committed() == 5
-            nursery.cancel_scope.cancel()
+        life = await GroupLife(storage).start()
+        await life.make_topics()
+        await life.loaded()
+        assert await life.commit(1) is ErrorCode.NONE
+        storage.space_left = 20
+        for offset in (2, 3, 4):
+            assert await life.commit(offset) is ErrorCode.NOT_COORDINATOR
+            assert await life.committed() == 1
+        storage.space_left = None
+        assert await life.commit(5) is ErrorCode.NONE
+        assert await life.committed() == 5
 
     trio.run(run, clock=MockClock(autojump_threshold=0))
 
@@ -232,8 +200,8 @@ def test_no_producer_id_is_given_twice(code: int, monkeypatch: pytest.MonkeyPatc
                         given.append(await ids.next())
                     except KafkaError as error:
                         assert error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-                storage.fail = None
                 storage.kill()
+                await life.end()
             assert len(given) == len(set(given)) >= 14
 
         trio.run(run, clock=MockClock(autojump_threshold=0))

@@ -30,7 +30,9 @@ from ottla.replication.cluster.coordination import (
     NodeExists,
     NoNode,
     Operation,
+    SessionExpired,
     SetData,
+    WriteRefused,
 )
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.memory_storage import MemoryStorage
@@ -76,7 +78,7 @@ async def test_the_journal_serves_again_when_there_is_room(caplog: pytest.LogCap
     storage.space_left = 10
     with caplog.at_level(logging.INFO):
         for _ in range(3):
-            with pytest.raises(CoordinationUnavailable):
+            with pytest.raises(WriteRefused):
                 await coordination.multi([Create("/b"), SetData("/a", b"2")])
         assert await coordination.children("/") == ["a"]
         storage.space_left = None
@@ -124,7 +126,7 @@ async def test_a_multi_that_depends_on_a_refused_one_is_refused_with_it() -> Non
         nursery.start_soon(write, "child", Create("/b/c"))
         nursery.start_soon(write, "again", Create("/b"))
         nursery.start_soon(write, "version", SetData("/a", b"1", 0))
-    assert set(told.values()) == {CoordinationUnavailable}
+    assert set(told.values()) == {WriteRefused}
     storage.space_left = None
     assert await coordination.multi([SetData("/a", b"2", 0)]) == [1]
     with pytest.raises(NoNode):
@@ -222,22 +224,37 @@ async def test_a_writer_that_is_cancelled_before_it_begins_changes_nothing() -> 
 # ---------------------------------------------------------------------- a broken disk
 
 
+async def write_in_vain(coordination: EmbeddedCoordination, operation: Operation) -> None:
+    """A write is not only refused: nobody knows what is on the disk."""
+    with pytest.raises(CoordinationUnavailable) as raised:
+        await coordination.multi([operation])
+    assert type(raised.value) is CoordinationUnavailable
+
+
 async def test_a_failed_sync_breaks_the_journal_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     storage = disk()
     coordination = opened(storage)
     await coordination.multi([Create("/a")])
     storage.fail = lambda operation, path: OSError(errno.ENOSPC, "late") if operation == "sync" else None
-    with pytest.raises(CoordinationUnavailable):
-        await coordination.multi([Create("/b")])
+    await write_in_vain(coordination, Create("/b"))
     storage.fail = None
     for _ in range(2):
-        with pytest.raises(CoordinationUnavailable):
-            await coordination.multi([Create("/c")])
-    with pytest.raises(CoordinationUnavailable):
-        await coordination.until_available()
+        await write_in_vain(coordination, Create("/c"))
     assert isinstance(await coordination.until_broken(), OSError)
     assert await coordination.children("/") == ["a"]  # what is known to be on the disk can be read
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]
+
+
+async def test_who_waits_for_a_broken_journal_hears_that_this_is_the_end() -> None:
+    storage = disk()
+    coordination = opened(storage)
+    await coordination.multi([Create("/a")])
+    storage.fail = lambda operation, path: OSError(errno.EIO, "broken") if operation == "sync" else None
+    await write_in_vain(coordination, Create("/b"))
+    storage.fail = None
+    for _ in range(2):
+        with pytest.raises(SessionExpired):
+            await coordination.until_available()
 
 
 @pytest.mark.parametrize("at", [2, 5, 12])  # in the length, the checksum, the contents
@@ -293,7 +310,7 @@ async def test_real_files_that_may_not_grow_serve_again_when_they_may(tmp_path: 
     resource.setrlimit(resource.RLIMIT_FSIZE, (Path(coordination.path).stat().st_size + 20, limits[1]))
     try:
         for _ in range(2):
-            with pytest.raises(CoordinationUnavailable):
+            with pytest.raises(WriteRefused):
                 await coordination.multi([Create("/b", b"2" * 100)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -313,13 +330,11 @@ async def test_a_broker_whose_journal_is_broken_stops_and_says_why(caplog: pytes
     async def until_broken() -> str:
         return f"{coordination.path} cannot be written: {await coordination.until_broken()}"
 
-    broker = SimpleNamespace(
-        replicas=SimpleNamespace(all_directories_failed=trio.Event()), place=SimpleNamespace(until_broken=until_broken)
-    )
+    member = SimpleNamespace(until_broken=until_broken, join=trio.sleep_forever)
+    broker = SimpleNamespace(replicas=SimpleNamespace(all_directories_failed=trio.Event()), member=member)
     storage.fail = lambda operation, path: OSError(errno.EIO, "Input/output error") if operation == "sync" else None
-    with pytest.raises(CoordinationUnavailable):
-        await coordination.multi([Create("/a")])
-    failure = await _stopped(cast(Any, broker), cast(Any, stop))
+    await write_in_vain(coordination, Create("/a"))
+    failure = await _stopped(cast(Any, broker), cast(Any, stop), lambda _: None)
     assert failure.startswith("/data/coordination.journal cannot be written: ")
     assert f"stopping: {failure}" in caplog.text
 
@@ -327,12 +342,49 @@ async def test_a_broker_whose_journal_is_broken_stops_and_says_why(caplog: pytes
 async def test_a_writer_that_waits_for_room_does_not_spin(autojump_clock: MockClock) -> None:
     storage = disk()
     coordination = opened(storage)
+    await coordination.multi([Create("/a")])
     storage.space_left = 0
-    with pytest.raises(CoordinationUnavailable):
-        await coordination.multi([Create("/a")])
+    for _ in range(2):
+        with pytest.raises(WriteRefused):
+            await coordination.multi([Create("/b")])
+        before = trio.current_time()
+        await coordination.until_available()
+        assert trio.current_time() - before >= 1
+    storage.space_left = None
+    await coordination.multi([Create("/b")])
     before = trio.current_time()
     await coordination.until_available()
-    assert trio.current_time() - before >= 1
+    assert trio.current_time() == before
+
+
+async def test_who_has_never_written_does_not_wait_for_room(autojump_clock: MockClock) -> None:
+    storage = disk()
+    opened(storage).close()
+    coordination = opened(storage)
+    await coordination.until_available()
+    storage.space_left = 0
+    with pytest.raises(WriteRefused):
+        await coordination.multi([Create("/a")])
+    with pytest.raises(CoordinationUnavailable, match="coordination.journal"):
+        await coordination.until_available()
+    with pytest.raises(WriteRefused):
+        await coordination.multi([Create("/ephemeral", ephemeral=True), Create("/a")])
+    with pytest.raises(CoordinationUnavailable, match="coordination.journal"):
+        await coordination.until_available()
+    storage.space_left = None
+    await coordination.multi([Create("/a")])
+    await coordination.until_available()
+
+
+async def test_the_tree_is_open_as_long_as_it_runs() -> None:
+    coordination = EmbeddedCoordination(DIRECTORY, run_in_thread=at_once, storage=disk())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(coordination.run)
+        assert await coordination.multi([Create("/a")]) == ["/a"]
+        await coordination.until_available()
+        nursery.cancel_scope.cancel()
+    with pytest.raises(CoordinationUnavailable):
+        await coordination.until_available()
 
 
 # ---------------------------------------------------------------------- every call fails once
@@ -365,7 +417,9 @@ class Ledger:
     async def write(self, coordination: EmbeddedCoordination, *operations: Operation) -> bool:
         try:
             results = await coordination.multi(operations)
-        except CoordinationUnavailable:
+        except CoordinationUnavailable as error:
+            # Only of a broken journal nobody knows what is in it.
+            assert isinstance(error, WriteRefused) == (coordination._journal.failure is None)
             self.refused.append(operations)
             return False
         for operation, result in zip(operations, results, strict=True):

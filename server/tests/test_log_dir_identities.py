@@ -19,9 +19,9 @@ from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.checkpoints import MetaProperties, decode_meta_properties, encode_meta_properties
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
+from ottla.server.cluster.cluster_id import settle_cluster_id
+from ottla.server.cluster.log_dir_identities import check_journal, settle_identities
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.start.becoming_controller import settle_cluster_id
-from ottla.server.start.log_dir_identities import check_journal, settle_identities
 
 NODE = 1
 TREE = "/tree"  # of a cluster, on no disk of the broker

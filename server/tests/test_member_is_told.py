@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,8 @@ class Member(ClusterMember):
         self._broker: Any = SimpleNamespace(node_id=BROKER, cluster=cluster)
         self.session: Any = self
         self.failures = 0
-        self._tree = tree
+        self._tree: Any = tree
+        self._loaded = Counter[str]()
 
     async def children(self, path: str) -> list[str]:
         await trio.lowlevel.checkpoint()
@@ -39,9 +41,9 @@ def tell_of_brokers(cluster: ClusterState) -> None:
     cluster.put_broker(BrokerRegistration(BROKER, {"PLAINTEXT": endpoint}, None))
 
 
-def tell_of_topic(cluster: ClusterState, name: str) -> None:
+def tell_of_topic(cluster: ClusterState, name: str, partitions: int = 1) -> None:
     state = PartitionState(replicas=(1,), isr=(1,), leader=1, leader_epoch=0)
-    cluster.put_topic(TopicState(name, name.encode().ljust(16), (state,)))
+    cluster.put_topic(TopicState(name, name.encode().ljust(16), (state,) * partitions))
 
 
 @pytest.mark.parametrize("failures", [0, 3])
@@ -63,6 +65,30 @@ async def test_a_member_waits_for_its_topics_but_not_for_those_being_deleted(
         await trio.sleep(0.5)
         assert not is_told.is_set()
     tell_of_topic(cluster, "b")
+    await trio.sleep(0.5)
+    assert is_told.is_set()
+
+
+async def test_a_member_waits_for_all_partitions_of_a_topic_that_it_has_loaded(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    """The controller tells of a large topic in several requests."""
+    cluster = ClusterState()
+    member = Member(cluster, {znodes.TOPICS: ["large"], znodes.DELETED_TOPICS: []})
+    member._loaded["large"] = 700
+    is_told = trio.Event()
+
+    async def wait() -> None:
+        await member.until_told()
+        is_told.set()
+
+    tell_of_brokers(cluster)
+    nursery.start_soon(wait)
+    for partitions in (500, 699):
+        tell_of_topic(cluster, "large", partitions)
+        await trio.sleep(0.5)
+        assert not is_told.is_set()
+    tell_of_topic(cluster, "large", 700)
     await trio.sleep(0.5)
     assert is_told.is_set()
 

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, PartitionState, TopicState
-from ottla.replication.control.topics import NewTopic
+from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.server.handlers import metadata as module
 from ottla.server.net.long_answers import ANSWERS_MAX, LongAnswers
@@ -43,11 +43,11 @@ def told(response: MetadataResponse) -> list[tuple[str | None, int]]:
 
 
 async def test_a_topic_is_told_with_its_leaders(tmp_path: Path) -> None:
-    broker = await opened(tmp_path, racks={1: "r"})
+    broker = await opened(tmp_path, rack="r")
     await broker.administration.create_topics([NewTopic(name="t", partition_count=2)])
     response = await asked(broker, ["t"])
     assert response.brokers == [MetadataResponseBroker(node_id=1, host="host-1", port=9092, rack="r")]
-    assert (response.cluster_id, response.controller_id) == ("cluster", 1)
+    assert (response.cluster_id, response.controller_id) == (broker.cluster.cluster_id, 1)
     (topic,) = response.topics
     assert (topic.name, topic.topic_id, topic.is_internal) == ("t", broker.cluster.topics["t"].topic_id, False)
     assert topic.partitions[1] == MetadataResponsePartition(
@@ -277,7 +277,8 @@ async def _cancel_when_blocked(scope: trio.CancelScope) -> None:
 
 
 async def test_replicas_whose_disk_is_gone_and_partitions_nobody_told_of(tmp_path: Path) -> None:
-    broker = await opened(tmp_path, racks={1: None, 2: None})
+    broker = await opened(tmp_path)
+    broker.show(2)
     untold = PartitionState(leader=-1, leader_epoch=-1, replicas=(), isr=())
     broken = PartitionState(leader=1, leader_epoch=0, replicas=(1, 2), isr=(1,), offline_replicas=(2,))
     broker.cluster.put_topic(TopicState("t", b"t" * 16, (untold, broken)))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ottla.replication.control.topics import NewTopic
+from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.handlers.create_partitions import create_partitions
 from ottla.server.handlers.create_topics import create_topics
 from ottla.server.handlers.delete_topics import delete_topics
@@ -178,10 +178,11 @@ async def test_partitions_are_added_topic_by_topic(tmp_path: Path) -> None:
 
 
 async def test_the_cluster_is_described(tmp_path: Path) -> None:
-    broker = await opened(tmp_path, racks={1: None, 2: "r"})
+    broker = await opened(tmp_path)
+    broker.show(2, rack="r")
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     response = describe_cluster(request, broker.context(2))
-    assert (response.error_code, response.cluster_id, response.controller_id) == (0, "cluster", 1)
+    assert (response.error_code, response.cluster_id, response.controller_id) == (0, broker.cluster.cluster_id, 1)
     assert response.brokers[1] == DescribeClusterBroker(broker_id=2, host="host-2", port=9092, rack="r")
     assert response.cluster_authorized_operations == 8096
 

@@ -20,20 +20,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import BadVersion, Coordination, NoNode, SessionExpired, SetData
+from ottla.replication.cluster.coordination import (
+    BadVersion,
+    Coordination,
+    NoNode,
+    SessionExpired,
+    SetData,
+)
 from ottla.replication.cluster.peers import Peer
-from ottla.replication.cluster.state import BrokerRegistration, PartitionState
+from ottla.replication.cluster.state import BrokerRegistration, PartitionState, TopicState
 from ottla.replication.control.alter_partition import judge, respond
 from ottla.replication.control.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
 from ottla.replication.control.decisions import Decision
 from ottla.replication.control.elect_leaders import ElectionType, balance_leaders, elect_leaders
 from ottla.replication.control.partition_states import PartitionStates
 from ottla.replication.control.reassignment import Targets, plan_reassignments
+from ottla.replication.control.topic_planner import TopicPlan
 from ottla.replication.slices import Slices
-from ottla.server.administration import random_topic_id
+from ottla.server.cluster.administration import random_topic_id
 from ottla.server.cluster.controller.broker_channels import BrokerChannel, BrokerChannels
 from ottla.server.cluster.controller.decision_writer import CarriedOut, DecisionWriter, Tally
 from ottla.server.cluster.controller.events import ControllerEvents
+from ottla.server.cluster.controller.topics_by_request import TopicsByRequest
 from ottla.server.cluster.controller.tree import ControllerTree, Deposed
 from ottla.server.cluster.controller.tree_reader import TreeReader
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -88,10 +96,12 @@ class ActiveController:
         inter_broker_listener: str,
         is_unclean: Callable[[str], bool],
         config: Callable[[], BrokerConfig],
+        is_alone: bool = False,
         on_doubt: Callable[[], None] = lambda: None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """`on_doubt` is called when a broker says that there is a newer controller."""
+        """`is_alone`: nobody else writes topics into the tree. `on_doubt` is called when a broker says that there is a newer
+        controller."""
         self.epoch = epoch
         self.epoch_version = epoch_version
         self.states = PartitionStates(controller_epoch=epoch, is_unclean=is_unclean)
@@ -100,15 +110,30 @@ class ActiveController:
         self._peer = peer
         self._listener = inter_broker_listener
         self._config = config
+        self._is_alone = is_alone
         self._on_doubt = on_doubt
         self._events = ControllerEvents()
         self._tree = ControllerTree(session, epoch_version)
         self._reader = TreeReader(self._tree, make_topic_id)
         self._writer = DecisionWriter(self._tree, self._reader, self.states, self._tell)
+        self._topics = TopicsByRequest(self.states, self._writer, self._begin_to_watch)
         self._watches: dict[str, Callable[[], None]] = {}
         self._channels: BrokerChannels
 
     # ------------------------------------------------------------------ requests
+
+    async def create_topics(self, plans: Sequence[TopicPlan]) -> dict[str, KafkaError | None]:
+        """Create topics; by name None, or why it was not created. Raises KafkaError."""
+        return await self._events.ask(partial(self._topics.create, plans))
+
+    async def add_partitions(
+        self, name: str, plan: Callable[[TopicState | None], TopicPlan], *, validate_only: bool = False
+    ) -> TopicPlan:
+        """Extend a topic as `plan` says, which gets the topic as it was decided last, None if there is none.
+
+        Raises KafkaError, and what `plan` raises.
+        """
+        return await self._events.ask(partial(self._topics.add_partitions, name, plan, validate_only=validate_only))
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Errors are in the response, NOT_CONTROLLER as well."""
@@ -196,7 +221,8 @@ class ActiveController:
 
     def _set_watches(self) -> None:
         self._watch_children(znodes.BROKER_IDS, self._look_at_brokers)
-        self._watch_children(znodes.TOPICS, self._look_at_topics)
+        if not self._is_alone:
+            self._watch_children(znodes.TOPICS, self._look_at_topics)
         self._watch_children(znodes.DELETED_TOPICS, self._look_at_deletions)
         self._watch_children(znodes.LOG_DIR_EVENTS, self._look_at_log_dirs)
         self._watch_children(znodes.ISR_CHANGES, self._look_at_isr_changes)
@@ -209,6 +235,16 @@ class ActiveController:
     def _watch_node(self, path: str, look: Callable[[], Awaitable[None]]) -> None:
         if path not in self._watches:  # the same brokers are looked at again and again
             self._watches[path] = self._session.watch_node(path, lambda _: self._events.look(path, look))
+
+    def _watch_topic(self, name: str) -> None:
+        if not self._is_alone:
+            self._watch_node(znodes.topic_path(name), partial(self._look_at_topic, name))
+
+    def _begin_to_watch(self, topic: str) -> None:
+        """Watch a topic that this controller has written, and look at what others have made of it meanwhile."""
+        self._watch_topic(topic)
+        if not self._is_alone:
+            self._events.look(znodes.topic_path(topic), partial(self._look_at_topic, topic))
 
     def _unwatch(self, path: str) -> None:
         if (cancel := self._watches.pop(path, None)) is not None:
@@ -230,8 +266,7 @@ class ActiveController:
         new = sorted(set(names) - self.states.topics.keys())
         slices = Slices()
         for name in new:
-            # Before the node is read, so that no change is missed in between.
-            self._watch_node(znodes.topic_path(name), partial(self._look_at_topic, name))
+            self._watch_topic(name)  # before the node is read, so that no change is missed in between
             await slices.give_way()
         found = await self._reader.topics(new)
         for name, topic in found.items():
@@ -276,9 +311,21 @@ class ActiveController:
             await trio.lowlevel.checkpoint()
 
     def _on_answer(self, channel: BrokerChannel, request: ControlRequest, response: Any) -> None:
-        # An UpdateMetadata that was taken tells the controller nothing.
-        if response.error_code != ErrorCode.NONE or not isinstance(request, UpdateMetadataRequest):
+        if response.error_code != ErrorCode.NONE or not self._is_known(channel.broker.node_id, request, response):
             self._events.put(partial(self._hear, channel, request, response))
+
+    def _is_known(self, broker: int, request: ControlRequest, response: Any) -> bool:
+        """Whether an answer without error tells the controller nothing: an UpdateMetadata was taken, or all logs are there.
+
+        With something in the queue nobody knows: it may be another answer of the same broker.
+        """
+        if isinstance(request, LeaderAndIsrRequest):
+            return (
+                not self._events.is_anything_waiting
+                and not self.states.offline.get(broker)
+                and not any(each.error_code for topic in response.topics for each in topic.partition_errors)
+            )
+        return isinstance(request, UpdateMetadataRequest)
 
     async def _hear(self, channel: BrokerChannel, request: ControlRequest, response: Any) -> None:
         broker = channel.broker.node_id
@@ -374,7 +421,11 @@ class ActiveController:
         if known is None:
             return
         node = await self._tree.get(znodes.topic_path(name))
-        if node is None or node.version == known.version:  # most often it was this controller that wrote it
+        if node is None:
+            return
+        if node.version == known.version:
+            # Most often it was this controller that wrote it. What somebody else has added was read if a write failed on it.
+            await self._carry_out(partial(self.states.elect_new, name, known.partitions))
             return
         found = (await self._reader.topics([name])).get(name)
         if found is not None and found.assignment.topic_id != known.topic_id:

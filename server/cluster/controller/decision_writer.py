@@ -4,6 +4,7 @@
 |----------------------------------------|-----------------------------------------------------------------------|
 | Deposed, SessionExpired                | the controller resigns                                                |
 | CoordinationUnavailable                | `ControllerTree.write` finds out whether it was done, or tries again  |
+| WriteRefused                           | the same; but a request that can be refused ends with it              |
 | BadVersion, NodeExists, NoNode         | what the multi was about is read again, then the same input once more |
 | NotEmpty                               | what is below a node that has to go is removed first                  |
 | TooLarge                               | it is written in two halves                                           |
@@ -28,7 +29,7 @@ from ottla.replication.cluster.coordination import (
 from ottla.replication.cluster.state import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
 from ottla.replication.cluster.znodes import TOPICS
 from ottla.replication.control.control_batch import ControlBatch, TopicPartition
-from ottla.replication.control.decisions import Change, Decision, NodeRemoval, StateChange, TopicChange
+from ottla.replication.control.decisions import Change, Decision, NodeRemoval, StateChange
 from ottla.replication.control.partition_states import PartitionStates
 from ottla.replication.control.partition_table import ControlledTopic
 from ottla.server.cluster.controller.tree import ControllerTree
@@ -80,7 +81,7 @@ class DecisionWriter:
         self.tally = Tally()
 
     async def carry_out(self, decide: Callable[[], Decision]) -> CarriedOut:
-        """Do what is decided, and all that follows from it. Raises what `decide` does."""
+        """Do what is decided, and all that follows from it. Raises what `decide` does, and WriteRefused."""
         outcome = await self._do(decide)
         # What follows may have consequences of its own: a complete reassignment is settled, a deletion that has begun
         # ends.
@@ -111,7 +112,7 @@ class DecisionWriter:
             except TooLarge:
                 if len(part.changes) == 1:  # cannot be halved
                     raise
-                if not await self._do_parts(part.parts(_size(part) // 2), outcome):
+                if not await self._do_parts(_halves(part), outcome):
                     return False
                 continue  # committed in there
             except (BadVersion, NodeExists, NoNode, NotEmpty) as problem:
@@ -121,7 +122,8 @@ class DecisionWriter:
         return True
 
     async def _write(self, part: Decision) -> None:
-        await self._tree.write([operation for change in part.changes for operation in change.operations])
+        operations = [operation for change in part.changes for operation in change.operations]
+        await self._tree.write(operations, can_be_refused=part.is_refusable)
 
     async def _commit(self, part: Decision, outcome: CarriedOut) -> None:
         for change in part.changes:
@@ -204,13 +206,16 @@ def _led(topic: ControlledTopic) -> Iterator[tuple[TopicPartition, PartitionStat
             yield (topic.name, index), state
 
 
-def _size(part: Decision) -> int:
-    return sum(len(change.operations) for change in part.changes)
+def _halves(part: Decision) -> Iterator[Decision]:
+    """Several changes in smaller parts."""
+    sizes = [change.size for change in part.changes]
+    # Not more than there is before the last change, which may be the large one: a part that is the whole would not end.
+    return part.parts(min(sum(sizes) // 2, sum(sizes[:-1])))
 
 
 def _topic(change: Change) -> str:
     if isinstance(change, StateChange):
         return change.partition[0]
-    if isinstance(change, TopicChange):
-        return change.topic
-    return change.paths[0].removeprefix(TOPICS + "/").split("/")[0]
+    if isinstance(change, NodeRemoval):
+        return change.paths[0].removeprefix(TOPICS + "/").split("/")[0]
+    return change.topic

@@ -63,6 +63,10 @@ class ControllerEvents:
         self._arrived = trio.Event()
         self._is_over = False
 
+    @property
+    def is_anything_waiting(self) -> bool:
+        return bool(self._queue)
+
     def look(self, key: str, action: Action) -> None:
         """Look at what `key` stands for, some time from now."""
         # A look reads everything that its key stands for, so one that waits covers later changes as well.

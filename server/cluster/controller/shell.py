@@ -68,10 +68,11 @@ class ControllerElection:
         inter_broker_listener: str,
         is_unclean: Callable[[str], bool],
         config: Callable[[], BrokerConfig],
+        is_alone: bool = False,
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         """`peer` makes a way to a broker that is registered (to this one as well); `is_unclean` says whether a topic allows
-        unclean elections."""
+        unclean elections; `is_alone`: no other broker uses the tree."""
         self.active: ActiveController | None = None
         self.controller_id = NO_CONTROLLER
         self._session = session
@@ -80,6 +81,7 @@ class ControllerElection:
         self._listener = inter_broker_listener
         self._is_unclean = is_unclean
         self._config = config
+        self._is_alone = is_alone
         self._clock_ms = clock_ms
         self._changed = trio.Event()  # of /controller or the session; replaced each time
 
@@ -194,6 +196,7 @@ class ControllerElection:
             inter_broker_listener=self._listener,
             is_unclean=self._is_unclean,
             config=self._config,
+            is_alone=self._is_alone,
             on_doubt=self._note_change,
         )
         failure: Exception | None = None

@@ -14,6 +14,7 @@ import trio
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
+    ANY_VERSION,
     BadVersion,
     Check,
     Coordination,
@@ -25,6 +26,7 @@ from ottla.replication.cluster.coordination import (
     NotEmpty,
     Operation,
     SetData,
+    WriteRefused,
 )
 from ottla.replication.control.decisions import OPERATIONS_PER_MULTI
 
@@ -79,14 +81,19 @@ class ControllerTree:
 
     # ------------------------------------------------------------------ writing
 
-    async def write(self, operations: Sequence[Operation]) -> None:
-        """Do all, if we are still the controller. Raises Deposed, and what the operations meet."""
+    async def write(self, operations: Sequence[Operation], *, can_be_refused: bool = False) -> None:
+        """Do all, if we are still the controller. Raises Deposed, and what the operations meet.
+
+        Where there is no room for it this waits until there is some, or (`can_be_refused`) raises WriteRefused.
+        """
         fenced = [Check(znodes.CONTROLLER_EPOCH, self.epoch_version), *operations]
         while operations:  # none at all: there was only something to tell
             try:
                 await self._session.multi(fenced)
                 return
-            except CoordinationUnavailable:
+            except CoordinationUnavailable as problem:
+                if can_be_refused and isinstance(problem, WriteRefused):
+                    raise
                 await self._until_available()
                 # The port promises that a lost write is not done after this read. If it was not done it can be tried
                 # again.
@@ -129,7 +136,7 @@ def _shows(node: Node | None, operation: Operation) -> bool:
         case Create(data=data):
             return node is not None and (node.data, node.version) == (data, 0)  # nobody has written it since
         case SetData(data=data, version=version):
-            return node is not None and (node.data, node.version) == (data, version + 1)
+            return node is not None and node.data == data and version in (ANY_VERSION, node.version - 1)
         case Delete():
             return node is None
     return True  # a check leaves nothing behind

@@ -1,23 +1,13 @@
-"""The controller's decisions on topics: what a request comes to, as writes to the coordination tree.
+"""What a request for a topic comes to: the topic as it is and as it will be, or why it is refused.
 
 Sans-IO. A `plan_*` method looks at the cluster and either raises `KafkaError` (with Kafka's code and words, in Kafka's
-order of checks) or returns a `TopicPlan`: the topic as it is and as it will be. The shell takes the plan's `writes`, makes
-or removes the partitions, and then calls `finish`; if the writes fail it calls `abandon`. Between `begin` and `finish`
-the topic's name is taken: the shell plans no second change of the same topic, and the name collides with others.
-
-Writes are multis, and each checks that this controller is still the controller. Most topics need one. A topic with very
-many partitions needs more, so a crash or a full disk can come in between. Each change still happens as a whole, with one of
-its multis. A creation begins by marking the topic as to be deleted and happens with its last multi, which takes the mark
-away. An extension happens with its last multi too: it writes the topic's node, and states of partitions that the node does
-not name count for nothing (`extension_rest`). A deletion happens with its first multi, which marks the topic. Whoever finds
-a mark goes on with the deletion (`deletion_rest`).
+order of checks) or returns a `TopicPlan`. The controller carries it out. Between `begin` and `abandon` a planned name is
+taken: it collides with others before the cluster shows its topic.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import ANY_VERSION, Check, Create, Delete, Operation, SetData
 from ottla.replication.cluster.state import (
     CLUSTER_METADATA_TOPIC,
     NO_LEADER,
@@ -27,13 +17,11 @@ from ottla.replication.cluster.state import (
     is_internal_topic,
     topic_name_problem,
 )
-from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
 from ottla.replication.control.assignment import place_replicas
 from ottla.wire.errors import ErrorCode, KafkaError
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
-PARTITIONS_PER_MULTI = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +37,20 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """A decided change of one topic. `first_new` is the first partition that did not exist before."""
+    """A change of one topic, `before` None: its creation. `first_new` is the first partition that did not exist before."""
 
     before: TopicState | None
-    after: TopicState | None
+    after: TopicState
     first_new: int = 0
     configs: Mapping[str, str] | None = None
 
     @property
     def name(self) -> str:
-        topic = self.after or self.before
-        assert topic is not None
-        return topic.name
+        return self.after.name
 
 
-class Controller:
-    """Decides on topics; owns the cluster state's topics. `epoch` and its version fence every write."""
+class TopicPlanner:
+    """See the module's docstring."""
 
     def __init__(
         self, cluster: ClusterState, *, partition_count: int = 1, replication_factor: int = 1, start: int = 0
@@ -72,8 +58,6 @@ class Controller:
         self.cluster = cluster
         self.partition_count = partition_count
         self.replication_factor = replication_factor
-        self.epoch = 0
-        self.epoch_version = 0
         self._next_start = start  # in the row of brokers; see `assignment.py`
         self._planned: dict[str, TopicPlan] = {}  # by name, from `begin` on
         self._colliding: dict[str, set[str]] = {}  # names of topics by what metrics make of them
@@ -245,16 +229,10 @@ class Controller:
         # Where none of them lives nobody leads, and whoever comes first has every record: there are none.
         return PartitionState(leader=isr[0] if isr else NO_LEADER, leader_epoch=0, replicas=ids, isr=isr or ids)
 
-    # ------------------------------------------------------------------ deletion
-
-    def plan_deletion(self, name: str) -> TopicPlan:
-        """The removal of a topic that exists."""
-        return TopicPlan(before=self.cluster.topics[name], after=None)
-
     # ------------------------------------------------------------------ from plan to fact
 
     def begin(self, plan: TopicPlan) -> None:
-        """Take the topic's name until `finish` or `abandon`."""
+        """Take the topic's name until `abandon`."""
         assert plan.name not in self._planned
         self._planned[plan.name] = plan
         self._note_name(plan.name)
@@ -262,131 +240,12 @@ class Controller:
     def is_planned(self, name: str) -> bool:
         return name in self._planned
 
-    def finish(self, plan: TopicPlan) -> None:
-        """The plan's writes are durable: its topic is now as planned."""
-        del self._planned[plan.name]
-        if plan.after is not None:
-            self.cluster.put_topic(plan.after)
-        else:
-            self.cluster.remove_topic(plan.name)
-
     def abandon(self, plan: TopicPlan) -> None:
-        """The plan's writes did not happen, or the cluster hears of them in another way. May come twice."""
+        """The topic is shown by the cluster, or is not going to be. May come twice."""
         # A second call must not give up a later plan of the same name.
         if self._planned.get(plan.name) is plan:
             del self._planned[plan.name]
             self._on_topic_change(plan.name)
-
-    # ------------------------------------------------------------------ start
-
-    def adopt(self, topic: TopicState) -> None:
-        """Take a topic over from the coordination tree."""
-        self.cluster.put_topic(topic)
-
-    def elect(self, assignment: Sequence[int], known: LeaderAndIsr | None, partition_epoch: int) -> PartitionState:
-        """The state of a partition when this controller takes over: a new epoch of a live leader, or none.
-
-        A new leader epoch at every start lets clients notice that records the leader never acknowledged to them, but
-        showed them, may be gone after a crash.
-        """
-        if known is None:
-            return self._new_partition(tuple(assignment))
-        # If none of them lives they stay in sync: nobody else has every committed record.
-        isr = tuple(broker for broker in known.isr if broker in self.cluster.brokers) or tuple(known.isr)
-        leader = next((broker for broker in assignment if broker in isr and broker in self.cluster.brokers), NO_LEADER)
-        # Both are as the write will leave them: `state_operation` writes on the version before.
-        return PartitionState(leader, known.leader_epoch + 1, tuple(assignment), isr, partition_epoch + 1)
-
-    def state_operation(self, topic: str, partition: int, state: PartitionState, *, exists: bool) -> list[Operation]:
-        """Write a partition's state, making its nodes if they are missing."""
-        data = self._state_data(state)
-        path = znodes.state_path(topic, partition)
-        if exists:
-            return [SetData(path, data, state.partition_epoch - 1)]
-        return [Create(znodes.partition_path(topic, partition)), Create(path, data)]
-
-    # ------------------------------------------------------------------ writes
-
-    def _fence(self) -> Check:
-        return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
-
-    def writes(self, plan: TopicPlan) -> Iterator[list[Operation]]:
-        """The multis that make a plan last, in order."""
-        # Deletion: the first multi decides, as it marks the topic or removes all of it.
-        if plan.after is None:
-            assert plan.before is not None
-            return self._deletion(plan.name, len(plan.before.partitions))
-        is_large = len(plan.after.partitions) - plan.first_new > PARTITIONS_PER_MULTI
-        # Extension: the topic's node comes with the last multi. Until then nobody believes the states of new
-        # partitions.
-        if plan.before is not None:
-            fence, topic = self.extension(plan)
-            return self._with_states([fence], plan.after, plan.first_new, last=topic)
-        # A small topic is created by one multi. A large one needs several: the first leaves a mark, and the last takes it
-        # away. A start that finds the mark deletes the topic.
-        first = [*self.creation(plan), Create(znodes.partitions_path(plan.name))]
-        if not is_large:
-            return self._with_states(first, plan.after, 0)
-        mark = znodes.deleted_topic_path(plan.name)
-        return self._with_states([*first, Create(mark)], plan.after, 0, last=Delete(mark))
-
-    def creation(self, plan: TopicPlan) -> list[Operation]:
-        """The writes by which a topic begins to exist, before anybody was elected."""
-        assert plan.after is not None
-        return [
-            self._fence(),
-            Create(znodes.topic_config_path(plan.name), znodes.encode_config(plan.configs or {})),
-            Create(znodes.topic_path(plan.name), znodes.encode_topic(_assignment(plan.after))),
-        ]
-
-    def extension(self, plan: TopicPlan, version: int = ANY_VERSION) -> list[Operation]:
-        """The writes by which a topic gets more partitions, if its node still has this version."""
-        assert plan.after is not None
-        data = znodes.encode_topic(_assignment(plan.after))
-        return [self._fence(), SetData(znodes.topic_path(plan.name), data, version)]
-
-    def _with_states(
-        self, first: list[Operation], topic: TopicState, start: int, *, last: Operation | None = None
-    ) -> Iterator[list[Operation]]:
-        """`first`, the nodes of the partitions from `start` on, as many in each multi as it may hold, and `last`."""
-        operations = first
-        # Each multi has its own fence, as another controller may have been elected since the one before.
-        for partition in range(start, len(topic.partitions)):
-            if partition > start and (partition - start) % PARTITIONS_PER_MULTI == 0:
-                yield operations
-                operations = [self._fence()]
-            operations += self.state_operation(topic.name, partition, topic.partitions[partition], exists=False)
-        yield operations if last is None else [*operations, last]
-
-    def _deletion(self, name: str, partition_count: int) -> Iterator[list[Operation]]:
-        # Children come before parents, because a node with children cannot be deleted.
-        paths = [
-            path
-            for partition in range(partition_count)
-            for path in (znodes.state_path(name, partition), znodes.partition_path(name, partition))
-        ]
-        paths += (znodes.partitions_path(name), znodes.topic_path(name), znodes.topic_config_path(name))
-        if partition_count <= PARTITIONS_PER_MULTI:
-            yield [self._fence(), *map(Delete, paths)]
-            return
-        yield [self._fence(), Create(znodes.deleted_topic_path(name))]
-        yield from self.deletion_rest(name, paths)
-
-    def deletion_rest(self, name: str, paths: Sequence[str]) -> Iterator[list[Operation]]:
-        """Remove the nodes of a topic that is marked as to be deleted, children first, and the mark at the end."""
-        left = [*paths, znodes.deleted_topic_path(name)]
-        for start in range(0, len(left), 2 * PARTITIONS_PER_MULTI):  # a partition has two nodes
-            yield [self._fence(), *map(Delete, left[start : start + 2 * PARTITIONS_PER_MULTI])]
-
-    def extension_rest(self, name: str, partitions: Sequence[int]) -> Iterator[list[Operation]]:
-        """Remove the nodes of partitions that an extension has made without coming to its end."""
-        for start in range(0, len(partitions), PARTITIONS_PER_MULTI):
-            some = partitions[start : start + PARTITIONS_PER_MULTI]
-            states = [Delete(znodes.state_path(name, partition)) for partition in some]
-            yield [self._fence(), *states, *(Delete(znodes.partition_path(name, partition)) for partition in some)]
-
-    def _state_data(self, state: PartitionState) -> bytes:
-        return znodes.encode_state(LeaderAndIsr(state.leader, state.leader_epoch, list(state.isr), self.epoch))
 
     # ------------------------------------------------------------------ names
 
@@ -411,18 +270,12 @@ class Controller:
 
 
 def _record_count(plan: TopicPlan) -> int:
-    assert plan.after is not None
     return 1 + len(plan.configs or ()) + len(plan.after.partitions)
 
 
 def _unified(name: str) -> str:
     """Names that metrics cannot tell apart become equal."""
     return name.replace(".", "_")
-
-
-def _assignment(topic: TopicState) -> TopicAssignment:
-    replicas = {index: list(partition.replicas) for index, partition in enumerate(topic.partitions)}
-    return TopicAssignment(topic.topic_id, replicas)
 
 
 def _check_increase(name: str, present: int, count: int) -> None:

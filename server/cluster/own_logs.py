@@ -1,0 +1,51 @@
+"""The logs of new partitions, made before the tree hears of them: what a broker that is alone does first."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.replication.hosting.loading import HostedPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ottla.replication.control.topic_planner import TopicPlan
+    from ottla.replication.hosting.manager import ReplicaManager
+    from ottla.server.settings.repository import ConfigRepository
+    from ottla.wire.errors import KafkaError
+
+logger = logging.getLogger("ottla.administration")
+
+
+class OwnLogs:
+    """Nobody sees these logs until the controller says that this broker is to lead them (`ReplicaControl`)."""
+
+    def __init__(self, replicas: ReplicaManager, configs: ConfigRepository) -> None:
+        self._replicas = replicas
+        self._configs = configs
+
+    async def make(self, plans: Sequence[TopicPlan]) -> Mapping[str, OSError | KafkaError]:
+        """Make the logs of new partitions; answers which topics' could not be made, and why. Of those none is left."""
+        failures = await self._replicas.prepare_logs([each for plan in plans for each in self._added(plan)])
+        for name, failure in failures.items():
+            logger.error("partitions of %s cannot be made: %s", name, failure)
+        await self.discard([plan for plan in plans if plan.name in failures])
+        return failures
+
+    async def discard(self, plans: Sequence[TopicPlan]) -> None:
+        """Remove logs that were made in vain."""
+        if plans:
+            await self._replicas.discard_prepared([(each.topic, each.index) for plan in plans for each in self._added(plan)])
+
+    def _added(self, plan: TopicPlan) -> list[HostedPartition]:
+        """The partitions that a plan adds, with the settings that they begin with."""
+        if plan.before is None:
+            config = self._configs.log_config_with(plan.name, plan.configs or {})
+        else:
+            config = self._configs.log_config(plan.name)
+        topic_id = plan.after.topic_id
+        return [
+            HostedPartition(plan.name, index, topic_id, config)
+            for index in range(plan.first_new, len(plan.after.partitions))
+        ]

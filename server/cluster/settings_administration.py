@@ -1,0 +1,237 @@
+"""Changing the settings of topics and brokers, and knowing them as the coordination tree has them.
+
+Any broker changes those of topics and of all brokers, each broker its own. A change is written first, on the version that
+was read, and then put into force here. With it goes a notice below /config/changes, by which other brokers hear of it
+(`config_notifications.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import (
+    BadVersion,
+    CoordinationError,
+    Create,
+    NodeExists,
+    NoNode,
+    Operation,
+    SetData,
+)
+from ottla.server.cluster.turns_by_name import TurnsByName
+from ottla.server.net.turns import computed
+from ottla.server.settings.changes import check_broker, check_topic
+from ottla.server.settings.repository import NO_OVERRIDES, ConfigRepository, Overrides, Texts
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.config import LogConfig
+
+logger = logging.getLogger("ottla.administration")
+
+CONFIG_CHANGE_PREFIX = f"{znodes.CONFIG_CHANGES}/config_change_"
+TOPICS_PER_TURN = 50  # told of new defaults before others get a turn on the event loop
+
+SettingsChange = Callable[[Texts], Texts]
+
+
+class TopicConfigTaker(Protocol):
+    """Whoever has to know when the settings of a topic change."""
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None: ...
+
+
+class OutdatedSettings(KafkaError):
+    """Somebody else has changed the same settings in between."""
+
+
+class SettingsAdministration:
+    """See the module's docstring. `refusal` makes of a write that failed what its client is told."""
+
+    def __init__(
+        self,
+        *,
+        coordination: Coordination,
+        cluster: ClusterState,
+        configs: ConfigRepository,
+        partitions: TopicConfigTaker,
+        refusal: Callable[[CoordinationError], KafkaError],
+        has_readers: bool,
+    ) -> None:
+        """`has_readers`: other brokers read the same tree, and have to hear of changes."""
+        self.configs = configs
+        self._coordination = coordination
+        self._cluster = cluster
+        self._partitions = partitions
+        self._refusal = refusal
+        self._has_readers = has_readers
+        self._node_id = configs.started_with.node_id
+        self._turns = TurnsByName()
+
+    # ------------------------------------------------------------------ changing
+
+    async def alter_topic(
+        self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
+    ) -> None:
+        """Change a topic's settings. `in_thread`: the change is so long that a thread is to work it out."""
+        while True:
+            if name in self._cluster.topics:
+                # The write names the version that is read here. If another broker is faster, the change is worked out
+                # anew.
+                await self._up_to_date(partial(self.read_topics, [name]))
+            try:
+                return await self._alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
+            except OutdatedSettings:
+                continue
+
+    async def _alter_topic(self, name: str, change: SettingsChange, *, validate_only: bool, in_thread: bool) -> None:
+        async with self._turns.of([name]):
+            # Read while the turn is held. A change that is worked out from older settings would undo another one.
+            known = self.configs.topic_overrides(name)
+            texts = await computed(partial(change, known.texts), in_thread=in_thread)
+            check_topic(self.configs, texts)
+            if name not in self._cluster.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            if validate_only or texts == known.texts:
+                return
+            # Written first: what is in force here has to be in the tree, or it would be gone after a restart.
+            self.apply_topic(name, await self._write(znodes.topic_config_path(name), known, texts))
+
+    async def alter_broker(
+        self, change: SettingsChange, *, for_all: bool, validate_only: bool = False, in_thread: bool = False
+    ) -> None:
+        """Change settings of this broker, or those of all brokers."""
+        while True:
+            # The same as for topics.
+            await self._up_to_date(partial(self.read_broker, for_all=for_all))
+            try:
+                return await self._alter_broker(
+                    change, for_all=for_all, validate_only=validate_only, in_thread=in_thread
+                )
+            except OutdatedSettings:
+                continue
+
+    async def _alter_broker(
+        self, change: SettingsChange, *, for_all: bool, validate_only: bool, in_thread: bool
+    ) -> None:
+        path = znodes.broker_config_path(None if for_all else self._node_id)
+        async with self._turns.of([path]):
+            known = self.configs.broker_overrides(for_all=for_all)
+            texts = await computed(partial(change, known.texts), in_thread=in_thread)
+            check_broker(self.configs, texts, for_all=for_all)
+            if validate_only or texts == known.texts:
+                return
+            await self.apply_broker(await self._write(path, known, texts), for_all=for_all)
+
+    async def _write(self, path: str, known: Overrides, texts: Texts) -> Overrides:
+        data = znodes.encode_config(texts)
+        write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
+        try:
+            # One transaction with the notice, so that no broker misses the change.
+            await self._coordination.multi([write, *self._notice(path)])
+        except CoordinationError as error:
+            if error.path == path and isinstance(error, (NodeExists, NoNode, BadVersion)):
+                # Another broker has changed the settings since they were read here.
+                raise OutdatedSettings(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+            logger.error("the settings in %s cannot be written: %r", path, error)
+            raise self._refusal(error) from None
+        return Overrides(dict(texts), 0 if known.version is None else known.version + 1)
+
+    def _notice(self, path: str) -> list[Operation]:
+        entity = path.removeprefix("/config/")
+        notice = Create(CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), sequential=True)
+        return [notice] if self._has_readers else []
+
+    # ------------------------------------------------------------------ putting into force
+
+    def apply_topic(self, name: str, overrides: Overrides) -> None:
+        """Put a topic's settings into force here."""
+        self.configs.put_topic(name, overrides)
+        self._partitions.update_topic_config(name, self.configs.log_config(name))
+
+    async def apply_broker(self, overrides: Overrides, *, for_all: bool) -> None:
+        """Put settings of this broker, or of all, into force here; raises InvalidSetting."""
+        log_before = self.configs.current.log
+        self.configs.put_broker(overrides, for_all=for_all)
+        # Telling all partitions takes time, so it is done only if the defaults did change.
+        if self.configs.current.log != log_before:
+            await self._spread_defaults()
+
+    async def _spread_defaults(self) -> None:
+        """Let every partition know its topic's settings after the defaults changed."""
+        for number, name in enumerate(list(self._cluster.topics), 1):
+            self._partitions.update_topic_config(name, self.configs.log_config(name))
+            if number % TOPICS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    # ------------------------------------------------------------------ reading
+
+    async def refresh(self, topics: Sequence[str]) -> None:
+        """Know the settings of topics and of this broker as they are written now."""
+        await self._up_to_date(partial(self.read_topics, topics))
+        for for_all in (True, False):
+            await self._up_to_date(partial(self.read_broker, for_all=for_all))
+
+    async def _up_to_date(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Read what the tree holds now, which this broker may not have heard of yet."""
+        try:
+            await read()
+        except CoordinationError as error:
+            raise self._refusal(error) from None
+
+    async def read_all(self) -> None:
+        """Read all settings anew and put them into force here. Raises CoordinationError, as all of these do."""
+        # Before those of topics, whose defaults they are.
+        for for_all in (True, False):
+            await self.read_broker(for_all=for_all)
+        nodes = await self._coordination.children_data(znodes.TOPIC_CONFIGS)
+        found = {znodes.entity_name(element): node for element, node in nodes.items()}
+        # A topic without a node has no settings of its own any more.
+        for name in [name for name in self.configs.topics if name not in found]:
+            self._take_topic(name, None)
+        for number, (name, node) in enumerate(found.items(), 1):
+            self._take_topic(name, node)
+            if number % TOPICS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def read_topics(self, names: Sequence[str]) -> None:
+        """Read the settings of topics anew and put them into force here."""
+        found = await self._coordination.get_all([znodes.topic_config_path(name) for name in names])
+        for name, node in zip(names, found, strict=True):
+            self._take_topic(name, node)
+
+    def _take_topic(self, name: str, node: Node | None) -> None:
+        if node is None:
+            self.configs.remove_topic(name)
+            # Its logs, if there are any, go on with the defaults.
+            self._partitions.update_topic_config(name, self.configs.log_config(name))
+        else:
+            self.apply_topic(name, Overrides(_settings(node), node.version))
+
+    async def read_broker(self, *, for_all: bool) -> None:
+        """Read the settings of this broker, or of all, anew and put them into force here."""
+        (node,) = await self._coordination.get_all([znodes.broker_config_path(None if for_all else self._node_id)])
+        found = NO_OVERRIDES
+        if node is not None:
+            # Brokers of Kafka may have written settings that Ottla does not take.
+            found = Overrides(self.configs.takeable(_settings(node), for_all=for_all), node.version)
+        if found != self.configs.broker_overrides(for_all=for_all):
+            await self.apply_broker(found, for_all=for_all)
+
+
+def _settings(node: Node) -> dict[str, str]:
+    try:
+        return znodes.decode_config(node.data)
+    except znodes.MalformedNode as error:
+        logger.error("Left aside settings that cannot be read: %s", error)
+        return {}

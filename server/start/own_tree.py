@@ -1,0 +1,100 @@
+"""The coordination tree of a broker that is alone: in the first of its log directories, and nobody else reads it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Delete
+from ottla.replication.cluster.state import NO_TOPIC_ID
+from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.hosting.loading import HostedPartition
+from ottla.server.cluster.administration import random_topic_id
+from ottla.server.cluster.log_dir_identities import check_journal
+from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.ports import HasReplicas, HasSettings, HasSurroundings
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.coordination import Coordination
+    from ottla.server.cluster.session import Session
+
+logger = logging.getLogger("ottla.broker")
+
+
+class Port(HasReplicas, HasSettings, HasSurroundings, Protocol):
+    """What is needed of the broker here."""
+
+
+class OwnTree:
+    """A `CoordinationTree`. Its only session lasts as long as the process."""
+
+    is_shared = False
+    patience_s = 0.0  # nobody else can be registered under this broker's id
+
+    def __init__(self, broker: Port) -> None:
+        self._broker = broker
+        surroundings = broker.surroundings
+        self.coordination = EmbeddedCoordination(
+            Path(broker.config.log_dirs[0]), run_in_thread=surroundings.run_in_thread, storage=surroundings.storage
+        )
+
+    async def open_session(self) -> Session:
+        """Raises LogDirectoryProblem."""
+        broker = self._broker
+        # Before the journal is opened: that would begin a new one where the old one is missing.
+        await broker.surroundings.run_in_thread(
+            check_journal, broker.replicas.directories.all, broker.configs.started_with.accepted_log_dirs
+        )
+        return self.coordination
+
+    async def fill(self, tree: Coordination) -> None:
+        """Take over what Apache Kafka left in the log directories, if it did."""
+        replicas = self._broker.replicas
+        found = await trio.to_thread.run_sync(replicas.directories.found_partitions)
+        if found:
+            for directory in replicas.log_directories:
+                if not directory.is_online:  # its topics would not be taken over, now or ever
+                    raise LogDirectoryProblem(f"Log directory {directory.path} cannot be used: {directory.failure}")
+            # Imported here, because most starts find nothing to take over.
+            from ottla.server.start.from_kafka import adopt, find_cluster
+
+            configs, directories = self._broker.configs, replicas.log_directories
+            cluster = await trio.to_thread.run_sync(find_cluster, directories, found, configs, random_topic_id)
+            await adopt(tree, cluster, self._broker.node_id)
+            logger.info("Took over %d topics that another broker wrote", len(cluster.topics))
+
+    async def hosted(self, tree: Coordination) -> list[HostedPartition]:
+        """Every partition of every topic. What else is on the disks was deleted, or was never created."""
+        topics = await tree.children_data(znodes.TOPICS)
+        deleted = {*await tree.children(znodes.DELETED_TOPICS)}
+        hosted: list[HostedPartition] = []
+        for name, node in topics.items():
+            assignment = znodes.decode_topic(node.data)
+            config, topic_id = self._broker.configs.log_config(name), assignment.topic_id or NO_TOPIC_ID
+            if name not in deleted:
+                hosted += [HostedPartition(name, index, topic_id, config) for index in assignment.partitions]
+        return hosted
+
+    async def begin(self) -> None:
+        """Remove what an older Ottla may have left: it wrote new partitions before the topic's node that names them."""
+        tree = self.coordination
+        for name, node in (await tree.children_data(znodes.TOPICS)).items():
+            named = znodes.decode_topic(node.data).partitions
+            (states,) = await tree.get_all([znodes.partitions_path(name)])
+            present = [] if states is None else await tree.children(znodes.partitions_path(name))
+            if len(present) > len(named):
+                unnamed = [each for each in present if int(each) not in named]
+                await self._remove([f"{znodes.partitions_path(name)}/{each}" for each in unnamed])
+
+    async def _remove(self, partitions: list[str]) -> None:
+        found = await self.coordination.get_all([f"{path}/state" for path in partitions])
+        for path, state in zip(partitions, found, strict=True):
+            await self.coordination.multi([*([] if state is None else [Delete(f"{path}/state")]), Delete(path)])
+
+    async def until_broken(self) -> str:
+        """Return when nothing can be changed any more, with the reason."""
+        return f"{self.coordination.path} cannot be written: {await self.coordination.until_broken()}"

@@ -1,0 +1,136 @@
+"""A broker that is alone starts as the controller of what its own tree says."""
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Delete
+from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.tests.failing_calls import WRITES
+from ottla.server.cluster.cluster_id import settle_cluster_id
+from ottla.server.tests.administered import AdministeredBroker, opened
+
+
+async def with_topic(directory: Path, partitions: int) -> AdministeredBroker:
+    broker = await opened(directory)
+    await broker.administration.create_topics([NewTopic(name="t", partition_count=partitions)])
+    return broker
+
+
+async def test_the_nodes_that_kafka_expects_are_made(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    assert None not in await broker.coordination.get_all(znodes.PERSISTENT_PATHS)
+    assert (await broker.coordination.get("/controller_epoch")).data == b"1"
+
+
+async def test_every_start_raises_the_controller_epoch(tmp_path: Path) -> None:
+    for epoch in (1, 2, 3):
+        broker = await opened(tmp_path)
+        assert broker.member.controller is not None
+        assert broker.member.controller.epoch == epoch
+        assert (await broker.coordination.get("/controller_epoch")).data == str(epoch).encode()
+        await broker.stop()
+
+
+async def test_the_cluster_id_is_chosen_once(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    assert await settle_cluster_id(broker.coordination, lambda: "another") == broker.cluster.cluster_id
+
+
+async def test_every_start_gives_its_partitions_a_new_leader_epoch(tmp_path: Path) -> None:
+    broker = await with_topic(tmp_path, 3)
+    for epoch in (0, 1, 2):
+        shown = broker.cluster.topics["t"].partitions
+        assert [(each.leader, each.leader_epoch) for each in shown] == [(1, epoch)] * 3
+        assert [each.leader_epoch for each in broker.replicas.partitions()] == [epoch] * 3
+        node = await broker.coordination.get(znodes.state_path("t", 2))
+        assert znodes.decode_state(node.data).leader_epoch == epoch
+        await broker.stop()
+        broker = await opened(tmp_path)
+
+
+async def test_a_creation_cut_short_by_a_crash_is_completed(tmp_path: Path) -> None:
+    broker = await with_topic(tmp_path, 2)
+    lost = ("partitions/1/state", "partitions/1", "partitions/0/state", "partitions/0", "partitions")
+    await broker.coordination.multi([Delete(f"/brokers/topics/t/{path}") for path in lost])
+    await broker.coordination.multi([Delete("/config/topics/t")])
+    await broker.stop()
+    again = await opened(tmp_path)
+    assert [each.leader for each in again.cluster.topics["t"].partitions] == [1, 1]
+    assert None not in await again.coordination.get_all([f"/brokers/topics/t/{path}" for path in lost])
+    await again.administration.delete_topics(["t"])
+    await trio.testing.wait_all_tasks_blocked()
+    assert await again.coordination.children("/brokers/topics") == []
+    assert await again.coordination.children("/config/topics") == []
+
+
+async def test_a_deletion_cut_short_by_a_crash_is_completed(tmp_path: Path) -> None:
+    broker = await with_topic(tmp_path, 7)
+    await broker.stop()
+    # The mark, and the nodes of some partitions gone.
+    broker.coordination.open()
+    gone = [path for index in (0, 1) for path in (znodes.state_path("t", index), znodes.partition_path("t", index))]
+    await broker.coordination.multi([Create(znodes.deleted_topic_path("t")), *map(Delete, gone)])
+    broker.coordination.close()
+    again = await opened(tmp_path)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not again.cluster.topics
+    assert not again.hosted()
+    for path in ("/brokers/topics", "/config/topics", "/admin/delete_topics"):
+        assert await again.coordination.children(path) == []
+
+
+async def test_nodes_of_partitions_that_a_topic_does_not_name_are_in_nobodys_way(tmp_path: Path) -> None:
+    """An older Ottla wrote them first when it extended a topic."""
+    broker = await with_topic(tmp_path, 2)
+    await broker.stop()
+    broker.coordination.open()
+    unnamed = [Create(znodes.partition_path("t", 2)), Create(znodes.state_path("t", 2), b"{}")]
+    await broker.coordination.multi(unnamed)
+    broker.coordination.close()
+    again = await opened(tmp_path)
+    assert len(again.cluster.topics["t"].partitions) == 2
+    await again.administration.create_partitions("t", 4)
+    assert [each.leader for each in again.cluster.topics["t"].partitions] == [1] * 4
+    await again.administration.delete_topics(["t"])
+    await trio.testing.wait_all_tasks_blocked()
+    assert await again.coordination.children("/brokers/topics") == []
+
+
+async def test_a_start_on_a_full_disk_ends(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    directory = Path("/data")
+    broker = await opened(directory, storage=storage)
+    await broker.stop()
+
+    def full(operation: str, path: str) -> OSError | None:
+        if operation in WRITES and "journal" in path:
+            return OSError(errno.ENOSPC, "no space")
+        return None
+
+    storage.fail = full
+    with pytest.raises(CoordinationUnavailable, match="journal"):
+        await opened(directory, storage=storage)
+
+
+async def test_a_broken_journal_ends_the_broker(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    reasons: list[Any] = []
+
+    async def watch() -> None:
+        reasons.append(await broker.member.until_broken())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        broker.coordination._journal.failure = OSError(errno.EIO, "broken")
+        with trio.move_on_after(0.1):
+            await broker.administration.create_topics([NewTopic(name="t")])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert "broken" in reasons[0]
