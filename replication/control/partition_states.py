@@ -66,10 +66,11 @@ from ottla.replication.control.election import (
     succeed,
     without_replica,
 )
-from ottla.replication.control.partition_table import PartitionTable, assigned
+from ottla.replication.control.partition_table import PartitionTable, assigned_all
 from ottla.wire.errors import ErrorCode, KafkaError
 
-DELETIONS_PER_DECISION = 200  # topics; then other tasks have a turn
+DELETIONS_PER_DECISION = 1_000  # topics
+DELETED_PER_DECISION = 2_000  # partitions, unless one topic has more; then other tasks have a turn
 FIRST_STATES_PER_WRITE = 500
 """The partitions of a topic that get their first states together with it; others get theirs by `elect_new`."""
 
@@ -288,7 +289,7 @@ class PartitionStates(PartitionTable):
         first, end = len(known.partitions), len(known.partitions) + len(replicas)
         assignment = TopicAssignment(known.topic_id, {first + number: list(ids) for number, ids in enumerate(replicas)})
         return TopicExtension(
-            change=self.topic_change(name, {index: assigned(assignment, index) for index in range(first, end)}),
+            change=self.topic_change(name, assigned_all(assignment, range(first, end))),
             states=self._first_states(name, assignment, range(first, min(end, first + FIRST_STATES_PER_WRITE))),
         )
 
@@ -308,8 +309,15 @@ class PartitionStates(PartitionTable):
     def _first_states(self, name: str, assignment: TopicAssignment, partitions: Iterable[int]) -> tuple[StateChange, ...]:
         """The first states of new partitions, but for those whose replicas are all away."""
         made: set[str] = set()
-        elected = (self._elected((name, index), assigned(assignment, index)) for index in partitions)
-        return tuple([self._placed(change, made) for change in elected if change is not None])
+        elected: dict[int, StateChange | None] = {}
+        changes = []
+        for index, state in assigned_all(assignment, partitions).items():
+            # Those that share a state are elected alike: no log of theirs can be on a directory that failed.
+            if id(state) not in elected:
+                elected[id(state)] = self._elected((name, index), state)
+            if (change := elected[id(state)]) is not None:
+                changes.append(self._placed(change, made, (name, index)))
+        return tuple(changes)
 
     def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Decision:
         """A topic's node has another version: elect leaders of partitions that are new in it.
@@ -320,8 +328,7 @@ class PartitionStates(PartitionTable):
         topic.version = version
         if name in self.deletions:
             return self.decision([])
-        for index in assignment.partitions.keys() - topic.partitions.keys():
-            topic.partitions[index] = assigned(assignment, index)
+        topic.partitions |= assigned_all(assignment, assignment.partitions.keys() - topic.partitions.keys())
         topic.partitions = dict(sorted(topic.partitions.items()))
         return self.elect_offline([name])  # those without a state have no leader either
 
@@ -356,14 +363,23 @@ class PartitionStates(PartitionTable):
     def pending(self) -> Decision | None:
         """What earlier decisions lead to, or None: to be asked for after the last part of each decision."""
         if names := self.deletions.not_started():
-            return self._deletion_start(names[:DELETIONS_PER_DECISION])
+            return self._deletion_start(self._some(names))
         # Each reassignment and each deletion takes one step: the topic's node follows a reassignment that is complete,
         # a reassignment whose new replicas are in sync completes, and a topic without replicas loses its nodes.
         changes: list[Change] = [self.topic_change(name) for name in sorted(self.unwritten)]
         changes += self._completions()
-        for name in self.deletions.finished():
+        for name in self._some(self.deletions.finished()):
             changes += self._removal(name)
         return self.decision(changes) if changes else None
+
+    def _some(self, names: Sequence[str]) -> Iterator[str]:
+        """The first topics, as many as one decision may deal with."""
+        left = DELETED_PER_DECISION
+        for name in names[:DELETIONS_PER_DECISION]:
+            yield name
+            left -= len(self.topics[name].partitions)
+            if left <= 0:
+                return
 
     def _completions(self) -> Iterator[StateChange]:
         for partition in sorted(self.reassigned):
@@ -383,7 +399,7 @@ class PartitionStates(PartitionTable):
             for index, state in self.topics[name].partitions.items():
                 self.deletions.announce(batch, (name, index), state, self.brokers)
                 # Brokers that are down are asked when they come up (`brokers_up`).
-                self.deletions.stop(batch, (name, index), self.brokers.keys() & set(state.replicas))
+                self.deletions.stop(batch, (name, index), [each for each in state.replicas if each in self.brokers])
         return self.decision([], batch)
 
     def _removal(self, name: str) -> list[NodeRemoval]:

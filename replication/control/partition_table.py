@@ -98,15 +98,13 @@ class PartitionTable:
     ) -> None:
         """A topic as the tree has it: its node, and those of its partitions' states with their versions."""
         topic_id = assignment.topic_id or ZERO_UUID
-        topic = ControlledTopic(name, topic_id, version, {})
-        for index in assignment.partitions:
-            state = assigned(assignment, index)
-            if index in states:
-                state = _with_leadership(state, *states[index])
-            topic.partitions[index] = state
+        topic = ControlledTopic(name, topic_id, version, assigned_all(assignment, assignment.partitions))
+        for index, known in states.items():
+            if index in topic.partitions:
+                topic.partitions[index] = _with_leadership(topic.partitions[index], *known)
         # A topic that was deleted and made anew has another id, and the old one must not lead to it.
-        if (known := self.topics.get(name)) is not None:
-            self.topic_names.pop(known.topic_id, None)
+        if (former := self.topics.get(name)) is not None:
+            self.topic_names.pop(former.topic_id, None)
         self.topics[name] = topic
         if assignment.topic_id is not None:
             self.topic_names[topic_id] = name
@@ -257,11 +255,12 @@ class PartitionTable:
         placed = [self._placed(change, made) if isinstance(change, StateChange) else change for change in changes]
         return Decision(changes=tuple(placed), batch=batch or ControlBatch())
 
-    def _placed(self, change: StateChange, made: set[str]) -> StateChange:
-        """A first state with the nodes above it that are not there yet."""
+    def _placed(self, change: StateChange, made: set[str], partition: TopicPartition | None = None) -> StateChange:
+        """A first state with the nodes above it that are not there yet; of `partition`, or of the one that it names."""
         if change.state.partition_epoch:
             return change
-        topic, index = change.partition
+        partition = partition or change.partition
+        topic, index = partition
         parents = []
         # What a failed write has shown counts. Otherwise the states tell: where one is written, the node above is
         # there.
@@ -272,7 +271,7 @@ class PartitionTable:
         if self.nodes.get(above := znodes.partition_path(topic, index)) is not True:
             parents.append(above)
         made.update(parents)
-        return replace(change, parents=tuple(parents))
+        return replace(change, partition=partition, parents=tuple(parents))
 
 
 def _belongs(path: str, topic: str) -> bool:
@@ -298,6 +297,23 @@ def assigned(assignment: TopicAssignment, index: int) -> PartitionState:
         adding_replicas=tuple(assignment.adding_replicas.get(index, ())),
         removing_replicas=tuple(assignment.removing_replicas.get(index, ())),
     )
+
+
+def assigned_all(assignment: TopicAssignment, partitions: Iterable[int]) -> dict[int, PartitionState]:
+    """The states of partitions before anybody was elected. Those with the same replicas share one.
+
+    To make one for each of ten thousand partitions would hold the event loop.
+    """
+    if assignment.adding_replicas or assignment.removing_replicas:
+        return {index: assigned(assignment, index) for index in partitions}
+    shared: dict[tuple[int, ...], PartitionState] = {}
+    states: dict[int, PartitionState] = {}
+    for index in partitions:
+        replicas = tuple(assignment.partitions[index])
+        if (state := shared.get(replicas)) is None:
+            state = shared[replicas] = assigned(assignment, index)
+        states[index] = state
+    return states
 
 
 def _with_leadership(state: PartitionState, known: LeaderAndIsr, version: int) -> PartitionState:

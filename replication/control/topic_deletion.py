@@ -29,6 +29,7 @@ class TopicDeletions:
         # By topic: partition and broker of each replica. A topic that is in here is queued.
         self._left: dict[str, set[tuple[int, int]]] = {}
         self._started: set[str] = set()
+        self._announced: tuple[PartitionState, PartitionState] | None = None  # the last state, and what is told of it
 
     def __contains__(self, name: str) -> bool:
         return name in self._left
@@ -67,8 +68,11 @@ class TopicDeletions:
         self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: Iterable[int]
     ) -> None:
         """Nobody leads it any more; Kafka gives no epochs then."""
-        gone = replace(state, leader=LEADER_DURING_DELETE, leader_epoch=0, partition_epoch=0)
-        batch.announce(brokers, partition, gone, ())
+        # Thousands of partitions of a topic have the same state.
+        if self._announced is None or self._announced[0] is not state:
+            gone = replace(state, leader=LEADER_DURING_DELETE, leader_epoch=0, partition_epoch=0)
+            self._announced = state, gone
+        batch.announce(brokers, partition, self._announced[1], ())
 
     def stop(self, batch: ControlBatch, partition: TopicPartition, brokers: Iterable[int]) -> None:
         for broker in brokers:

@@ -330,10 +330,14 @@ class ReplicaManager:
 
         Answers which topics' could not be made, and why.
         """
-        keys = [(each.topic, each.index) for each in hosted]
+        # A directory that is in use would be moved out of the way.
+        in_use = {each.topic for each in hosted if self.partition(each.topic, each.index) is not None}
+        refused = {name: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The logs of {name} are in use") for name in in_use}
+        wanted = [each for each in hosted if each.topic not in in_use]
+        keys = [(each.topic, each.index) for each in wanted]
         await self.discard_prepared(keys)  # nobody has come for them
         await self._removals.free_names_for_new_logs(keys)
-        return await self._new_logs.make(hosted, self._keep_prepared)
+        return refused | dict(await self._new_logs.make(wanted, self._keep_prepared))
 
     def _keep_prepared(self, made: Sequence[MadeLog]) -> None:
         self._prepared.update({(each.hosted.topic, each.hosted.index): each for each in made})

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.replication.cluster.state import TopicState
     from ottla.replication.control.topic_planner import TopicPlanner
     from ottla.server.cluster.own_logs import OwnLogs
     from ottla.server.cluster.ports import ActiveController, Member
@@ -202,9 +203,11 @@ class Administration:
             while marked:
                 await self._until_gone(znodes.deleted_topic_path(marked[-1].name))
                 marked.pop()
-        for plan in marked:
-            message = f"Topic '{plan.name}' is marked for deletion."
-            _replace(outcomes, plan, KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message))
+        message = "Topic '{}' is marked for deletion."
+        _refuse(
+            outcomes,
+            {plan.name: KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message.format(plan.name)) for plan in marked},
+        )
 
     async def _until_gone(self, path: str) -> None:
         while True:
@@ -224,35 +227,33 @@ class Administration:
         if self._own_logs is None:
             await self._create(controller, plans, outcomes, timeout_s)
             return
-        # A client that leaves must not leave logs behind that nobody wants.
-        with trio.CancelScope(shield=True):
-            failures = await self._own_logs.make(plans)
-            for plan in plans:
-                if (failure := failures.get(plan.name)) is not None:
-                    _replace(outcomes, plan, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
-            possible = [plan for plan in plans if plan.name not in failures]
-            await self._own_logs.discard(await self._create(controller, possible, outcomes, ALONE_PATIENCE_S))
+        failures = await self._own_logs.make(plans)
+        _refuse(
+            outcomes, {name: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(each)) for name, each in failures.items()}
+        )
+        in_vain = possible = [plan for plan in plans if plan.name not in failures]
+        try:
+            in_vain = await self._create(controller, possible, outcomes, ALONE_PATIENCE_S)
+        finally:
+            # Also if the client has left before the controller came to it.
+            await self._own_logs.discard(in_vain)
 
     async def _create(
         self, controller: ActiveController, plans: Sequence[TopicPlan], outcomes: list[PlanOrError], timeout_s: float
     ) -> list[TopicPlan]:
-        """Answers which plans are certainly not carried out."""
+        """Answers which plans are not carried out; of several brokers' controller nobody knows it after the time."""
+        names = [plan.name for plan in plans]
         errors: Mapping[str, KafkaError | None] = {}
         try:
             with trio.fail_after(timeout_s):
                 errors = await controller.create_topics(plans)
-        except trio.TooSlowError:  # the controller goes on with it
-            for plan in plans:
-                _replace(outcomes, plan, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
-            return []
+        except trio.TooSlowError:
+            errors = dict.fromkeys(names, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
         except KafkaError as error:
-            errors = dict.fromkeys([plan.name for plan in plans], self._told(error))
-        refused = []
-        for plan in plans:
-            if (refusal := errors[plan.name]) is not None:
-                _replace(outcomes, plan, refusal)
-                refused.append(plan)
-        return refused
+            errors = dict.fromkeys(names, self._told(error))
+        refused = {name: error for name, error in errors.items() if error is not None}
+        _refuse(outcomes, refused)
+        return [plan for plan in plans if plan.name in refused]
 
     def _told(self, error: KafkaError) -> KafkaError:
         """What a client is told of a controller that resigns."""
@@ -271,15 +272,15 @@ class Administration:
             return not awaited
 
         if not await until_shown(self._cluster, are_led, timeout_s=self._patience_s(timeout_s)):
-            for plan in awaited.values():
-                _replace(outcomes, plan, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            _refuse(outcomes, dict.fromkeys(awaited, KafkaError(ErrorCode.REQUEST_TIMED_OUT)))
 
     def _is_led(self, plan: TopicPlan) -> bool:
         shown = self._cluster.topics.get(plan.name)
         # After an extension the cluster shows the topic without its new partitions for a while.
         if shown is None or len(shown.partitions) < len(plan.after.partitions):
             return False
-        return all(each.leader != NO_LEADER for each in shown.partitions)
+        # An older partition may have lost its disk long ago.
+        return all(each.leader != NO_LEADER for each in shown.partitions[plan.first_new :])
 
     # ------------------------------------------------------------------ extension
 
@@ -313,18 +314,25 @@ class Administration:
     async def _extend_alone(
         self, controller: ActiveController, own_logs: OwnLogs, name: str, plan: Callable[..., TopicPlan]
     ) -> TopicPlan:
-        with trio.CancelScope(shield=True):
-            planned = await controller.add_partitions(name, plan, validate_only=True)
-            if (failure := (await own_logs.make([planned])).get(name)) is not None:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-            try:
-                with trio.fail_after(ALONE_PATIENCE_S):
-                    await controller.add_partitions(name, lambda _: planned)
-            except trio.TooSlowError:  # the controller goes on with it
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
-            except KafkaError as error:
+        try:
+            with trio.fail_after(ALONE_PATIENCE_S):
+                planned = await controller.add_partitions(name, plan, validate_only=True)
+        except trio.TooSlowError:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
+        if (failure := (await own_logs.make([planned])).get(name)) is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        is_done = False
+        try:
+            with trio.fail_after(ALONE_PATIENCE_S):
+                await controller.add_partitions(name, partial(_still, planned))
+            is_done = True
+        except trio.TooSlowError:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
+        except KafkaError as error:
+            raise self._told(error) from None
+        finally:
+            if not is_done:
                 await own_logs.discard([planned])
-                raise self._told(error) from None
         return planned
 
     # ------------------------------------------------------------------ deletion
@@ -471,8 +479,19 @@ class Administration:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 
-def _replace(outcomes: list[PlanOrError], plan: TopicPlan, error: KafkaError) -> None:
-    outcomes[outcomes.index(plan)] = error
+def _refuse(outcomes: list[PlanOrError], errors: Mapping[str, KafkaError]) -> None:
+    """Put these errors in the place of the plans for topics of these names."""
+    if errors:
+        for number, each in enumerate(outcomes):
+            if isinstance(each, TopicPlan) and each.name in errors:
+                outcomes[number] = errors[each.name]
+
+
+def _still(planned: TopicPlan, topic: TopicState | None) -> TopicPlan:
+    """The same plan, if its topic is still as it was planned for."""
+    if topic is None or (topic.topic_id, len(topic.partitions)) != (planned.after.topic_id, planned.first_new):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return planned
 
 
 def _not_stored() -> KafkaError:

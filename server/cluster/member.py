@@ -402,8 +402,10 @@ class ClusterMember:
         await self._has_joined.wait()
         if self._join_problem:
             raise JoinProblem(self._join_problem)
-        with trio.move_on_after(FIRST_WORD_S):
+        # The controller of a broker that is alone is here, and has its word for certain.
+        with trio.move_on_after(FIRST_WORD_S if self._tree.is_shared else math.inf):
             await self.until_told()
+        self._tree.note_started()
 
     async def until_told(self) -> None:
         """Return when a controller has sent this broker the live brokers, itself among them, and the topics.
@@ -413,7 +415,8 @@ class ClusterMember:
         """
         cluster, node_id = self._broker.cluster, self._broker.node_id
         await until_shown(cluster, lambda: node_id in cluster.brokers, timeout_s=math.inf)
-        with trio.move_on_after(TOPICS_WORD_S):  # there is nothing to tell of a topic that is half created
+        # There is nothing to tell of a topic that is half created.
+        with trio.move_on_after(TOPICS_WORD_S if self._tree.is_shared else math.inf):
             missing = await self._topics_in_tree()
 
             def are_shown() -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING
+
+import trio
 
 from ottla.replication.hosting.loading import HostedPartition
 
@@ -27,15 +30,19 @@ class OwnLogs:
 
     async def make(self, plans: Sequence[TopicPlan]) -> Mapping[str, OSError | KafkaError]:
         """Make the logs of new partitions; answers which topics' could not be made, and why. Of those none is left."""
-        failures = await self._replicas.prepare_logs([each for plan in plans for each in self._added(plan)])
-        for name, failure in failures.items():
-            logger.error("partitions of %s cannot be made: %s", name, failure)
+        # A client that leaves must not leave logs behind of which nobody knows.
+        with trio.CancelScope(shield=True):
+            failures = await self._replicas.prepare_logs([each for plan in plans for each in self._added(plan)])
+        for name, failure in islice(failures.items(), 1):  # one line, however many topics a client asked for
+            logger.error("logs of %d new topics cannot be made, such as %s: %s", len(failures), name, failure)
         await self.discard([plan for plan in plans if plan.name in failures])
         return failures
 
     async def discard(self, plans: Sequence[TopicPlan]) -> None:
         """Remove logs that were made in vain."""
-        if plans:
+        if not plans:
+            return
+        with trio.CancelScope(shield=True):
             await self._replicas.discard_prepared([(each.topic, each.index) for plan in plans for each in self._added(plan)])
 
     def _added(self, plan: TopicPlan) -> list[HostedPartition]:

@@ -56,6 +56,9 @@ class CoordinationTree(Protocol):
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
         """The partitions whose logs are to be loaded."""
 
+    def note_started(self) -> None:
+        """The broker has joined."""
+
     async def until_broken(self) -> str:
         """Return when the broker cannot go on, with the reason."""
 

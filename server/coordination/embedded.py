@@ -88,7 +88,10 @@ class EmbeddedCoordination:
         self._run_in_thread = run_in_thread
         self._tree = Tree()
         self._is_open = False
-        self._is_refusing = self._has_written = False
+        self.is_patient = True
+        """Whether somebody who waits for room can wait; a broker that starts would not come to its end."""
+
+        self._is_refusing = False
         self._queue: list[_Writer] = []
         self._turn = trio.Lock()
         self._broken = trio.Event()
@@ -189,8 +192,7 @@ class EmbeddedCoordination:
         if self._broken.is_set():
             raise SessionExpired(self.path)  # for good: `until_broken` ends the broker
         if self._is_refusing:
-            # A broker that cannot write its first change cannot start. Later it waits for room.
-            if not self._has_written:
+            if not self.is_patient:
                 raise CoordinationUnavailable(self.path)
             await trio.sleep(RETRY_S)
         self._check_open()
@@ -214,7 +216,6 @@ class EmbeddedCoordination:
                 # Write: one entry for all, so that one sync pays for many multis.
                 if changes := _journalled(rehearsed):
                     await self._run_in_thread(self._journal.append, changes)
-                    self._has_written = True
             except (OSError, CoordinationError) as error:
                 self._refuse(writers)
                 self._tell_of(error)

@@ -136,6 +136,9 @@ def is_short(message: Struct) -> bool:
         left -= len(cls.wire_fields)
         for name in _variable_fields(cls):
             value = getattr(struct, name) or ()
+            if isinstance(value, Struct):
+                structs.append(value)
+                continue
             if type(value) is not list:
                 left -= len(value) // CHARACTERS_OF_FIELD
                 continue
@@ -152,9 +155,10 @@ def is_short(message: Struct) -> bool:
 
 @cache
 def _variable_fields(cls: type[Struct]) -> tuple[str, ...]:
-    """The fields whose values have a length: arrays, strings and bytes."""
+    """The fields whose values have a length: arrays, strings, bytes and structs."""
+    types = {name: field.type for name, field in cls.wire_fields.items()}
     return tuple(
-        name for name, field in cls.wire_fields.items() if isinstance(field.type, Array) or field.type in (String, Bytes, Records)
+        name for name, each in types.items() if isinstance(each, (Array, type)) or each in (String, Bytes, Records)
     )
 
 

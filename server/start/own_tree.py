@@ -49,7 +49,12 @@ class OwnTree:
         await broker.surroundings.run_in_thread(
             check_journal, broker.replicas.directories.all, broker.configs.started_with.accepted_log_dirs
         )
+        self.coordination.is_patient = False
         return self.coordination
+
+    def note_started(self) -> None:
+        """From now on the broker waits for room where its disk is full. A start that waited would not be heard of."""
+        self.coordination.is_patient = True
 
     async def fill(self, tree: Coordination) -> None:
         """Take over what Apache Kafka left in the log directories, if it did."""

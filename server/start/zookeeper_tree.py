@@ -58,6 +58,9 @@ class ZooKeeperTree:
         """The broker is in this cluster from now on: what it had alone does not count any more."""
         await set_journal_aside(self._broker.config.log_dirs[0])
 
+    def note_started(self) -> None:
+        """The broker goes on to wait for ZooKeeper whenever it has to."""
+
     async def until_broken(self) -> str:
         """Never returns: who loses ZooKeeper waits until it is back."""
         await trio.sleep_forever()

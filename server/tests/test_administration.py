@@ -2,6 +2,7 @@ import errno
 import os
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.replication.cluster.state import NO_LEADER
 from ottla.replication.control.topic_planner import NewTopic, TopicPlan
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.server.cluster import administration as administration_module
 from ottla.server.cluster.administration import RESERVED_IDS, random_topic_id
-from ottla.server.tests.administered import at_once, opened
+from ottla.server.tests.administered import AdministeredBroker, at_once, opened
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
@@ -136,6 +139,32 @@ async def test_partitions_are_added_to_a_topic_and_kept(tmp_path: Path) -> None:
     assert len((await opened(tmp_path)).cluster.topics["t"].partitions) == 3
 
 
+async def test_an_extension_does_not_wait_for_partitions_that_have_no_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(administration_module, "ALONE_PATIENCE_S", 0.2)
+    broker = await opened(tmp_path)
+    await broker.administration.create_topics([NewTopic(name="t")])
+    topic = broker.cluster.topics["t"]
+    lost = tuple(replace(each, leader=NO_LEADER, leader_epoch=7) for each in topic.partitions)
+    broker.cluster.put_topic(replace(topic, partitions=lost))
+    await broker.administration.create_partitions("t", 2)
+    assert [each.leader for each in broker.cluster.topics["t"].partitions] == [NO_LEADER, 1]
+
+
+async def test_a_topic_on_a_disk_that_failed_can_be_deleted_and_created_again(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    broker = await opened(tmp_path, {"log.dirs": f"{tmp_path}/a,{tmp_path}/b"})
+    await broker.administration.create_topics([NewTopic(name="t", partition_count=2)])
+    broker.replicas.log_directories[1].take_offline(OSError(errno.EIO, "broken"))
+    await trio.testing.wait_all_tasks_blocked()
+    assert sorted(each.leader for each in broker.cluster.topics["t"].partitions) == [NO_LEADER, 1]
+    assert await broker.administration.delete_topics(["t"]) == [None]
+    assert codes(await broker.administration.create_topics([NewTopic(name="t", partition_count=2)])) == [ErrorCode.NONE]
+    assert len(broker.hosted()) == 2
+
+
 async def test_changed_settings_reach_the_partitions_and_last(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
     settings = broker.administration.settings
@@ -216,6 +245,71 @@ async def test_whoever_asks_for_a_topic_and_goes_away_gets_it_whole(tmp_path: Pa
             gate.set()
     await trio.testing.wait_all_tasks_blocked()
     assert not broker.hosted()
+
+
+async def busy(broker: AdministeredBroker) -> trio.Event:
+    """Keep the controller from its requests until the event is set."""
+    gate = trio.Event()
+    controller: Any = broker.member.controller
+    controller._events.put(gate.wait)
+    await trio.testing.wait_all_tasks_blocked()
+    return gate
+
+
+def folders(directory: Path) -> list[str]:
+    return sorted(each.name for each in directory.iterdir() if each.is_dir())
+
+
+async def test_what_the_controller_does_not_come_to_in_time_is_never_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await opened(tmp_path)
+    await broker.administration.create_topics([NewTopic(name="old")])
+    gate = await busy(broker)
+    monkeypatch.setattr(administration_module, "ALONE_PATIENCE_S", 0.01)
+    outcomes = await broker.administration.create_topics([NewTopic(name="t")])
+    assert codes(outcomes) == [ErrorCode.REQUEST_TIMED_OUT]
+    with pytest.raises(KafkaError) as late:
+        await broker.administration.create_partitions("old", 2)
+    assert late.value.code is ErrorCode.REQUEST_TIMED_OUT
+    monkeypatch.undo()
+    gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (list(broker.cluster.topics), folders(tmp_path)) == (["old"], ["old-0"])
+    assert codes(await broker.administration.create_topics([NewTopic(name="t")])) == [ErrorCode.NONE]
+    await broker.administration.create_partitions("old", 2)
+    assert folders(tmp_path) == ["old-0", "old-1", "t-0"]
+
+
+async def test_who_goes_away_before_the_controller_comes_to_it_leaves_nothing(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    gate = await busy(broker)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.administration.create_topics, [NewTopic(name="t")])
+        await trio.testing.wait_all_tasks_blocked()
+        assert folders(tmp_path) == ["t-0"]
+        nursery.cancel_scope.cancel()
+    assert folders(tmp_path) == []
+    gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert not broker.cluster.topics
+
+
+async def test_a_topic_that_is_deleted_meanwhile_is_not_extended(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    await broker.administration.create_topics([NewTopic(name="t")])
+    make = broker.replicas.prepare_logs
+
+    async def slowly(hosted: Any) -> Any:
+        await broker.administration.delete_topics(["t"])
+        await trio.testing.wait_all_tasks_blocked()
+        return await make(hosted)
+
+    broker.replicas.prepare_logs = slowly  # type: ignore[method-assign]
+    with pytest.raises(KafkaError) as refused:
+        await broker.administration.create_partitions("t", 2)
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [each for each in folders(tmp_path) if not each.endswith("-delete")] == []
 
 
 async def test_a_journal_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:

@@ -357,10 +357,11 @@ async def test_a_writer_that_waits_for_room_does_not_spin(autojump_clock: MockCl
     assert trio.current_time() == before
 
 
-async def test_who_has_never_written_does_not_wait_for_room(autojump_clock: MockClock) -> None:
+async def test_who_starts_does_not_wait_for_room(autojump_clock: MockClock) -> None:
     storage = disk()
     opened(storage).close()
     coordination = opened(storage)
+    coordination.is_patient = False
     await coordination.until_available()
     storage.space_left = 0
     with pytest.raises(WriteRefused):

@@ -25,7 +25,8 @@ class Member(ClusterMember):
         self._broker: Any = SimpleNamespace(node_id=BROKER, cluster=cluster)
         self.session: Any = self
         self.failures = 0
-        self._tree: Any = tree
+        self._children = tree
+        self._tree: Any = SimpleNamespace(is_shared=True)
         self._loaded = Counter[str]()
 
     async def children(self, path: str) -> list[str]:
@@ -33,7 +34,7 @@ class Member(ClusterMember):
         if self.failures:
             self.failures -= 1
             raise CoordinationUnavailable("ZooKeeper is away")
-        return self._tree[path]
+        return self._children[path]
 
 
 def tell_of_brokers(cluster: ClusterState) -> None:

@@ -119,6 +119,21 @@ async def test_a_start_on_a_full_disk_ends(tmp_path: Path) -> None:
         await opened(directory, storage=storage)
 
 
+@pytest.mark.parametrize("room", [0, 100, 2_000])
+async def test_a_start_with_little_room_ends_too(room: int) -> None:
+    """It would be the controller, and could not give its partitions their new epochs."""
+    storage = MemoryStorage()
+    broker = await opened(Path("/data"), storage=storage)
+    await broker.administration.create_topics([NewTopic(name="t", partition_count=100)])
+    await broker.stop()
+    storage.space_left = room
+    with pytest.raises(CoordinationUnavailable, match="journal"):
+        await opened(Path("/data"), storage=storage)
+    storage.space_left = None
+    again = await opened(Path("/data"), storage=storage)
+    assert [each.leader for each in again.cluster.topics["t"].partitions] == [1] * 100
+
+
 async def test_a_broken_journal_ends_the_broker(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
     reasons: list[Any] = []

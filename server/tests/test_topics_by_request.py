@@ -258,10 +258,10 @@ async def test_all_partitions_of_a_very_large_topic_get_their_first_states(
 
     before_each_write(candidate, note)
     assert await create(theatre, new("t", *[(1, 2)] * MANY), new("u", (1,))) == dict.fromkeys("tu", ErrorCode.NONE)
+    await theatre.until_led(1, index=MANY - 1)
     assert sum(sizes) == MANY + 1
     assert max(sizes) == FIRST_STATES_PER_WRITE
     assert theatre.known("t", MANY - 1).leader == 1  # type: ignore[union-attr]
-    await theatre.until_led(1, index=MANY - 1)
     await settled(theatre)
 
 
@@ -440,8 +440,8 @@ async def test_very_many_new_partitions_get_their_first_states(
 ) -> None:
     await create(theatre, new("t", (1,), (2,)))
     await theatre.controller.add_partitions("t", more(*[(1, 2)] * MANY))
-    assert theatre.known("t", MANY + 1).leader == 1  # type: ignore[union-attr]
     await theatre.until_led(1, index=MANY + 1)
+    assert theatre.known("t", MANY + 1).leader == 1  # type: ignore[union-attr]
     await settled(theatre)
 
 

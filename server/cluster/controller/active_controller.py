@@ -23,6 +23,8 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
     BadVersion,
     Coordination,
+    CoordinationError,
+    CoordinationUnavailable,
     NoNode,
     SessionExpired,
     SetData,
@@ -116,15 +118,18 @@ class ActiveController:
         self._tree = ControllerTree(session, epoch_version)
         self._reader = TreeReader(self._tree, make_topic_id)
         self._writer = DecisionWriter(self._tree, self._reader, self.states, self._tell)
-        self._topics = TopicsByRequest(self.states, self._writer, self._begin_to_watch)
+        self._topics = TopicsByRequest(self.states, self._writer, self._begin_to_watch, self._events.put)
         self._watches: dict[str, Callable[[], None]] = {}
         self._channels: BrokerChannels
 
     # ------------------------------------------------------------------ requests
 
     async def create_topics(self, plans: Sequence[TopicPlan]) -> dict[str, KafkaError | None]:
-        """Create topics; by name None, or why it was not created. Raises KafkaError."""
-        return await self._events.ask(partial(self._topics.create, plans))
+        """Create topics; by name None, or why it was not created. Raises KafkaError.
+
+        Cancelled: of a controller that is alone none was created, unless there are outcomes.
+        """
+        return await self._events.ask(partial(self._topics.create, plans), to_the_end=self._is_alone)
 
     async def add_partitions(
         self, name: str, plan: Callable[[TopicState | None], TopicPlan], *, validate_only: bool = False
@@ -133,7 +138,8 @@ class ActiveController:
 
         Raises KafkaError, and what `plan` raises.
         """
-        return await self._events.ask(partial(self._topics.add_partitions, name, plan, validate_only=validate_only))
+        extend = partial(self._topics.add_partitions, name, plan, validate_only=validate_only)
+        return await self._events.ask(extend, to_the_end=self._is_alone)
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Errors are in the response, NOT_CONTROLLER as well."""
@@ -176,14 +182,17 @@ class ActiveController:
     # ------------------------------------------------------------------ life
 
     async def run(self) -> None:
-        """Be the controller. Raises Deposed or SessionExpired when that is over."""
-        end: Deposed | SessionExpired | None = None
+        """Be the controller. Raises Deposed or SessionExpired when that is over.
+
+        CoordinationUnavailable: there is no waiting for the service.
+        """
+        end: Deposed | CoordinationError | None = None
         try:
             async with trio.open_nursery() as nursery:
                 self._channels = BrokerChannels(nursery, self._peer, self._on_answer, self._timeout_s)
                 try:
                     await self._work(nursery)
-                except (Deposed, SessionExpired) as error:
+                except (Deposed, SessionExpired, CoordinationUnavailable) as error:
                     end = error
                 nursery.cancel_scope.cancel()
         finally:
@@ -306,6 +315,8 @@ class ActiveController:
             brokers=self.states.brokers,
             topic_ids=_TopicIds(self.states),
         )
+        if batch.stop_replica:  # of thousands of partitions: to decide it took its time, too
+            await trio.lowlevel.checkpoint()
         for broker in batch.receivers():
             self._channels.put(broker, sender.requests(batch, broker))
             await trio.lowlevel.checkpoint()
@@ -340,6 +351,10 @@ class ActiveController:
             await self._carry_out(lambda: self.states.replicas_answered(broker, errors))
         elif isinstance(request, StopReplicaRequest):
             gone = _deleted(request, response)
+            if self._is_alone:
+                # What is on a directory that failed is put aside when that is back, as no topic claims it then. Kafka's
+                # single node does not wait for it either.
+                gone = {name: ErrorCode.NONE if code == ErrorCode.KAFKA_STORAGE_ERROR else code for name, code in gone.items()}
             await self._carry_out(lambda: self.states.replicas_deleted(broker, gone))
 
     def _replica_errors(self, response: LeaderAndIsrResponse) -> dict[TopicPartition, int]:

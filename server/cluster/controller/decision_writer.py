@@ -82,11 +82,11 @@ class DecisionWriter:
 
     async def carry_out(self, decide: Callable[[], Decision]) -> CarriedOut:
         """Do what is decided, and all that follows from it. Raises what `decide` does, and WriteRefused."""
-        outcome = await self._do(decide)
+        outcome = await self.do(decide)
         # What follows may have consequences of its own: a complete reassignment is settled, a deletion that has begun
         # ends.
         while (following := self._states.pending()) is not None:
-            await self._do(self._pending_after(following))
+            await self.do(self._pending_after(following))
         return outcome
 
     def _pending_after(self, first: Decision) -> Callable[[], Decision]:
@@ -95,7 +95,8 @@ class DecisionWriter:
         decisions: list[Decision] = [first]
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
-    async def _do(self, decide: Callable[[], Decision]) -> CarriedOut:
+    async def do(self, decide: Callable[[], Decision]) -> CarriedOut:
+        """Do what is decided, and nothing that follows from it. Raises as `carry_out`."""
         outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
             # After a failed attempt it decides on what was read again. What was written before that counts already.

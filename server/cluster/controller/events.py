@@ -1,7 +1,8 @@
 """What the active controller has to do: one thing after the other, in the order in which it came up.
 
 A *look* is at something in the tree that may have changed; one that waits already is not asked for twice. Somebody waits
-for the outcome of a *request*, and gets NOT_CONTROLLER if the controller resigns first.
+for the outcome of a *request*, and gets NOT_CONTROLLER if the controller resigns first. Who does not wait any longer takes
+a request back that has not begun; one that has begun is carried out.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ class _Request:
     them would ever be freed.
     """
 
-    __slots__ = ("_action", "_refusal", "_settled", "_value")
+    __slots__ = ("_action", "_refusal", "_settled", "_value", "has_begun")
 
     def __init__(self, action: Action) -> None:
+        self.has_begun = False
         self._action = action
         self._settled = trio.Event()
         self._refusal: tuple[ErrorCode, str | None] | None = None
@@ -35,6 +37,7 @@ class _Request:
 
     async def __call__(self) -> None:
         """Carry it out. A KafkaError is for whoever asked, anything else for the controller."""
+        self.has_begun = True
         try:
             self._value = await self._action()
         except KafkaError as error:
@@ -77,18 +80,33 @@ class ControllerEvents:
     def put(self, action: Action) -> None:
         self._put(None, action)
 
-    async def ask(self, action: Callable[[], Awaitable[T]]) -> T:
-        """The outcome of an action when its turn has come. Raises KafkaError."""
+    async def ask(self, action: Callable[[], Awaitable[T]], *, to_the_end: bool = False) -> T:
+        """The outcome of an action when its turn has come. Raises KafkaError.
+
+        Cancelled: if the action has not begun, it will not. `to_the_end`: if it has begun, its outcome is waited for all the
+        same, so who is cancelled knows that nothing was done.
+        """
         if self._is_over:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         request = _Request(action)
         self._requests.add(request)
         self._put(None, request)
         try:
-            outcome: T = await request.outcome()
+            outcome: T = await self._outcome(request, to_the_end)
         finally:
             self._requests.discard(request)
         return outcome
+
+    async def _outcome(self, request: _Request, to_the_end: bool) -> Any:
+        try:
+            return await request.outcome()
+        except trio.Cancelled:
+            if (None, request) in self._queue:
+                self._queue.remove((None, request))
+            if not (request.has_begun and to_the_end):
+                raise
+        with trio.CancelScope(shield=True):
+            return await request.outcome()
 
     def _put(self, key: str | None, action: Action) -> None:
         if not self._is_over:

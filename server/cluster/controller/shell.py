@@ -211,7 +211,8 @@ class ControllerElection:
         finally:
             self.active = None
             logger.info("Broker %d resigned as controller, epoch %d", self._node_id, term.epoch)
-        if isinstance(failure, SessionExpired):
+        # Unavailable: there is no waiting for the service; see `EmbeddedCoordination.is_patient`.
+        if isinstance(failure, (SessionExpired, CoordinationUnavailable)):
             raise failure
         if failure is not None and not isinstance(failure, Deposed):
             logger.error("The controller failed, and makes way for another one", exc_info=failure)

@@ -3,8 +3,10 @@
 | step                                      | if there is no room for it, or it is too large                     |
 |-------------------------------------------|--------------------------------------------------------------------|
 | one write: node, settings, first states   | KAFKA_STORAGE_ERROR, and there is no such topic or partition       |
-| more writes: the states of partitions     | it waits until there is room: the topic exists since the first one |
+| more writes: the states of partitions     | they wait until there is room: the topic exists since the first one |
 | beyond the first FIRST_STATES_PER_WRITE   |                                                                    |
+
+A request ends with the first step, so it never waits for room. The others are events of their own, later.
 """
 
 from __future__ import annotations
@@ -13,8 +15,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
-
-import trio
 
 from ottla.replication.cluster.coordination import TooLarge, WriteRefused
 from ottla.replication.control.decisions import Decision
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.state import TopicState
     from ottla.replication.control.topic_planner import TopicPlan
     from ottla.server.cluster.controller.decision_writer import DecisionWriter
+    from ottla.server.cluster.controller.events import Action
 
 logger = logging.getLogger("ottla.controller")
 
@@ -34,12 +35,19 @@ Outcomes = dict[str, KafkaError | None]
 
 
 class TopicsByRequest:
-    """See the module's docstring. `watch` is called with each topic that was written."""
+    """See the module's docstring. `watch` is called with each topic that was written, `later` with what is to be done then."""
 
-    def __init__(self, states: PartitionStates, writer: DecisionWriter, watch: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        states: PartitionStates,
+        writer: DecisionWriter,
+        watch: Callable[[str], None],
+        later: Callable[[Action], None],
+    ) -> None:
         self._states = states
         self._writer = writer
         self._watch = watch
+        self._later = later
 
     async def create(self, plans: Sequence[TopicPlan]) -> Outcomes:
         """By name None, or why the topic was not created."""
@@ -65,7 +73,7 @@ class TopicsByRequest:
             return Decision(changes=tuple(changes))
 
         try:
-            await self._writer.carry_out(decide)
+            await self._writer.do(decide)
         except (WriteRefused, TooLarge) as problem:
             # A topic with very long settings must not keep the others from being.
             if isinstance(problem, TooLarge) and len(plans) > 1:
@@ -75,7 +83,7 @@ class TopicsByRequest:
             logger.error("New topics such as %s cannot be stored: %r", plans[0].name, problem)
         for plan in plans:
             if self._exists(plan):
-                await self._complete(plan)
+                self._complete(plan)
                 outcomes[plan.name] = None
             else:
                 outcomes.setdefault(plan.name, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, NOT_STORED))
@@ -98,23 +106,23 @@ class TopicsByRequest:
             return Decision() if validate_only else Decision(changes=(self._states.add_partitions(name, added),))
 
         try:
-            await self._writer.carry_out(decide)
+            await self._writer.do(decide)
         except (WriteRefused, TooLarge) as problem:
             logger.error("New partitions of topic %s cannot be stored: %r", name, problem)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, NOT_STORED) from None
         if not validate_only:
-            await self._complete(planned[0])
+            self._complete(planned[0])
         return planned[0]
 
-    async def _complete(self, plan: TopicPlan) -> None:
+    def _complete(self, plan: TopicPlan) -> None:
         """Give first states to the partitions that were too many for the first write."""
         count = len(plan.after.partitions)
         logger.info("Topic %s %s, %d partitions", plan.name, "has grown" if plan.before else "was created", count)
         self._watch(plan.name)
         for start in range(plan.first_new + FIRST_STATES_PER_WRITE, count, FIRST_STATES_PER_WRITE):
             part = range(start, min(start + FIRST_STATES_PER_WRITE, count))
-            await self._writer.carry_out(partial(self._states.elect_new, plan.name, part))
-            await trio.lowlevel.checkpoint()
+            elect = partial(self._states.elect_new, plan.name, part)
+            self._later(partial(self._writer.carry_out, elect))
 
 
 def _created(plan: TopicPlan) -> tuple[str, bytes, list[tuple[int, ...]], Mapping[str, str]]:
