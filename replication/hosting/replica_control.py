@@ -132,8 +132,13 @@ class ReplicaControl:
         broker_epoch: Callable[[], int],
         clock_ms: Callable[[], int],
         claims: ControllerClaims | None = None,
+        is_alone: bool = False,
     ) -> None:
-        """Without `claims` every sender of a request is believed to be the controller."""
+        """Without `claims` every sender of a request is believed to be the controller.
+
+        `is_alone`: a log on a failed directory counts as deleted. Kafka's single node does not wait for it either, and when
+        the directory is back the log is put aside, because no topic claims it.
+        """
         self.registered = trio.Event()  # until it is set, all requests wait
         self.controller_epoch = 0
         self.heard_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
@@ -146,6 +151,7 @@ class ReplicaControl:
         self._broker_epoch = broker_epoch
         self._clock_ms = clock_ms
         self._claims = claims
+        self._lost_logs = ErrorCode.NONE if is_alone else ErrorCode.KAFKA_STORAGE_ERROR
         self._turn = trio.Lock()  # held by the request that is being carried out
 
     def begin_anew(self) -> None:
@@ -423,9 +429,9 @@ class ReplicaControl:
         if partition is None:
             # A log on a failed disk cannot be said to be gone. One that is gone already is: a new controller asks
             # again.
-            return ErrorCode.KAFKA_STORAGE_ERROR if self._replicas.is_offline(*name) else ErrorCode.NONE
-        if partition.log.log_directory.failure is not None:
-            return ErrorCode.KAFKA_STORAGE_ERROR
+            return self._lost_logs if self._replicas.is_offline(*name) else ErrorCode.NONE
+        if partition.log.log_directory.failure is not None and self._lost_logs:
+            return self._lost_logs
         if leader_epoch not in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH) and leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         # Whether it is deleted or only stopped, it follows nobody any more.

@@ -109,8 +109,7 @@ class ClusterMember:
         self._peers = self._ways_to_peers() if tree.is_shared else None  # a broker that is alone has none
         self._to_controller = WayToController(self._endpoint, partial(self.peer, purpose="to-controller"))
         # A session is held before the logs are loaded, but the broker registers only when `join` is called.
-        self._may_join, self._has_joined = trio.Event(), trio.Event()
-        self._join_problem = ""
+        self._may_join, self._has_joined, self._join_problem = trio.Event(), trio.Event(), ""
         self._background: trio.Nursery | None = None
         self._loaded: Counter[str] = Counter()  # partitions, by topic
         # Read anew at every use (the lambdas below), as each registration has its own.
@@ -144,6 +143,7 @@ class ClusterMember:
             clock_ms=broker.now_ms,
             # Nobody but this broker itself can speak to one that is alone in a controller's name.
             claims=ControllerClaims(self.session, broker.node_id) if tree.is_shared else None,
+            is_alone=not tree.is_shared,
         )
         self.election = ControllerElection(
             self.session,

@@ -351,10 +351,6 @@ class ActiveController:
             await self._carry_out(lambda: self.states.replicas_answered(broker, errors))
         elif isinstance(request, StopReplicaRequest):
             gone = _deleted(request, response)
-            if self._is_alone:
-                # What is on a directory that failed is put aside when that is back, as no topic claims it then. Kafka's
-                # single node does not wait for it either.
-                gone = {name: ErrorCode.NONE if code == ErrorCode.KAFKA_STORAGE_ERROR else code for name, code in gone.items()}
             await self._carry_out(lambda: self.states.replicas_deleted(broker, gone))
 
     def _replica_errors(self, response: LeaderAndIsrResponse) -> dict[TopicPartition, int]:
