@@ -33,6 +33,12 @@ def test_a_shortage_while_a_fetch_is_answered_takes_no_disk_offline() -> None:
     assert (outcome.problems, outcome.proofs) == ([], [])
 
 
+def test_what_hangs_at_a_stopped_leader_can_still_be_written_later() -> None:
+    """A seed in which the new leader took a later batch first, as it knew nothing of the producer."""
+    outcome = Simulation(Plan(178, 60.0)).run()
+    assert (outcome.problems, outcome.proofs) == ([], [])
+
+
 def test_a_seed_repeats_itself_in_another_process() -> None:
     command = [sys.executable, "-m", "compat_tests.simulation.run", "--seed", "3", "--seconds", "40"]
     runs = [subprocess.run(command, capture_output=True, text=True, check=False).stdout for _ in range(2)]

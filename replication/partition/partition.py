@@ -59,6 +59,10 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling: each record is 
 
 NO_LEADER = -1
 LAG_TIME_MAX_MS = 30_000
+UNKNOWN_PATIENCE_MS = 10_000
+"""How long a leader that is new doubts a producer that it does not know and that does not begin at 0: as long as a client
+waits at a leader that does not answer, and no longer than whose state has expired can wait."""
+
 NO_LEADER_EPOCH = -1  # in a request that does not fence
 
 
@@ -71,6 +75,7 @@ class Partition:
         "_local_id",
         "_request_flush",
         "_watchers",
+        "doubts_unknown_until_ms",
         "durability_limit",
         "followers",
         "high_watermark",
@@ -111,6 +116,7 @@ class Partition:
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
+        self.doubts_unknown_until_ms = 0
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
@@ -201,6 +207,9 @@ class Partition:
             self.log.assign_epoch(leader_epoch, self.leader_epoch_start_offset)
             if self.followers is not None:
                 self.followers.begin_epoch(self.leader_epoch_start_offset, is_new_leader=is_new_leader, now_ms=now_ms)
+                # There was a leader before, at which the first batches of a producer may still be on their way.
+                if is_new_leader and leader_epoch > 0:
+                    self.doubts_unknown_until_ms = now_ms + UNKNOWN_PATIENCE_MS
         self.partition_epoch = partition_epoch
         self.leader_id = self._local_id
         # Nobody else asks for this flush before the next append, and until it is done the high watermark stands still.

@@ -32,6 +32,11 @@ A leader that is new
     not count it. A gap that is still there after that time is OUT_OF_ORDER_SEQUENCE_NUMBER. On a leader to which the producer
     has written there is no such time, nor on a broker that is alone.
 
+    A producer that the log does not know may begin anywhere, because its state may have expired. On a leader that is new
+    its first batches may as well hang at the leader before, which was stopped. If a later batch were taken, they could never
+    be written. So for `UNKNOWN_PATIENCE_MS` after its election (`Partition.doubts_unknown_until_ms`) such a leader takes an
+    unknown producer from sequence 0 on only; anything else gets NOT_LEADER_OR_FOLLOWER.
+
 Limits
     A run holds `RUN_MAX` batches, more than an idempotent producer may have on their way. There are at most `RUNS_MAX`
     runs; the producers that were noted first are forgotten first, and get what Kafka answers. As many unproven gaps are known.

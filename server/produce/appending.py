@@ -236,6 +236,8 @@ class Appending(PendingAnswer[ProduceResponse]):
                 return answer
             # This comes last, right before the append: for a deferred batch the answer may be another one after the
             # thread. The dict is empty nearly always, which keeps this check off the usual way.
+            if partition.doubts_unknown_until_ms > now_ms:
+                self._check_it_is_known(partition, records, header)
             if self._refused.by_producer:
                 self._check_none_is_missing((topic.name, topic.topic_id, data.index), partition, records, header)
             # Phase 3: the append.
@@ -261,6 +263,15 @@ class Appending(PendingAnswer[ProduceResponse]):
         # its megabytes would hold the event loop.
         kept = records if belongs_to_one_frame(records.obj) else copied(records)
         self._deferred.append((partition, answer, kept))
+
+    def _check_it_is_known(self, partition: Partition, records: memoryview, header: BatchHeader | None) -> None:
+        """KafkaError if a producer's first batches may be on their way from the leader before this one."""
+        batch = header or numbered_batch(records)
+        if batch is None or batch.producer_id < 0 or batch.base_sequence <= 0:
+            return
+        entry = partition.log.producers.get(batch.producer_id)
+        if entry is None or not entry.batches:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "What comes before may come from the leader before this one")
 
     def _check_none_is_missing(
         self, place: Place, partition: Partition, records: memoryview, header: BatchHeader | None
@@ -379,6 +390,8 @@ class Appending(PendingAnswer[ProduceResponse]):
         # again.
         try:
             self._broker.partition(partition.topic, partition.index)  # the broker may be fenced since the thread began
+            if partition.doubts_unknown_until_ms > self._context.now_ms:
+                self._check_it_is_known(partition, records, None)
             if self._refused.by_producer:
                 self._check_none_is_missing(self._place_of(answer), partition, records, None)
             info = partition.append_as_leader(

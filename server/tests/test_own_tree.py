@@ -10,11 +10,14 @@ import trio.testing
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Delete
+from ottla.replication.control.partition_states import FIRST_STATES_PER_WRITE
 from ottla.replication.control.topic_planner import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import WRITES
+from ottla.server.cluster import administration, member
 from ottla.server.cluster.cluster_id import settle_cluster_id
 from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.wire.errors import ErrorCode, KafkaError
 
 
 async def with_topic(directory: Path, partitions: int) -> AdministeredBroker:
@@ -132,6 +135,38 @@ async def test_a_start_with_little_room_ends_too(room: int) -> None:
     storage.space_left = None
     again = await opened(Path("/data"), storage=storage)
     assert [each.leader for each in again.cluster.topics["t"].partitions] == [1] * 100
+
+
+async def test_a_topic_that_was_stored_is_not_refused_if_the_journal_breaks_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(administration, "ALONE_PATIENCE_S", 0.2)
+    storage = MemoryStorage()
+    broker = await opened(Path("/data"), storage=storage)
+    many = FIRST_STATES_PER_WRITE + 100
+    syncs: list[str] = []
+
+    def break_second(operation: str, path: str) -> OSError | None:
+        syncs.extend([path] if operation == "sync" and "journal" in path else [])
+        return OSError(errno.EIO, "broken") if len(syncs) > 1 else None
+
+    storage.fail = break_second
+    (outcome,) = await broker.administration.create_topics([NewTopic(name="t", partition_count=many)])
+    assert not isinstance(outcome, KafkaError) or outcome.code is ErrorCode.REQUEST_TIMED_OUT
+    storage.kill()
+    await broker.stop()
+    storage.fail = None
+    again = await opened(Path("/data"), storage=storage)
+    assert [each.leader for each in again.cluster.topics["t"].partitions] == [1] * many
+
+
+async def test_clients_wait_however_long_it_takes_to_lead_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await with_topic(tmp_path, 3)
+    await broker.stop()
+    monkeypatch.setattr(member, "FIRST_WORD_S", 0.0)
+    monkeypatch.setattr(member, "TOPICS_WORD_S", 0.0)
+    again = await opened(tmp_path)
+    assert len(again.hosted()) == 3
 
 
 async def test_a_broken_journal_ends_the_broker(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ import trio.testing
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents, idempotent, new_log
 from ottla.replication.partition.commit_waits import CommitWaits
-from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.partition import UNKNOWN_PATIENCE_MS, Partition
 from ottla.replication.partition.refused_sequences import PATIENCE_S, RefusedSequences
 from ottla.server.gate.dispatch import Route
 from ottla.server.handlers import produce as produce_handler
@@ -576,6 +577,38 @@ async def test_a_new_leader_waits_for_what_the_old_one_refused(
     assert await producer.acknowledged() == (4, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert await producer.acknowledged() == (5, 0, 1)
     assert await producer.acknowledged() == (6, 0, 2)
+
+
+@pytest.mark.parametrize("is_checked_in_thread", [False, True])
+async def test_a_new_leader_takes_a_producer_that_it_does_not_know_from_the_start_only(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch, is_checked_in_thread: bool
+) -> None:
+    if is_checked_in_thread:
+        monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
+        monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+    partition = leader.partitions[0]
+    now_ms = time.time_ns() // 1_000_000
+    partition.make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2))
+    partition.make_leader(leader_epoch=5, partition_epoch=2, replicas=(1, FOLLOWER), isr=(1, FOLLOWER), now_ms=now_ms)
+    await producer.send(producer.number(0, 2))
+    assert await producer.acknowledged() == (1, REFUSED, -1)
+    await producer.send(producer.number(0, 0), producer.number(0, 1), producer.number(0, 2))
+    await appended(leader, 3)
+    leader.commit(0, 3)
+    assert [await producer.acknowledged() for _ in range(3)] == [(2, 0, 0), (3, 0, 1), (4, 0, 2)]
+
+
+async def test_the_doubt_of_a_new_leader_ends(producer: Producer, leader: Leader) -> None:
+    partition = leader.partitions[0]
+    long_ago_ms = time.time_ns() // 1_000_000 - UNKNOWN_PATIENCE_MS
+    partition.make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2))
+    partition.make_leader(
+        leader_epoch=5, partition_epoch=2, replicas=(1, FOLLOWER), isr=(1, FOLLOWER), now_ms=long_ago_ms
+    )
+    await producer.send(producer.number(0, 2))
+    await appended(leader, 1)
+    leader.commit(0, 1)
+    assert await producer.acknowledged() == (1, 0, 0)
 
 
 async def test_a_broker_that_is_alone_had_no_leader_before_it(producer: Producer, leader: Leader) -> None:
