@@ -391,7 +391,8 @@ class ClusterMember:
         async with trio.open_nursery() as nursery:
             self._background = nursery
             await nursery.start(self.fetchers.run)
-            await nursery.start(self.isr_changes.run)
+            if self._tree.is_shared:  # nobody joins or leaves the in-sync replicas of a broker that is alone
+                await nursery.start(self.isr_changes.run)
             nursery.start_soon(self.administration.run)
             nursery.start_soon(self.log_dir_failures.run)
             task_status.started()
