@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from ottla.replication.cluster.state import UNKNOWN_STATE, PartitionState
 from ottla.replication.hosting.directories import FoundPartition, HeldDirectory, LogDirectoryProblem, OffsetCheckpoints
 from ottla.replication.log.names import (
     DELETE_MARK,
@@ -43,14 +42,13 @@ STRAYS_NAMED = 5  # in the one log line that tells of them
 class HostedPartition:
     """A partition that belongs on this broker's disks, with all that is needed to open or make its log.
 
-    `state` is what it is to be at once; in a cluster the controller says that later.
+    Whether this broker leads it or follows, the controller says later.
     """
 
     topic: str
     index: int
     topic_id: bytes
     config: LogConfig
-    state: PartitionState = UNKNOWN_STATE
 
 
 class Load(NamedTuple):

@@ -28,7 +28,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -57,9 +57,6 @@ from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
 from ottla.replication.slices import Slices
 from ottla.wire.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from ottla.replication.cluster.state import PartitionState
 
 __all__ = ["HostedPartition", "ReplicaManager"]
 
@@ -155,7 +152,7 @@ class ReplicaManager:
                 self.cluster_id = held.meta.cluster_id
 
     async def load(self, hosted: Iterable[HostedPartition], *, cluster_id: str) -> None:
-        """Bring back every log and lead or follow as `hosted` says. Partitions nobody hosts are put aside."""
+        """Bring back every log that `hosted` names; nobody leads them yet. Partitions nobody hosts are put aside."""
         # Phase 1: every directory loads what it has.
         wanted = {(each.topic, each.index): each for each in hosted}
         futures: list[PartitionLog] = []
@@ -233,7 +230,6 @@ class ReplicaManager:
         log.enter_service(self._repairer.request)
         if checkpoints is not None:
             log.first_dirty_offset = checkpoints.first_dirty_offsets.get(key, -1)
-        self._apply_state(partition, hosted.state)
         self._catalogue.add(partition)
 
     async def _take_up_future(self, log: PartitionLog, hosted: HostedPartition) -> None:
@@ -251,19 +247,6 @@ class ReplicaManager:
                 directory.take_offline(error if isinstance(error, OSError) else OSError(str(error)))
             else:
                 self._take_up(log, hosted)
-
-    def _apply_state(self, partition: Partition, state: PartitionState) -> None:
-        if state.leader == self.node_id:
-            partition.make_leader(
-                leader_epoch=state.leader_epoch,
-                partition_epoch=state.partition_epoch,
-                replicas=state.replicas,
-                isr=state.isr,
-                now_ms=self._clock_ms(),
-            )
-        else:
-            epochs = {"leader_epoch": state.leader_epoch, "partition_epoch": state.partition_epoch}
-            partition.make_follower(leader_id=state.leader, replicas=state.replicas, **epochs)
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -294,12 +277,9 @@ class ReplicaManager:
         """
         missing = []
         for each in hosted:
-            partition = self.partition(each.topic, each.index)
-            if partition is None:
+            if self.partition(each.topic, each.index) is None:
                 partition_directory_name(each.topic, each.index)  # refuses a name that cannot be, before any log is made
                 missing.append(each)
-            else:
-                self._apply_state(partition, each.state)
         missing = self._take_up_prepared(missing)
         if missing:
             # Logs of another topic of the same name stand there as well, which is not going to be created any more.

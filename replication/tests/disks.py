@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +32,33 @@ class Hosted:
     config: LogConfig = field(default_factory=LogConfig)
 
 
+class LedReplicas(ReplicaManager):
+    """Leads and follows at once as its `Hosted` say, in place of a controller that says so later."""
+
+    async def load(self, hosted: Iterable[Any], *, cluster_id: str) -> None:
+        wanted = list(hosted)
+        await super().load(wanted, cluster_id=cluster_id)
+        self._take_roles(wanted)
+
+    async def create_partitions(self, hosted: Sequence[Any]) -> None:
+        try:
+            await super().create_partitions(hosted)
+        finally:  # some may have been made before a failure
+            self._take_roles(hosted)
+
+    def _take_roles(self, hosted: Iterable[Any]) -> None:
+        for each in hosted:
+            partition = self.partition(each.topic, each.index)
+            if partition is None or not isinstance(each, Hosted):  # what is no Hosted comes from the code under test
+                continue
+            state = each.state
+            epochs = {"leader_epoch": state.leader_epoch, "partition_epoch": state.partition_epoch}
+            if state.leader == self.node_id:
+                partition.make_leader(replicas=state.replicas, isr=state.isr, now_ms=self._clock_ms(), **epochs)
+            else:
+                partition.make_follower(leader_id=state.leader, replicas=state.replicas, **epochs)
+
+
 class Disk:
     """A storage that outlives brokers; threads are imagined, and counted in `jobs`."""
 
@@ -55,7 +82,7 @@ class Disk:
             self.is_in_thread = False
 
     def manager(self, *, log_dirs: tuple[str, ...] = ("/logs",), **config: Any) -> ReplicaManager:
-        return ReplicaManager(
+        return LedReplicas(
             log_dirs,
             node_id=NODE,
             config=ReplicationConfig(**config),

@@ -19,7 +19,7 @@ from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.tests.logs import batch, idempotent, marker, offsets, read_batches
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition.partition import Partition
-from ottla.replication.tests.disks import NODE, Disk, Hosted, partition_of, produce
+from ottla.replication.tests.disks import NODE, Disk, Hosted, LedReplicas, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import decode_records, iter_batches
 
@@ -226,7 +226,7 @@ async def test_records_deleted_on_the_way_are_not_moved(disk: Disk, autojump_clo
 async def test_moves_obey_the_throttle(disk: Disk, autojump_clock: MockClock) -> None:
     limit = Limit(bytes_per_second=1000, window_count=11, window_seconds=1)
     throttle = ReplicationThrottle(NODE, limit=lambda: limit, throttled_replicas=lambda topic: ("*",))
-    manager = ReplicaManager(
+    manager = LedReplicas(
         DIRS,
         node_id=NODE,
         config=disk.manager().config,

@@ -16,7 +16,6 @@ from ottla.replication import slices
 from ottla.replication.cluster.state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.hosting.directories import LogDirectoryProblem
-from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.hosting.new_logs import THREADS_MAX
 from ottla.replication.hosting.retaining import SEGMENTS_PER_TURN
 from ottla.replication.log import segment
@@ -24,7 +23,7 @@ from ottla.replication.log.checkpoints import decode_offsets
 from ottla.replication.log.names import PARTITION_METADATA
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
-from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, partition_of, produce
+from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, LedReplicas, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.tests.turns import counted_turns
 
@@ -230,7 +229,7 @@ async def test_a_name_that_the_file_system_will_not_have_takes_no_directory_offl
 
 async def test_topics_of_the_longest_name_come_and_go(tmp_path: Any) -> None:
     longest = [Hosted("x" * 249, index) for index in (0, 9, 99_999)]
-    manager = ReplicaManager([str(tmp_path)], node_id=NODE, config=ReplicationConfig())
+    manager = LedReplicas([str(tmp_path)], node_id=NODE, config=ReplicationConfig())
     await manager.open()
     await manager.load([], cluster_id="cluster")
     await manager.create_partitions(longest)
@@ -797,7 +796,7 @@ async def test_after_a_failed_sync_no_other_is_believed(disk: Disk, autojump_clo
 async def test_the_same_with_real_threads_and_files(tmp_path: Any) -> None:
     hosted = [Hosted(index=index, config=LogConfig(flush_messages=1)) for index in range(3)]
     for round_number in (1, 2):
-        manager = ReplicaManager([str(tmp_path / "logs")], node_id=NODE, config=ReplicationConfig())
+        manager = LedReplicas([str(tmp_path / "logs")], node_id=NODE, config=ReplicationConfig())
         await manager.open()
         await manager.load(hosted, cluster_id="cluster")
         async with trio.open_nursery() as nursery:
