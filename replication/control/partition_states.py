@@ -36,6 +36,7 @@ Invariants
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from ottla.replication.cluster import znodes
@@ -279,7 +280,7 @@ class PartitionStates(PartitionTable):
             topic=name,
             assignment=assignment,
             configs=configs,
-            states=self._first_states(name, assignment, range(min(len(replicas), FIRST_STATES_PER_WRITE))),
+            states=self._first_states(name, assigned_all(assignment, range(min(len(replicas), FIRST_STATES_PER_WRITE)))),
             has_settings=self.nodes.get(znodes.topic_config_path(name)) is True,
         )
 
@@ -288,9 +289,10 @@ class PartitionStates(PartitionTable):
         known = self.topics[name]
         first, end = len(known.partitions), len(known.partitions) + len(replicas)
         assignment = TopicAssignment(known.topic_id, {first + number: list(ids) for number, ids in enumerate(replicas)})
+        new = assigned_all(assignment, range(first, end))
         return TopicExtension(
-            change=self.topic_change(name, assigned_all(assignment, range(first, end))),
-            states=self._first_states(name, assignment, range(first, min(end, first + FIRST_STATES_PER_WRITE))),
+            change=self.topic_change(name, new),
+            states=self._first_states(name, dict(islice(new.items(), FIRST_STATES_PER_WRITE))),
         )
 
     def elect_new(self, name: str, partitions: Iterable[int]) -> Decision:
@@ -306,12 +308,12 @@ class PartitionStates(PartitionTable):
                 changes += [] if change is None else [change]
         return self.decision(changes)
 
-    def _first_states(self, name: str, assignment: TopicAssignment, partitions: Iterable[int]) -> tuple[StateChange, ...]:
+    def _first_states(self, name: str, new: Mapping[int, PartitionState]) -> tuple[StateChange, ...]:
         """The first states of new partitions, but for those whose replicas are all away."""
         made: set[str] = set()
         elected: dict[int, StateChange | None] = {}
         changes = []
-        for index, state in assigned_all(assignment, partitions).items():
+        for index, state in new.items():
             # Those that share a state are elected alike: no log of theirs can be on a directory that failed.
             if id(state) not in elected:
                 elected[id(state)] = self._elected((name, index), state)

@@ -29,7 +29,9 @@ class TopicDeletions:
         # By topic: partition and broker of each replica. A topic that is in here is queued.
         self._left: dict[str, set[tuple[int, int]]] = {}
         self._started: set[str] = set()
-        self._announced: tuple[PartitionState, PartitionState] | None = None  # the last state, and what is told of it
+        self._announced: tuple[PartitionState, PartitionState] | None = None
+        """The last state that was announced as gone, and the state that the brokers got in its place."""
+
 
     def __contains__(self, name: str) -> bool:
         return name in self._left

@@ -39,7 +39,7 @@ from ottla.replication.cluster.coordination import (
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, topic_name_problem
 from ottla.replication.control.topic_planner import NewTopic, TopicPlan
-from ottla.server.cluster.controller.topics_by_request import NOT_STORED
+from ottla.server.cluster.controller.topics_by_request import not_stored
 from ottla.server.cluster.settings_administration import SettingsAdministration, TopicConfigTaker
 from ottla.server.cluster.turns_by_name import TurnsByName
 from ottla.server.cluster.waiting import until_shown
@@ -259,7 +259,7 @@ class Administration:
         """What a client is told of a controller that resigns."""
         # A broker that is alone is the controller until it has lost its tree.
         if self._is_alone and error.code is ErrorCode.NOT_CONTROLLER:
-            return _not_stored()
+            return not_stored()
         return bare(error)
 
     async def _await_leaders(self, outcomes: list[PlanOrError], timeout_s: float) -> None:
@@ -304,7 +304,7 @@ class Administration:
             if self._own_logs is not None and not validate_only:
                 outcomes = [await self._extend_alone(controller, self._own_logs, name, plan)]
             else:
-                with trio.move_on_after(timeout_s):  # the controller goes on with it
+                with trio.move_on_after(timeout_s):  # an extension that has begun by then goes on
                     outcomes = [await controller.add_partitions(name, plan, validate_only=validate_only)]
         if not validate_only:
             await self._await_leaders(outcomes, timeout_s)
@@ -349,12 +349,17 @@ class Administration:
                 for name in names[start : start + TOPICS_PER_TURN]:
                     nursery.start_soon(self._mark_deleted, name, results)
 
+        left = [name for name, error in results.items() if error is None]
+
         def are_gone() -> bool:
-            return not any(self._is_shown(name, ids) for name, error in results.items() if error is None)
+            # Each name is looked at until it is gone, and not all names after every change.
+            while left and not self._is_shown(left[-1], ids):
+                left.pop()
+            return not left
 
         if not await until_shown(self._cluster, are_gone, timeout_s=self._patience_s(timeout_s)):
-            for name in names:
-                if results[name] is None and self._is_shown(name, ids):
+            for name in left:
+                if self._is_shown(name, ids):
                     results[name] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return [results[name] for name in names]
 
@@ -396,7 +401,7 @@ class Administration:
             return KafkaError(ErrorCode.NOT_CONTROLLER)
         if isinstance(error, (NoNode, BadVersion)):
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _not_stored()
+        return not_stored()
 
     # ------------------------------------------------------------------ topics that are created by asking for them
 
@@ -492,10 +497,6 @@ def _still(planned: TopicPlan, topic: TopicState | None) -> TopicPlan:
     if topic is None or (topic.topic_id, len(topic.partitions)) != (planned.after.topic_id, planned.first_new):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return planned
-
-
-def _not_stored() -> KafkaError:
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, NOT_STORED)
 
 
 def _log_refusals(outcomes: Mapping[str, PlanOrError | None]) -> None:

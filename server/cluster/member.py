@@ -418,7 +418,8 @@ class ClusterMember:
         await until_shown(cluster, lambda: node_id in cluster.brokers, timeout_s=math.inf)
         # There is nothing to tell of a topic that is half created.
         with trio.move_on_after(TOPICS_WORD_S if self._tree.is_shared else math.inf):
-            missing = await self._topics_in_tree()
+            # A broker that is alone has loaded whatever it is going to lead, and knows the topics by that.
+            missing = await self._topics_in_tree() if self._tree.is_shared else set(self._loaded)
 
             def are_shown() -> bool:
                 missing.difference_update([name for name in missing if self._is_shown(name)])

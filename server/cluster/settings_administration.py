@@ -56,7 +56,7 @@ class OutdatedSettings(KafkaError):
 
 
 class SettingsAdministration:
-    """See the module's docstring. `refusal` makes of a write that failed what its client is told."""
+    """See the module's docstring. `refusal` turns a write that failed into the error for its client."""
 
     def __init__(
         self,

@@ -14,7 +14,8 @@ Theory: plan, write, then change. The tree in memory is what is on the disk, and
 * A writer that is cancelled before its multi is being written leaves the queue, and nothing has happened. From then on it
   learns the outcome, and is cancelled at what it waits for next: who has changed the tree always gets to know it.
 * After a failed sync, or any failure that means a broken disk, nobody knows what is on the disk. Then every later write
-  raises `CoordinationUnavailable`, and `until_broken` returns: the broker stops, as Kafka halts without its metadata log.
+  raises `CoordinationUnavailable`, `until_available` raises `SessionExpired`, and `until_broken` returns: the broker stops,
+  as Kafka halts without its metadata log.
 
 Ephemeral nodes are not written, as they could not outlive the process. The journal is rewritten as whole nodes at start and
 whenever what was overwritten since outweighs the tree; `journal.py` has the file.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import Delete
+from ottla.replication.cluster.coordination import Delete, NoNode
 from ottla.replication.cluster.state import NO_TOPIC_ID
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.hosting.loading import HostedPartition
@@ -73,33 +75,33 @@ class OwnTree:
             logger.info("Took over %d topics that another broker wrote", len(cluster.topics))
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
-        """Every partition of every topic. What else is on the disks was deleted, or was never created."""
+        """Every partition that a topic gives to this broker. What else is on the disks was deleted, or never created."""
         topics = await tree.children_data(znodes.TOPICS)
         deleted = {*await tree.children(znodes.DELETED_TOPICS)}
+        node_id = self._broker.node_id
         hosted: list[HostedPartition] = []
         for name, node in topics.items():
             assignment = znodes.decode_topic(node.data)
+            await _forget_unnamed(tree, name, assignment.partitions)
             config, topic_id = self._broker.configs.log_config(name), assignment.topic_id or NO_TOPIC_ID
             if name not in deleted:
-                hosted += [HostedPartition(name, index, topic_id, config) for index in assignment.partitions]
+                ours = [index for index, replicas in assignment.partitions.items() if node_id in replicas]
+                hosted += [HostedPartition(name, index, topic_id, config) for index in ours]
         return hosted
 
     async def begin(self) -> None:
-        """Remove what an older Ottla may have left: it wrote new partitions before the topic's node that names them."""
-        tree = self.coordination
-        for name, node in (await tree.children_data(znodes.TOPICS)).items():
-            named = znodes.decode_topic(node.data).partitions
-            (states,) = await tree.get_all([znodes.partitions_path(name)])
-            present = [] if states is None else await tree.children(znodes.partitions_path(name))
-            if len(present) > len(named):
-                unnamed = [each for each in present if int(each) not in named]
-                await self._remove([f"{znodes.partitions_path(name)}/{each}" for each in unnamed])
-
-    async def _remove(self, partitions: list[str]) -> None:
-        found = await self.coordination.get_all([f"{path}/state" for path in partitions])
-        for path, state in zip(partitions, found, strict=True):
-            await self.coordination.multi([*([] if state is None else [Delete(f"{path}/state")]), Delete(path)])
+        """This tree has always been the broker's."""
 
     async def until_broken(self) -> str:
         """Return when nothing can be changed any more, with the reason."""
         return f"{self.coordination.path} cannot be written: {await self.coordination.until_broken()}"
+
+
+async def _forget_unnamed(tree: Coordination, topic: str, named: Container[int]) -> None:
+    """Remove partitions that an older Ottla has written before the topic's node, which a crash kept from naming them."""
+    above = znodes.partitions_path(topic)
+    with suppress(NoNode):
+        for index in [each for each in await tree.children(above) if int(each) not in named]:
+            path = f"{above}/{index}"
+            (state,) = await tree.get_all([f"{path}/state"])
+            await tree.multi([*([] if state is None else [Delete(f"{path}/state")]), Delete(path)])

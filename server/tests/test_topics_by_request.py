@@ -457,16 +457,21 @@ async def test_new_partitions_whose_replicas_are_away_wait_for_one(
     await settled(theatre)
 
 
-async def test_an_extension_is_decided_again_when_a_tool_has_written_the_topic(
-    theatre: Theatre, candidate: Candidate, autojump_clock: MockClock
-) -> None:
-    await create(theatre, new("t", (1,)))
+def a_tool_is_faster(theatre: Theatre, candidate: Candidate) -> None:
+    """Before the candidate's next write a tool adds a partition to topic t."""
 
     async def be_faster(operations: Sequence[Operation]) -> None:
         candidate.session.multi = write  # type: ignore[method-assign]
         await theatre.add_partitions("t", (2,))
 
     write = before_each_write(candidate, be_faster)
+
+
+async def test_an_extension_is_decided_again_when_a_tool_has_written_the_topic(
+    theatre: Theatre, candidate: Candidate, autojump_clock: MockClock
+) -> None:
+    await create(theatre, new("t", (1,)))
+    a_tool_is_faster(theatre, candidate)
     seen: list[int] = []
 
     def plan(topic: TopicState | None) -> TopicPlan:
@@ -489,12 +494,7 @@ async def test_an_extension_is_refused_when_it_is_no_extension_any_more(
     theatre: Theatre, candidate: Candidate, autojump_clock: MockClock
 ) -> None:
     await create(theatre, new("t", (1,)))
-
-    async def be_faster(operations: Sequence[Operation]) -> None:
-        candidate.session.multi = write  # type: ignore[method-assign]
-        await theatre.add_partitions("t", (2,))
-
-    write = before_each_write(candidate, be_faster)
+    a_tool_is_faster(theatre, candidate)
 
     def plan(topic: TopicState | None) -> TopicPlan:
         assert topic is not None

@@ -127,7 +127,7 @@ class ActiveController:
     async def create_topics(self, plans: Sequence[TopicPlan]) -> dict[str, KafkaError | None]:
         """Create topics; by name None, or why it was not created. Raises KafkaError.
 
-        Cancelled: of a controller that is alone none was created, unless there are outcomes.
+        A controller that is alone lets itself be cancelled only before it begins. None was created then.
         """
         return await self._events.ask(partial(self._topics.create, plans), to_the_end=self._is_alone)
 

@@ -96,7 +96,7 @@ class DecisionWriter:
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
     async def do(self, decide: Callable[[], Decision]) -> CarriedOut:
-        """Do what is decided, and nothing that follows from it. Raises as `carry_out`."""
+        """Write one decision, commit it and tell the brokers; `pending` decisions stay pending. Raises as `carry_out`."""
         outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
             # After a failed attempt it decides on what was read again. What was written before that counts already.

@@ -83,8 +83,8 @@ class ControllerEvents:
     async def ask(self, action: Callable[[], Awaitable[T]], *, to_the_end: bool = False) -> T:
         """The outcome of an action when its turn has come. Raises KafkaError.
 
-        Cancelled: if the action has not begun, it will not. `to_the_end`: if it has begun, its outcome is waited for all the
-        same, so who is cancelled knows that nothing was done.
+        Cancelled: an action that has not begun will not begin. With `to_the_end` an action that has begun cannot be left:
+        this returns its outcome all the same. So Cancelled means that nothing was done.
         """
         if self._is_over:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.controller")
 
-NOT_STORED = "The change cannot be stored."
-
 Outcomes = dict[str, KafkaError | None]
+
+
+def not_stored() -> KafkaError:
+    """What a client is told of a change for which there is no room."""
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change cannot be stored.")
 
 
 class TopicsByRequest:
@@ -86,7 +89,7 @@ class TopicsByRequest:
                 self._complete(plan)
                 outcomes[plan.name] = None
             else:
-                outcomes.setdefault(plan.name, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, NOT_STORED))
+                outcomes.setdefault(plan.name, not_stored())
         return outcomes
 
     def _exists(self, plan: TopicPlan) -> bool:
@@ -109,7 +112,7 @@ class TopicsByRequest:
             await self._writer.do(decide)
         except (WriteRefused, TooLarge) as problem:
             logger.error("New partitions of topic %s cannot be stored: %r", name, problem)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, NOT_STORED) from None
+            raise not_stored() from None
         if not validate_only:
             self._complete(planned[0])
         return planned[0]
