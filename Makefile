@@ -9,12 +9,14 @@ CACHE := .cache
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Every pom.xml names jars that a test needs; each gets its own folder of jars: .cache/jars/<folder of the pom>/.
-POMS := $(wildcard compat_tests/apache/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml)
+POMS := $(wildcard compat_tests/apache/releases/*/pom.xml spark_examples/pom.xml spark_examples/*/pom.xml)
 JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(POMS))
-BENCH_JARS := $(foreach release,kafka_4 kafka_3,$(CACHE)/jars/compat_tests/apache/$(release)/.ready) \
+BENCH_JARS := $(patsubst %,$(CACHE)/jars/compat_tests/apache/releases/%/.ready,kafka_4 kafka_4_tools kafka_3 streams_4) \
     $(CACHE)/jars/spark_examples/flights/.ready
 NODE_MODULES := $(CACHE)/node/node_modules/.ready
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
+KGO := $(CACHE)/kgo/.ready
+GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
 .PHONY: help start test lint bench golden golden-hunt chaos siege simulate setup packages clean
@@ -50,7 +52,7 @@ lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 8 minutes)
+bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 12 minutes)
 	@$(if $(shell command -v mvn),$(MAKE) --no-print-directory --keep-going --silent $(BENCH_JARS),false) || \
 	    echo "make: some jars could not be fetched; what needs them will be missing" >&2
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -59,7 +61,7 @@ setup: .venv/.ready-to-test packages
 	@# A second make, because what the packages step installs decides which clients can be set up. A client that
 	@# cannot be set up does not stop the others: its tests are skipped, or fail under CI=true.
 	@$(MAKE) --no-print-directory --keep-going --silent $(CLIENT_SUITE) \
-	    $(if $(shell command -v npm),$(NODE_MODULES)) $(if $(shell command -v mvn),$(JARS)) || \
+	    $(if $(shell command -v npm),$(NODE_MODULES)) $(if $(shell command -v mvn),$(JARS)) $(if $(GO),$(KGO)) || \
 	    echo "make: some clients could not be set up; their tests will be missing" >&2
 
 packages:
@@ -89,7 +91,9 @@ clean:  ## remove what was built and downloaded
 	@$(PIP) install -e '.[test,spark,bench]'
 	@touch $@
 
-$(CACHE)/jars/%/.ready: %/pom.xml
+# A pom.xml in the folder above is the parent: it names the versions.
+.SECONDEXPANSION:
+$(CACHE)/jars/%/.ready: %/pom.xml $$(wildcard $$(*D)/pom.xml)
 	@rm -rf $(@D) && mkdir -p $(@D)
 	mvn -q -B -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
 	@touch $@
@@ -101,4 +105,8 @@ $(NODE_MODULES): compat_tests/clients/kafkajs/package.json
 
 $(CLIENT_SUITE): compat_tests/setup/kafka_python_suite.sh compat_tests/suites/kafka_python/requirements.txt | .venv/.ready-to-test
 	sh $< $(BIN)/python $(@D)
+	@touch $@
+
+$(KGO): compat_tests/setup/franz_go.sh $(wildcard compat_tests/clients/kgo/*)
+	sh $< $(GO) $(@D)
 	@touch $@

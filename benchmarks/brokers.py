@@ -150,7 +150,7 @@ class Ottla(Broker):
 
 
 class Kafka(Broker):
-    """Apache Kafka 4.3 as its start script starts it: 1 GB of heap, G1; KRaft, broker and controller in one process."""
+    """Apache Kafka 4 as its start script starts it: 1 GB of heap, G1; KRaft, broker and controller in one process."""
 
     name = "Apache Kafka"
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from benchmarks.brokers import Broker, Failed, Mock
 from benchmarks.programs import built
 from benchmarks.wire_client import Client
-from compat_tests.apache.brokers import JARS
+from compat_tests.apache.brokers import JARS, TOOLS
 
 TIMEOUT_S = 120.0
 # The heap of kafka-producer-perf-test.sh.
-JAVA = ("java", "-Xmx512M", "-server", "-XX:+UseG1GC", "-cp", f"{JARS / 'kafka_4'}/*")
+JAVA = ("java", "-Xmx512M", "-server", "-XX:+UseG1GC", "-cp", f"{JARS / TOOLS['kafka_4']}/*")
 PAYLOADS = 500
 
 _topic_numbers = itertools.count()
@@ -80,6 +80,14 @@ def consumer_performance(broker: Broker, topic: str, records: int) -> dict[str, 
     return {"records": int(fields[4]), "seconds": float(fields[7]) / 1000}
 
 
+def share_consumers(broker: Broker, topic: str, group: str, consumers: int, records: int) -> dict[str, float]:
+    """Seconds from the first record to the last, for KafkaShareConsumers in one JVM (ShareConsumers.java)."""
+    program = Path(__file__).parent / "java" / "ShareConsumers.java"
+    output = run([*JAVA, str(program), broker.bootstrap, topic, group, str(consumers), str(records)])
+    result: dict[str, float] = json.loads(output.splitlines()[-1])
+    return result
+
+
 def payload_file(folder: Path, size: int) -> Path:
     """Lines of that many characters for ProducerPerformance, which otherwise spends its time on making random ones."""
     path = folder / f"payloads-{size}"
@@ -113,6 +121,11 @@ def create_topic(broker: Broker, topic: str, partitions: int = 1) -> None:
     """Returns when all partitions have a leader."""
     with Client(broker.admin_port) as client:
         client.create_topics([topic], partitions, broker.replication_factor)
+    wait_for_leaders(broker, topic, partitions)
+
+
+def wait_for_leaders(broker: Broker, topic: str, partitions: int) -> None:
+    with Client(broker.admin_port) as client:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             found = next((one for one in client.metadata([topic]).topics if not one.error_code), None)

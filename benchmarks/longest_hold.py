@@ -16,14 +16,25 @@ from typing import Any, cast
 
 import trio
 
+from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.groups.kinds import Kinds
+from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.runtime.replaying import replay_log
+from ottla.groupcoord.runtime.turns import Turn
+from ottla.groupcoord.service import random_uuid, shard_kind
 from ottla.replication.config import LogConfig
+from ottla.replication.log.cleaner import LogCleaner
+from ottla.replication.log.compaction import Limits
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage
 from ottla.replication.partition.partition import Partition
 from ottla.replication.slices import Slices
+from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.list_offsets import list_offsets
+from ottla.server.process.running import settle_interpreter
 from ottla.wire.compression import Compression
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.records import Record, encode_batch
@@ -31,6 +42,7 @@ from ottla.wire.records import Record, encode_batch
 NOW_MS = 1_700_000_000_000
 SEGMENTS = 2_000
 PRODUCERS = 100_000
+OFFSETS = 1_000_000
 Work = Callable[[], Awaitable[object]]
 
 
@@ -147,9 +159,71 @@ async def retention(root: Path) -> None:
     await measure(f"Retention of {SEGMENTS:,} expired segments, first look", give_up)
 
 
+async def compaction(root: Path) -> None:
+    """Compact very many small segments, small batches, and large ones."""
+    settings = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.0, "max_message_bytes": 100 << 20}
+    for segments, batches, records in ((SEGMENTS, 1, 1), (3, 50_000, 1), (3, 2, 100_000)):
+        log = new_log(root, f"compacted-{batches}-{records}", **settings)
+        for number in range(segments):
+            for batch in range(batches):
+                keys = range(batch * records + number, (batch + 1) * records + number)
+                append(log, *(Record(0, NOW_MS, b"key %d" % key, b"v" * 60) for key in keys))
+            log.roll(NOW_MS)
+        log.flush()
+        cleaner = LogCleaner(trio.to_thread.run_sync, lambda: NOW_MS)
+
+        async def clean(cleaner: LogCleaner = cleaner, log: PartitionLog = log) -> None:
+            found = cleaner.look_at(log, log.log_end_offset, log.log_end_offset)
+            assert found is not None
+            assert await cleaner.clean(found, Limits(100 << 20, 256 << 10))
+
+        what = f"Compaction: segments: {segments:,}, batches of each: {batches:,}, records of each: {records:,}"
+        await measure(what, clean)
+
+
+async def offsets(root: Path) -> None:
+    """Load very many committed offsets, as a broker does that becomes the coordinator of their groups."""
+    kinds = Kinds()
+    for batch_records, of_group in ((500, 1000), (1, 1000), (1, 1)):
+        log = new_log(root, f"offsets-{batch_records}-{of_group}")
+        encoded = (kinds.formats.encode_record(committed(number, of_group)) for number in range(OFFSETS))
+        records = [Record(number, NOW_MS, *each) for number, each in enumerate(encoded)]
+        for first in range(0, OFFSETS, 1000):
+            starts = range(first, first + 1000, batch_records)
+            batches = [encode_batch(records[each : each + batch_records], base_offset=each) for each in starts]
+            log.append_as_follower(memoryview(bytearray(b"".join(batches))), now_ms=NOW_MS)
+        broker = SimpleNamespace(
+            partition=lambda topic, index, log=log: SimpleNamespace(log=log),
+            surroundings=SimpleNamespace(run_in_thread=trio.to_thread.run_sync),
+        )
+        topic = InternalTopicLog(
+            cast(Any, broker), "__consumer_offsets", partitions_wanted=int, commit_timeout_ms=int, load_codecs=kinds.formats.load_codecs
+        )
+        kind = shard_kind(kinds, lambda: Shard(kinds.loaded, GroupConfig(), cast(Any, None), make_uuid=random_uuid))
+
+        async def load(kind: Any = kind, topic: InternalTopicLog = topic) -> None:
+            shard = kind.make()
+            await replay_log(kind, shard, topic, 0, trio.to_thread.run_sync)
+            turn = Turn()
+            for _ in shard.start_sessions(0):
+                await turn.give_way()
+            shard.loaded(now_ms=0, timestamp_ms=NOW_MS)
+
+        del records
+        groups = OFFSETS // of_group
+        what = f"Loading {OFFSETS:,} offsets of {groups:,} groups, {batch_records} in a batch, {log.size_in_bytes >> 20} MB"
+        await measure(what, load)
+
+
+def committed(number: int, of_group: int) -> OffsetRecord:
+    key = OffsetCommitKey(group=f"group {number // of_group}", topic=f"topic {number // 100 % 10}", partition=number % 100)
+    return OffsetRecord(key, OffsetCommitValue(offset=number, metadata="", commit_timestamp=NOW_MS))
+
+
 async def main() -> None:
+    settle_interpreter()  # as the broker's process does
     with tempfile.TemporaryDirectory() as name:
-        for work in (look_ups, cuts, producers, retention):
+        for work in (look_ups, cuts, producers, retention, compaction, offsets):
             await work(Path(name))
 
 

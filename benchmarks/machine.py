@@ -22,6 +22,11 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
+def own_cpu_seconds() -> float:
+    """The same of this process."""
+    return time.process_time()
+
+
 def resident_mb(pid: int, of: str = "VmRSS") -> float:
     """Resident memory in 10^6 bytes; of="VmHWM": the most it ever was."""
     found = re.search(rf"{of}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())

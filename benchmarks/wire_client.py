@@ -116,14 +116,14 @@ def batch_of(size: int) -> bytes:
     return encode_batch(Record(offset, now_ms, None, os.urandom(RECORD_BYTES)) for offset in range(count))
 
 
-def produce_frame(topic: str, batch: bytes, acks: int = -1, correlation_id: int = 0) -> bytes:
-    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])
+def produce_frame(topic: str, batch: bytes, acks: int = -1, correlation_id: int = 0, index: int = 0) -> bytes:
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=memoryview(batch))])
     request = ProduceRequest(acks=acks, timeout_ms=30000, topic_data=[data])
     return frame(request, PRODUCE_VERSION, correlation_id)
 
 
-def fetch_frame(topic_id: bytes, max_bytes: int) -> bytes:
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
+def fetch_frame(topic_id: bytes, max_bytes: int, index: int = 0) -> bytes:
+    partition = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=max_bytes)
     topics = [FetchTopic(topic_id=topic_id, partitions=[partition])]
     request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=max_bytes, topics=topics)
     return frame(request, FETCH_VERSION)

@@ -3,7 +3,7 @@
 The broker is `python -m ottla start` unless the environment says otherwise, so that every test can be proven against
 Apache Kafka before Ottla is blamed:
 
-    OTTLA_COMPAT_BROKER=kafka               start Apache Kafka 4.3 wherever a test would start Ottla
+    OTTLA_COMPAT_BROKER=kafka               start Apache Kafka 4 wherever a test would start Ottla
     OTTLA_COMPAT_BOOTSTRAP=127.0.0.1:9092   use this running broker; tests that stop and start brokers are skipped
 
 A client that is not on this machine is a skip that pytest counts. Under CI=true every skip in this folder is a failure.
@@ -146,7 +146,7 @@ def _new_folder(parent: Path, kind: str) -> Path:
 
 @pytest.fixture(scope="session")
 def apache_kafka_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    """Apache Kafka 4.3 beside the broker under test, shared: use topics and groups of your own."""
+    """Apache Kafka 4 beside the broker under test, shared: use topics and groups of your own."""
     kafka = ApacheKafka4(tmp_path_factory.mktemp("apache_kafka_4"), {})
     yield kafka.start()
     kafka.stop()
@@ -244,9 +244,32 @@ def node() -> tuple[str, str]:
 
 
 @pytest.fixture(scope="session")
+def kgo() -> str:
+    """The command that `make setup` builds of clients/kgo."""
+    return _need(CACHE / "kgo" / "kgo", "franz-go")
+
+
+@pytest.fixture(scope="session")
 def java() -> list[str]:
-    """The java command up to the class name, with Kafka's clients and tools on the class path."""
+    """The java command up to the class name, with Kafka's clients on the class path."""
     return ["java", *FAST_START, "-cp", f"{jars('kafka_4')}/*"]
+
+
+@pytest.fixture(scope="session")
+def coordinated(java: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of clients/java/Coordinated.java, up to the scenario."""
+    *command, class_path = java
+    folder = tmp_path_factory.mktemp("coordinated")
+    compiler = _need(shutil.which("javac"), "javac")
+    source = ROOT / "compat_tests" / "clients" / "java" / "Coordinated.java"
+    subprocess.run([compiler, "-cp", class_path, "-d", folder, source], check=True, timeout=120)
+    return [*command, f"{folder}:{class_path}", "Coordinated"]
+
+
+@pytest.fixture(scope="session")
+def java_with_tools() -> list[str]:
+    """The same with Kafka's tools and Kafka Connect, which may be of an earlier release than the clients."""
+    return ["java", *FAST_START, "-cp", f"{jars('kafka_4', tools=True)}/*"]
 
 
 @pytest.fixture(scope="session")

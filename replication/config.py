@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ottla.wire.settings import (
+    DOUBLE_MAX,
     INT,
+    INT_MAX,
     LIST,
     LONG,
     LONG_MAX,
@@ -82,6 +84,9 @@ class LogConfig:
         synonyms=("log.cleaner.delete.retention.ms",),
         doc="How long a compacted topic keeps deletion markers.",
     )
+    errors_deadletterqueue_group_enable: bool = setting(
+        False, doc="Whether share groups may write records that nobody could process to this topic."
+    )
     file_delete_delay_ms: int = setting(
         MINUTE_MS,
         kind=LONG,
@@ -138,6 +143,13 @@ class LogConfig:
         synonyms=("log.cleaner.max.compaction.lag.ms",),
         doc="Longest time a record may stay uncompacted.",
     )
+    max_decompressed_message_bytes: int = setting(
+        INT_MAX - 8,
+        minimum=1,
+        maximum=INT_MAX - 8,
+        synonyms=("max.decompressed.message.bytes",),
+        doc="Largest record that a compressed batch may hold, when decompressed.",
+    )
     max_message_bytes: int = setting(
         1_048_588, minimum=0, synonyms=("message.max.bytes",), doc="Largest record batch accepted, after compression."
     )
@@ -180,6 +192,22 @@ class LogConfig:
     )
     preallocate: bool = setting(
         False, synonyms=("log.preallocate",), doc="Reserve a new segment's file up front.", effective=False
+    )
+    remote_copy_lag_bytes: int = setting(
+        -1,
+        kind=LONG,
+        minimum=-1,
+        synonyms=("log.remote.copy.lag.bytes",),
+        doc="How far a tiered log's remote part may lag behind; there is no tiered storage.",
+        effective=False,
+    )
+    remote_copy_lag_ms: int = setting(
+        0,
+        kind=LONG,
+        minimum=-1,
+        synonyms=("log.remote.copy.lag.ms",),
+        doc="How long a tiered log's remote part may lag behind; there is no tiered storage.",
+        effective=False,
     )
     remote_log_copy_disable: bool = setting(False, doc="There is no tiered storage.", effective=False)
     remote_log_delete_on_disable: bool = setting(False, doc="There is no tiered storage.", effective=False)
@@ -299,6 +327,11 @@ class ReplicationConfig:
         dynamic="cluster-wide",
         doc="Time after which an idle producer's sequence numbers are forgotten.",
     )
+    transaction_partition_verification_enable: bool = setting(
+        True,
+        dynamic="cluster-wide",
+        doc="Whether a transaction's first batch in a partition needs the word of the transaction's coordinator.",
+    )
     producer_id_expiration_check_interval_ms: int = setting(
         600_000, minimum=1, internal=True, doc="Time between two looks for producers to forget."
     )
@@ -320,9 +353,11 @@ class ReplicationConfig:
         dynamic="cluster-wide",
         doc="Threads that recover and flush the logs of one data directory.",
     )
-    log_cleaner_enable: bool = setting(True, doc="Whether compacted topics are compacted.")
+    log_cleaner_enable: bool = setting(
+        True, doc="Whether compacted topics are compacted, and those that are deleted as well give up old segments."
+    )
     log_cleaner_threads: int = setting(
-        1, minimum=0, dynamic="cluster-wide", doc="Threads that compact logs.", effective=False
+        1, minimum=0, dynamic="cluster-wide", doc="Logs that are compacted at the same time; 0: none, as without a cleaner."
     )
     log_cleaner_backoff_ms: int = setting(
         15_000,
@@ -332,10 +367,23 @@ class ReplicationConfig:
         doc="Pause of the cleaner when nothing is to be compacted.",
     )
     log_cleaner_dedupe_buffer_size: int = setting(
-        128 * MIB, kind=LONG, dynamic="cluster-wide", doc="Memory for the cleaner's map of keys."
+        128 * MIB,
+        kind=LONG,
+        dynamic="cluster-wide",
+        doc="Memory for the cleaner's maps of keys, of all logs that are compacted at the same time.",
+    )
+    log_cleaner_io_buffer_load_factor: float = setting(
+        0.9, dynamic="cluster-wide", doc="Share of the memory for maps of keys that is used."
     )
     log_cleaner_io_buffer_size: int = setting(
-        524_288, minimum=0, dynamic="cluster-wide", doc="Memory for the cleaner's reads and writes.", effective=False
+        524_288,
+        minimum=0,
+        dynamic="cluster-wide",
+        doc="Memory for the cleaner's reads and writes, of all logs that are compacted at the same time. A batch that is"
+        " larger is read all the same.",
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        DOUBLE_MAX, dynamic="cluster-wide", doc="Bytes that the cleaner reads and writes per second; by default no limit."
     )
     replica_lag_time_max_ms: int = setting(
         30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR."

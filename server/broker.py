@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
+from ottla.groupcoord.groups.kinds import Kinds
 from ottla.groupcoord.service import GroupCoordinator
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.replication.cluster.state import (
     GROUP_METADATA_TOPIC,
     NO_BROKER_EPOCH,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
     BrokerEndpoint,
     BrokerRegistration,
     ClusterState,
@@ -21,10 +25,12 @@ from ottla.replication.control.topic_planner import TopicPlanner
 from ottla.replication.following.throttle import ReplicationThrottles
 from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.partition.fetch_session import FetchSessionCache
+from ottla.server.cluster.features import TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember
-from ottla.server.coordinators.coordinator_log import offsets_topic
+from ottla.server.coordinators.coordinator_log import offsets_topic, share_state_topic, transaction_topic
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
+from ottla.server.coordinators.topic_images import ClusterTopicImages
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.net.readiness import Readiness
@@ -35,12 +41,30 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     import socket
 
+    from ottla.groupcoord.runtime.ports import CommitVerifier
+    from ottla.groupcoord.services.share_offsets import EndOffsets, SharePersister
+    from ottla.groupcoord.share_state.service import ShareCoordinator
+    from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.partition.partition import Partition
     from ottla.server.cluster.session import CoordinationTree
+    from ottla.server.cluster.streams_topics import StreamsTopics
+    from ottla.server.coordinators.transaction_markers import TransactionMarkers
+    from ottla.server.coordinators.transaction_verification import TransactionVerifier
     from ottla.server.net.listener import Listener
     from ottla.server.settings.broker_config import BrokerConfig, Endpoint
+    from ottla.server.share.service import ShareGroups
 
 INT_MAX = (1 << 31) - 1
+
+
+class LatePart(Protocol):
+    """A part that is made when it is first needed."""
+
+    def start_in(self, nursery: trio.Nursery) -> None:
+        """Begin to work, as long as the nursery lives."""
+
+
+PartT = TypeVar("PartT", bound=LatePart)
 
 
 class Broker:
@@ -49,6 +73,8 @@ class Broker:
     def __init__(
         self, config: BrokerConfig, surroundings: Surroundings | None = None, readiness: Readiness | None = None
     ) -> None:
+        self._nursery: trio.Nursery | None = None
+        self._early: list[LatePart] = []
         self.surroundings = surroundings or Surroundings()
         self.readiness = readiness
         self.configs = ConfigRepository(config)
@@ -74,19 +100,115 @@ class Broker:
             partition_count=config.replication.num_partitions,
             replication_factor=config.replication.default_replication_factor,
         )
-        self.groups = GroupCoordinator(config.groups, offsets_topic(self), self.cluster)
-        self.coordinators = Coordinators({GROUP_METADATA_TOPIC: self.groups})
+        self.groups = self._group_coordinator(config)
         self.is_in_cluster = config.zookeeper is not None
         self.member = ClusterMember(self, self._tree())
         self.administration = self.member.administration
         self.producer_ids = ProducerIdManager(
             ProducerIdBlocks(self.member.session, config.node_id).allocate_block, trio.Lock()
         )
+        self.coordinators = Coordinators(
+            {
+                GROUP_METADATA_TOPIC: lambda: self.groups,
+                SHARE_GROUP_STATE_TOPIC: lambda: self.share_coordinator,
+                TRANSACTION_STATE_TOPIC: lambda: self.transactions,
+            }
+        )
         self.configs.on_change(self._take_up_settings)
         self.fetch_sessions = FetchSessionCache(
             config.replication.max_incremental_fetch_session_cache_slots,
             lambda: self.surroundings.random.randint(1, INT_MAX),
         )
+
+    def _group_coordinator(self, config: BrokerConfig) -> GroupCoordinator:
+        kinds = Kinds()
+        return GroupCoordinator(
+            config.groups,
+            offsets_topic(self, kinds.formats.load_codecs),
+            self.cluster,
+            ClusterTopicImages(self.cluster),
+            self._commit_verifier,
+            self.configs.groups.in_force,
+            self._share_ports,
+            kinds=kinds,
+            run_in_thread=self.surroundings.run_in_thread,
+        )
+
+    # ------------------------------------------------------------------ parts that most brokers never need
+
+    # Their code is a third of all. It is loaded when somebody first asks for one of them, or when this broker turns out to
+    # lead a partition that one of them lives in.
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        from ottla.groupcoord.transactions.service import TransactionCoordinator
+
+        coordinator = TransactionCoordinator(
+            self.configs.started_with.transactions,
+            transaction_topic(self),
+            self.cluster,
+            self.producer_ids,
+            self.transaction_markers,
+            transaction_version=lambda: self.transaction_version,
+            offsets_partition=lambda group_id: (GROUP_METADATA_TOPIC, self.groups.partition_for(group_id)),
+        )
+        self.coordinators.take_up(TRANSACTION_STATE_TOPIC, self._started(coordinator))
+        return coordinator
+
+    @cached_property
+    def transaction_markers(self) -> TransactionMarkers:
+        from ottla.server.coordinators.transaction_markers import TransactionMarkers
+        from ottla.server.produce.markers import write_markers
+
+        return self._started(TransactionMarkers(self, partial(write_markers, self)))
+
+    @cached_property
+    def transaction_verifier(self) -> TransactionVerifier:
+        from ottla.server.coordinators.transaction_verification import TransactionVerifier
+
+        return self._started(TransactionVerifier(self))
+
+    @cached_property
+    def share_coordinator(self) -> ShareCoordinator:
+        from ottla.groupcoord.share_state.service import ShareCoordinator
+
+        config = self.configs.started_with.share_coordinator
+        coordinator = self._started(ShareCoordinator(config, share_state_topic(self), self.cluster))
+        self.coordinators.take_up(SHARE_GROUP_STATE_TOPIC, coordinator)
+        return coordinator
+
+    @cached_property
+    def share_groups(self) -> ShareGroups:
+        from ottla.server.share.service import ShareGroups
+
+        return self._started(ShareGroups(self))
+
+    def _commit_verifier(self) -> CommitVerifier:
+        from ottla.server.coordinators.commit_verification import OffsetsTopicVerifier
+
+        return OffsetsTopicVerifier(self)
+
+    def _share_ports(self) -> tuple[SharePersister, EndOffsets]:
+        from ottla.server.coordinators.end_offsets import LeadersEndOffsets
+        from ottla.server.coordinators.share_coordinators import ShareCoordinators
+
+        return ShareCoordinators(self), LeadersEndOffsets(self)
+
+    @cached_property
+    def streams_topics(self) -> StreamsTopics:
+        from ottla.server.cluster.streams_topics import StreamsTopics
+
+        return StreamsTopics(self.administration, self.surroundings.clock_ms)
+
+    def _started(self, part: PartT) -> PartT:
+        """Let a part work from now on, or with all others when the broker begins to run."""
+        if self._nursery is None:
+            self._early.append(part)
+        else:
+            part.start_in(self._nursery)
+        return part
+
+    # ------------------------------------------------------------------ what handlers ask
 
     @property
     def config(self) -> BrokerConfig:
@@ -96,6 +218,11 @@ class Broker:
     @property
     def node_id(self) -> int:
         return self.configs.started_with.node_id
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of this feature (KIP-890) that is in use."""
+        return self.member.features.level(TRANSACTION_VERSION)
 
     def _tree(self) -> CoordinationTree:
         if self.config.zookeeper is not None:
@@ -163,6 +290,9 @@ class Broker:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.replicas.run)
             await nursery.start(self.groups.run)
+            self._nursery = nursery
+            for part in self._early:
+                part.start_in(nursery)
             await nursery.start(self.member.run)
             nursery.start_soon(self.deadlines.run)
             yield nursery

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ottla.groupcoord.service import GroupCoordinator
+    from ottla.groupcoord.share_state.service import ShareCoordinator
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
+    from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.cluster.state import ClusterState
     from ottla.replication.control.topic_planner import TopicPlanner
     from ottla.replication.following.throttle import ReplicationThrottles
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.server.cluster.administration import Administration
     from ottla.server.cluster.ports import Member
+    from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.coordinators.coordinators import Coordinators
+    from ottla.server.coordinators.transaction_questions import Verifier
     from ottla.server.net.deadlines import Deadlines
     from ottla.server.net.long_answers import LongAnswers
     from ottla.server.net.readiness import Readiness
@@ -46,6 +50,16 @@ class HasGroups(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
+class HasShareCoordinator(Protocol):
+    @property
+    def share_coordinator(self) -> ShareCoordinator: ...
+
+
+class HasTransactions(Protocol):
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
+
+
 class HasCoordinators(Protocol):
     @property
     def coordinators(self) -> Coordinators:
@@ -69,6 +83,12 @@ class HasSettings(Protocol):
     def configs(self) -> ConfigRepository: ...
 
 
+class HasTransactionVerifier(Protocol):
+    @property
+    def transaction_verifier(self) -> Verifier:
+        """What asks coordinators about transactions."""
+
+
 class HasPlanner(Protocol):
     @property
     def planner(self) -> TopicPlanner:
@@ -87,6 +107,12 @@ class HasAdministration(Protocol):
 
     async def ensure_internal_topic(self, name: str) -> None:
         """Return once an internal topic exists; raises KafkaError if it cannot be made."""
+
+
+class HasStreamsTopics(Protocol):
+    @property
+    def streams_topics(self) -> StreamsTopics:
+        """What creates the topics that streams applications need for themselves."""
 
 
 class HasMember(Protocol):

@@ -20,7 +20,8 @@ HERE = Path(__file__).resolve().parent
 FORGOTTEN_SOCKET = r"unclosed <socket.*laddr=\('0\.0\.0\.0'"
 
 # The examples are scripts that import each other by their plain names.
-sys.path.insert(0, str(HERE / "flights"))
+for example in ("flights", "payments"):
+    sys.path.insert(0, str(HERE / example))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -62,7 +62,7 @@ def _code(cls: type[Struct], version: int, kind: str) -> CodeType:
     except OSError:  # an installation without source files
         return _generate(cls, version, kind)
     code = read_cached(path, key)
-    if code is None:
+    if not isinstance(code, CodeType):
         code = _generate(cls, version, kind)
         write_cached(path, key, code)
     return code
@@ -100,8 +100,8 @@ def _generator_checksums() -> list[int]:
     return [zlib.crc32((folder / name).read_bytes()) for name in _GENERATOR_FILES]
 
 
-def read_cached(path: Path, key: bytes) -> CodeType | None:
-    """The code in `path`, if it is whole and was written under the same key."""
+def read_cached(path: Path, key: bytes) -> Any:
+    """What `write_cached` has kept in `path`, if it is whole and was written under the same key; else None."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -111,17 +111,19 @@ def read_cached(path: Path, key: bytes) -> CodeType | None:
     if checksum != _checksum(body) or body[:start] != len(key).to_bytes(_LENGTH_BYTES, "big") + key:
         return None
     try:
-        code = marshal.loads(body[start:])  # as trustworthy as the .pyc files beside it
+        return marshal.loads(body[start:])  # as trustworthy as the .pyc files beside it
     except (EOFError, ValueError, TypeError):
         return None
-    return code if isinstance(code, CodeType) else None
 
 
-def write_cached(path: Path, key: bytes, code: CodeType) -> None:
-    """Replace `path` at once, so that nobody reads half of it; do nothing where that is impossible."""
+def write_cached(path: Path, key: bytes, value: Any) -> None:
+    """Replace `path` at once, so that nobody reads half of it; do nothing where that is impossible.
+
+    The value is code, or what else Python keeps in compiled modules.
+    """
     if sys.dont_write_bytecode:
         return
-    body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(code)
+    body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(value)
     # Two processes may write the same file, so each has a name of its own for the unfinished one.
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:

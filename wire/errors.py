@@ -32,147 +32,310 @@ class ErrorCode(IntEnum):
         """The error of a number that a peer sent; one that this table lacks is UNKNOWN_SERVER_ERROR."""
         return cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)  # type: ignore[return-value]
 
-    UNKNOWN_SERVER_ERROR = -1, "The broker failed in an unexpected way."
+    UNKNOWN_SERVER_ERROR = -1, "The server experienced an unexpected error when processing the request."
     NONE = 0, ""
-    OFFSET_OUT_OF_RANGE = 1, "The offset is not within the range of offsets this broker holds."
-    CORRUPT_MESSAGE = 2, "A record failed its checksum, has a wrong size, or is otherwise damaged.", True
+    OFFSET_OUT_OF_RANGE = 1, "The requested offset is not within the range of offsets maintained by the server."
+    CORRUPT_MESSAGE = (
+        2,
+        (
+            "This message has failed its CRC checksum, exceeds the valid size, has a null key for a compacted "
+            "topic, or is otherwise corrupt."
+        ),
+        True,
+    )
     UNKNOWN_TOPIC_OR_PARTITION = 3, "This server does not host this topic-partition.", True
-    INVALID_FETCH_SIZE = 4, "The fetch size is invalid."
-    LEADER_NOT_AVAILABLE = 5, "The partition has no leader at the moment.", True
-    NOT_LEADER_OR_FOLLOWER = 6, "This broker is not the leader, or not a replica, of the topic-partition.", True
+    INVALID_FETCH_SIZE = 4, "The requested fetch size is invalid."
+    LEADER_NOT_AVAILABLE = (
+        5,
+        "There is no leader for this topic-partition as we are in the middle of a leadership election.",
+        True,
+    )
+    NOT_LEADER_OR_FOLLOWER = (
+        6,
+        (
+            "For requests intended only for the leader, this error indicates that the broker is not the current "
+            "leader. For requests intended for any replica, this error indicates that the broker is not a replica"
+            " of the topic partition."
+        ),
+        True,
+    )
     REQUEST_TIMED_OUT = 7, "The request timed out.", True
     BROKER_NOT_AVAILABLE = 8, "The broker is not available."
-    REPLICA_NOT_AVAILABLE = 9, "The replica is not available for the topic-partition.", True
-    MESSAGE_TOO_LARGE = 10, "The batch is larger than this topic accepts."
-    STALE_CONTROLLER_EPOCH = 11, "The controller has moved to another broker."
-    OFFSET_METADATA_TOO_LARGE = 12, "The metadata of the committed offset is too large."
-    NETWORK_EXCEPTION = 13, "The connection ended before a response was received.", True
-    COORDINATOR_LOAD_IN_PROGRESS = 14, "The coordinator is loading and cannot answer yet.", True
+    REPLICA_NOT_AVAILABLE = (
+        9,
+        (
+            "The replica is not available for the requested topic-partition. Produce/Fetch requests and other "
+            "requests intended only for the leader or follower return NOT_LEADER_OR_FOLLOWER if the broker is not"
+            " a replica of the topic-partition."
+        ),
+        True,
+    )
+    MESSAGE_TOO_LARGE = 10, "The request included a message larger than the max message size the server will accept."
+    STALE_CONTROLLER_EPOCH = 11, "The controller moved to another broker."
+    OFFSET_METADATA_TOO_LARGE = 12, "The metadata field of the offset request was too large."
+    NETWORK_EXCEPTION = 13, "The server disconnected before a response was received.", True
+    COORDINATOR_LOAD_IN_PROGRESS = 14, "The coordinator is loading and hence can't process requests.", True
     COORDINATOR_NOT_AVAILABLE = 15, "The coordinator is not available.", True
-    NOT_COORDINATOR = 16, "This broker is not the coordinator.", True
-    INVALID_TOPIC_EXCEPTION = 17, "The topic name or the operation on this topic is not valid."
-    RECORD_LIST_TOO_LARGE = 18, "The batch is larger than the segment size of the partition."
-    NOT_ENOUGH_REPLICAS = 19, "Fewer replicas are in sync than the topic requires.", True
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, "Written, but to fewer in-sync replicas than the topic requires.", True
-    INVALID_REQUIRED_ACKS = 21, "The number of required acknowledgements must be -1, 0 or 1."
-    ILLEGAL_GENERATION = 22, "The generation is not the current one of the group."
-    INCONSISTENT_GROUP_PROTOCOL = 23, "The member's protocol type or protocols do not fit those of the group."
-    INVALID_GROUP_ID = 24, "The group id is not valid."
-    UNKNOWN_MEMBER_ID = 25, "The group does not know this member."
-    INVALID_SESSION_TIMEOUT = 26, "The session timeout is outside the range the broker allows."
+    NOT_COORDINATOR = 16, "This is not the correct coordinator.", True
+    INVALID_TOPIC_EXCEPTION = 17, "The request attempted to perform an operation on an invalid topic."
+    RECORD_LIST_TOO_LARGE = (
+        18,
+        "The request included message batch larger than the configured segment size on the server.",
+    )
+    NOT_ENOUGH_REPLICAS = 19, "Messages are rejected since there are fewer in-sync replicas than required.", True
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = (
+        20,
+        "Messages are written to the log, but to fewer in-sync replicas than required.",
+        True,
+    )
+    INVALID_REQUIRED_ACKS = 21, "Produce request specified an invalid value for required acks."
+    ILLEGAL_GENERATION = 22, "Specified group generation id is not valid."
+    INCONSISTENT_GROUP_PROTOCOL = (
+        23,
+        (
+            "The group member's supported protocols are incompatible with those of existing members or first "
+            "group member tried to join with empty protocol type or empty protocol list."
+        ),
+    )
+    INVALID_GROUP_ID = 24, "The group id is invalid."
+    UNKNOWN_MEMBER_ID = 25, "The coordinator is not aware of this member."
+    INVALID_SESSION_TIMEOUT = (
+        26,
+        (
+            "The session timeout is not within the range allowed by the broker (as configured by "
+            "group.min.session.timeout.ms and group.max.session.timeout.ms)."
+        ),
+    )
     REBALANCE_IN_PROGRESS = 27, "The group is rebalancing, so a rejoin is needed."
-    INVALID_COMMIT_OFFSET_SIZE = 28, "The offsets to commit are too large to be stored."
-    TOPIC_AUTHORIZATION_FAILED = 29, "Not authorized for the topic."
-    GROUP_AUTHORIZATION_FAILED = 30, "Not authorized for the group."
-    CLUSTER_AUTHORIZATION_FAILED = 31, "Not authorized for the cluster."
-    INVALID_TIMESTAMP = 32, "The timestamp of a record is outside the accepted range."
-    UNSUPPORTED_SASL_MECHANISM = 33, "The broker does not offer this SASL mechanism."
-    ILLEGAL_SASL_STATE = 34, "The request does not fit the state of the SASL exchange."
-    UNSUPPORTED_VERSION = 35, "The version is not supported."
-    TOPIC_ALREADY_EXISTS = 36, "A topic of this name already exists."
-    INVALID_PARTITIONS = 37, "The number of partitions is not valid."
-    INVALID_REPLICATION_FACTOR = 38, "The replication factor is below 1 or above the number of brokers."
-    INVALID_REPLICA_ASSIGNMENT = 39, "The replica assignment is not valid."
-    INVALID_CONFIG = 40, "The configuration is not valid."
-    NOT_CONTROLLER = 41, "This broker is not the controller.", True
+    INVALID_COMMIT_OFFSET_SIZE = 28, "The committing offset data size is not valid."
+    TOPIC_AUTHORIZATION_FAILED = 29, "Topic authorization failed."
+    GROUP_AUTHORIZATION_FAILED = 30, "Group authorization failed."
+    CLUSTER_AUTHORIZATION_FAILED = 31, "Cluster authorization failed."
+    INVALID_TIMESTAMP = 32, "The timestamp of the message is out of acceptable range."
+    UNSUPPORTED_SASL_MECHANISM = 33, "The broker does not support the requested SASL mechanism."
+    ILLEGAL_SASL_STATE = 34, "Request is not valid given the current SASL state."
+    UNSUPPORTED_VERSION = 35, "The version of API is not supported."
+    TOPIC_ALREADY_EXISTS = 36, "Topic with this name already exists."
+    INVALID_PARTITIONS = 37, "Number of partitions is below 1."
+    INVALID_REPLICATION_FACTOR = 38, "Replication factor is below 1 or larger than the number of available brokers."
+    INVALID_REPLICA_ASSIGNMENT = 39, "Replica assignment is invalid."
+    INVALID_CONFIG = 40, "Configuration is invalid."
+    NOT_CONTROLLER = 41, "This is not the correct controller for this cluster.", True
     INVALID_REQUEST = (
         42,
         (
-            "This most likely occurs because of a request being malformed by the client library or the message was sent to "
-            "an incompatible broker. See the broker logs for more details."
+            "This most likely occurs because of a request being malformed by the client library or the message "
+            "was sent to an incompatible broker. See the broker logs for more details."
         ),
     )
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, "The message format of the log does not allow this."
-    POLICY_VIOLATION = 44, "The request violates a policy of the cluster."
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45, "The producer's sequence number leaves a gap or goes back."
-    DUPLICATE_SEQUENCE_NUMBER = 46, "The producer's sequence number was seen before."
-    INVALID_PRODUCER_EPOCH = 47, "The producer's epoch is older than the current one."
-    INVALID_TXN_STATE = 48, "The transaction is not in a state that allows this."
-    INVALID_PRODUCER_ID_MAPPING = 49, "The producer id does not belong to the transactional id."
-    INVALID_TRANSACTION_TIMEOUT = 50, "The transaction timeout is larger than the broker allows."
-    CONCURRENT_TRANSACTIONS = 51, "Another operation on this transaction is still running.", True
-    TRANSACTION_COORDINATOR_FENCED = 52, "A newer transaction coordinator has taken over."
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, "Not authorized for the transactional id."
-    SECURITY_DISABLED = 54, "Security features are turned off."
-    OPERATION_NOT_ATTEMPTED = 55, "Not tried, because another operation of the same request failed."
-    KAFKA_STORAGE_ERROR = 56, "The disk that holds the log failed.", True
-    LOG_DIR_NOT_FOUND = 57, "The broker has no such log directory."
-    SASL_AUTHENTICATION_FAILED = 58, "SASL authentication failed."
-    UNKNOWN_PRODUCER_ID = 59, "The broker holds no state of this producer id."
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, "The message format version on the broker does not support the request."
+    POLICY_VIOLATION = 44, "Request parameters do not satisfy the configured policy."
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45, "The broker received an out of order sequence number."
+    DUPLICATE_SEQUENCE_NUMBER = 46, "The broker received a duplicate sequence number."
+    INVALID_PRODUCER_EPOCH = 47, "Producer attempted to produce with an old epoch."
+    INVALID_TXN_STATE = 48, "The producer attempted a transactional operation in an invalid state."
+    INVALID_PRODUCER_ID_MAPPING = (
+        49,
+        "The producer attempted to use a producer id which is not currently assigned to its transactional id.",
+    )
+    INVALID_TRANSACTION_TIMEOUT = (
+        50,
+        (
+            "The transaction timeout is larger than the maximum value allowed by the broker (as configured by "
+            "transaction.max.timeout.ms)."
+        ),
+    )
+    CONCURRENT_TRANSACTIONS = (
+        51,
+        (
+            "The producer attempted to update a transaction while another concurrent operation on the same "
+            "transaction was ongoing."
+        ),
+        True,
+    )
+    TRANSACTION_COORDINATOR_FENCED = (
+        52,
+        (
+            "Indicates that the transaction coordinator sending a WriteTxnMarker is no longer the current "
+            "coordinator for a given producer."
+        ),
+    )
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, "Transactional Id authorization failed."
+    SECURITY_DISABLED = 54, "Security features are disabled."
+    OPERATION_NOT_ATTEMPTED = (
+        55,
+        (
+            "The broker did not attempt to execute this operation. This may happen for batched RPCs where some "
+            "operations in the batch failed, causing the broker to respond without trying the rest."
+        ),
+    )
+    KAFKA_STORAGE_ERROR = 56, "Disk error when trying to access log file on the disk.", True
+    LOG_DIR_NOT_FOUND = 57, "The user-specified log directory is not found in the broker config."
+    SASL_AUTHENTICATION_FAILED = 58, "SASL Authentication failed."
+    UNKNOWN_PRODUCER_ID = (
+        59,
+        (
+            "This exception is raised by the broker if it could not locate the producer metadata associated with "
+            "the producerId in question. This could happen if, for instance, the producer's records were deleted "
+            "because their retention time had elapsed. Once the last records of the producerId are removed, the "
+            "producer's metadata is removed from the broker, and future appends by the producer will return this "
+            "exception."
+        ),
+    )
     REASSIGNMENT_IN_PROGRESS = 60, "A partition reassignment is in progress."
-    DELEGATION_TOKEN_AUTH_DISABLED = 61, "Delegation tokens are turned off."
-    DELEGATION_TOKEN_NOT_FOUND = 62, "The broker knows no such delegation token."
-    DELEGATION_TOKEN_OWNER_MISMATCH = 63, "The principal is neither owner nor renewer of the delegation token."
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, "Delegation tokens are not handled on this kind of connection."
-    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, "Not authorized for the delegation token."
-    DELEGATION_TOKEN_EXPIRED = 66, "The delegation token has expired."
-    INVALID_PRINCIPAL_TYPE = 67, "The type of the principal is not supported."
-    NON_EMPTY_GROUP = 68, "The group still has members."
-    GROUP_ID_NOT_FOUND = 69, "There is no such group."
-    FETCH_SESSION_ID_NOT_FOUND = 70, "There is no such fetch session.", True
-    INVALID_FETCH_SESSION_EPOCH = 71, "The epoch of the fetch session is not the expected one.", True
-    LISTENER_NOT_FOUND = 72, "The leader has no listener of the name this request came through.", True
-    TOPIC_DELETION_DISABLED = 73, "Deleting topics is turned off."
-    FENCED_LEADER_EPOCH = 74, "The leader epoch is older than the broker's.", True
-    UNKNOWN_LEADER_EPOCH = 75, "The leader epoch is newer than the broker's.", True
-    UNSUPPORTED_COMPRESSION_TYPE = 76, "The client does not support the compression of the batch."
-    STALE_BROKER_EPOCH = 77, "The broker has registered again since."
-    OFFSET_NOT_AVAILABLE = 78, "The leader's high watermark has not caught up after its election.", True
-    MEMBER_ID_REQUIRED = 79, "A member must join again with the id it was given."
-    PREFERRED_LEADER_NOT_AVAILABLE = 80, "The preferred leader is not available.", True
-    GROUP_MAX_SIZE_REACHED = 81, "The group has as many members as it may have."
-    FENCED_INSTANCE_ID = 82, "Another member has taken over this group instance id."
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, "No replica that may become leader is available.", True
+    DELEGATION_TOKEN_AUTH_DISABLED = 61, "Delegation Token feature is not enabled."
+    DELEGATION_TOKEN_NOT_FOUND = 62, "Delegation Token is not found on server."
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63, "Specified Principal is not valid Owner/Renewer."
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
+        64,
+        (
+            "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
+            "authenticated channels."
+        ),
+    )
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, "Delegation Token authorization failed."
+    DELEGATION_TOKEN_EXPIRED = 66, "Delegation Token is expired."
+    INVALID_PRINCIPAL_TYPE = 67, "Supplied principalType is not supported."
+    NON_EMPTY_GROUP = 68, "The group is not empty."
+    GROUP_ID_NOT_FOUND = 69, "The group id does not exist."
+    FETCH_SESSION_ID_NOT_FOUND = 70, "The fetch session ID was not found.", True
+    INVALID_FETCH_SESSION_EPOCH = 71, "The fetch session epoch is invalid.", True
+    LISTENER_NOT_FOUND = (
+        72,
+        (
+            "There is no listener on the leader broker that matches the listener on which metadata request was "
+            "processed."
+        ),
+        True,
+    )
+    TOPIC_DELETION_DISABLED = 73, "Topic deletion is disabled."
+    FENCED_LEADER_EPOCH = 74, "The leader epoch in the request is older than the epoch on the broker.", True
+    UNKNOWN_LEADER_EPOCH = 75, "The leader epoch in the request is newer than the epoch on the broker.", True
+    UNSUPPORTED_COMPRESSION_TYPE = 76, "The requesting client does not support the compression type of given partition."
+    STALE_BROKER_EPOCH = 77, "Broker epoch has changed."
+    OFFSET_NOT_AVAILABLE = (
+        78,
+        (
+            "The leader high watermark has not caught up from a recent leader election so the offsets cannot be "
+            "guaranteed to be monotonically increasing."
+        ),
+        True,
+    )
+    MEMBER_ID_REQUIRED = (
+        79,
+        "The group member needs to have a valid member id before actually entering a consumer group.",
+    )
+    PREFERRED_LEADER_NOT_AVAILABLE = 80, "The preferred leader was not available.", True
+    GROUP_MAX_SIZE_REACHED = 81, "The group has reached its maximum size."
+    FENCED_INSTANCE_ID = (
+        82,
+        (
+            "The broker rejected this static consumer since another consumer with the same group.instance.id has "
+            "registered with a different member.id."
+        ),
+    )
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, "Eligible topic partition leaders are not available.", True
     ELECTION_NOT_NEEDED = 84, "Leader election not needed for topic partition.", True
     NO_REASSIGNMENT_IN_PROGRESS = 85, "No partition reassignment is in progress."
-    GROUP_SUBSCRIBED_TO_TOPIC = 86, "The group is subscribed to the topic whose offsets were to be deleted."
-    INVALID_RECORD = 87, "The broker refused a record."
-    UNSTABLE_OFFSET_COMMIT = 88, "Offset commits of an open transaction are pending.", True
-    THROTTLING_QUOTA_EXCEEDED = 89, "The quota is used up.", True
-    PRODUCER_FENCED = 90, "A newer producer with the same transactional id has taken over."
-    RESOURCE_NOT_FOUND = 91, "There is no such resource."
-    DUPLICATE_RESOURCE = 92, "The resource exists already."
-    UNACCEPTABLE_CREDENTIAL = 93, "The credential does not meet the requirements."
-    INCONSISTENT_VOTER_SET = 94, "The set of voters does not include or does not match the other side."
-    INVALID_UPDATE_VERSION = 95, "The update was made for another version."
-    FEATURE_UPDATE_FAILED = 96, "The feature could not be updated."
-    PRINCIPAL_DESERIALIZATION_FAILURE = 97, "The principal of a forwarded request could not be read."
-    SNAPSHOT_NOT_FOUND = 98, "There is no such snapshot."
-    POSITION_OUT_OF_RANGE = 99, "The position lies outside the snapshot."
+    GROUP_SUBSCRIBED_TO_TOPIC = (
+        86,
+        "Deleting offsets of a topic is forbidden while the consumer group is actively subscribed to it.",
+    )
+    INVALID_RECORD = 87, "This record has failed the validation on broker and hence will be rejected."
+    UNSTABLE_OFFSET_COMMIT = 88, "There are unstable offsets that need to be cleared.", True
+    THROTTLING_QUOTA_EXCEEDED = 89, "The throttling quota has been exceeded.", True
+    PRODUCER_FENCED = 90, "There is a newer producer with the same transactionalId which fences the current one."
+    RESOURCE_NOT_FOUND = 91, "A request illegally referred to a resource that does not exist."
+    DUPLICATE_RESOURCE = 92, "A request illegally referred to the same resource twice."
+    UNACCEPTABLE_CREDENTIAL = 93, "Requested credential would not meet criteria for acceptability."
+    INCONSISTENT_VOTER_SET = (
+        94,
+        (
+            "Indicates that the either the sender or recipient of a voter-only request is not one of the expected"
+            " voters."
+        ),
+    )
+    INVALID_UPDATE_VERSION = 95, "The given update version was invalid."
+    FEATURE_UPDATE_FAILED = 96, "Unable to update finalized features due to an unexpected server error."
+    PRINCIPAL_DESERIALIZATION_FAILURE = (
+        97,
+        (
+            "Request principal deserialization failed during forwarding. This indicates an internal error on the "
+            "broker cluster security setup."
+        ),
+    )
+    SNAPSHOT_NOT_FOUND = 98, "Requested snapshot was not found."
+    POSITION_OUT_OF_RANGE = (
+        99,
+        "Requested position is not greater than or equal to zero, and less than the size of the snapshot.",
+    )
     UNKNOWN_TOPIC_ID = 100, "This server does not host this topic ID.", True
-    DUPLICATE_BROKER_REGISTRATION = 101, "A live broker has this id already."
-    BROKER_ID_NOT_REGISTERED = 102, "No broker of this id is registered."
-    INCONSISTENT_TOPIC_ID = 103, "The log belongs to a topic of another id.", True
-    INCONSISTENT_CLUSTER_ID = 104, "The request is meant for another cluster."
-    TRANSACTIONAL_ID_NOT_FOUND = 105, "There is no such transactional id."
-    FETCH_SESSION_TOPIC_ID_ERROR = 106, "The fetch session changed between names and ids of topics.", True
-    INELIGIBLE_REPLICA = 107, "A new in-sync replica is not eligible."
-    NEW_LEADER_ELECTED = 108, "A new leader was elected while the in-sync replicas changed."
-    OFFSET_MOVED_TO_TIERED_STORAGE = 109, "The offset is only held in tiered storage."
-    FENCED_MEMBER_EPOCH = 110, "The member's epoch is not the current one, so it must rejoin."
-    UNRELEASED_INSTANCE_ID = 111, "Another member of the group still holds this instance id."
-    UNSUPPORTED_ASSIGNOR = 112, "The group does not support this assignor."
-    STALE_MEMBER_EPOCH = 113, "The member's epoch is older than the current one; retry with the newer."
-    MISMATCHED_ENDPOINT_TYPE = 114, "The request was sent to an endpoint of the wrong kind."
-    UNSUPPORTED_ENDPOINT_TYPE = 115, "This kind of endpoint is not supported."
-    UNKNOWN_CONTROLLER_ID = 116, "There is no controller of this id."
-    UNKNOWN_SUBSCRIPTION_ID = 117, "The telemetry subscription of the client has changed."
-    TELEMETRY_TOO_LARGE = 118, "The telemetry is larger than the broker accepts."
-    INVALID_REGISTRATION = 119, "The registration of the broker is not valid."
-    TRANSACTION_ABORTABLE = 120, "The transaction failed and must be aborted."
-    INVALID_RECORD_STATE = 121, "The state of the record does not allow the acknowledgement."
-    SHARE_SESSION_NOT_FOUND = 122, "There is no such share session.", True
-    INVALID_SHARE_SESSION_EPOCH = 123, "The epoch of the share session is not the expected one.", True
-    FENCED_STATE_EPOCH = 124, "The share group's state has a newer epoch."
-    INVALID_VOTER_KEY = 125, "The voter's key does not match."
-    DUPLICATE_VOTER = 126, "The voter is already one of the voters."
-    VOTER_NOT_FOUND = 127, "There is no such voter."
+    DUPLICATE_BROKER_REGISTRATION = 101, "This broker ID is already in use."
+    BROKER_ID_NOT_REGISTERED = 102, "The given broker ID was not registered."
+    INCONSISTENT_TOPIC_ID = 103, "The log's topic ID did not match the topic ID in the request.", True
+    INCONSISTENT_CLUSTER_ID = 104, "The clusterId in the request does not match that found on the server."
+    TRANSACTIONAL_ID_NOT_FOUND = 105, "The transactionalId could not be found."
+    FETCH_SESSION_TOPIC_ID_ERROR = 106, "The fetch session encountered inconsistent topic ID usage.", True
+    INELIGIBLE_REPLICA = 107, "The new ISR contains at least one ineligible replica."
+    NEW_LEADER_ELECTED = (
+        108,
+        "The AlterPartition request successfully updated the partition state but the leader has changed.",
+    )
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109, "The requested offset is moved to tiered storage."
+    FENCED_MEMBER_EPOCH = (
+        110,
+        ("The member epoch is fenced by the group coordinator. The member must abandon all its partitions and rejoin."),
+    )
+    UNRELEASED_INSTANCE_ID = (
+        111,
+        "The instance ID is still used by another member in the consumer group. That member must leave first.",
+    )
+    UNSUPPORTED_ASSIGNOR = 112, "The assignor or its version range is not supported by the consumer group."
+    STALE_MEMBER_EPOCH = (
+        113,
+        (
+            "The member epoch is stale. The member must retry after receiving its updated member epoch via the "
+            "ConsumerGroupHeartbeat API."
+        ),
+    )
+    MISMATCHED_ENDPOINT_TYPE = 114, "The request was sent to an endpoint of the wrong type."
+    UNSUPPORTED_ENDPOINT_TYPE = 115, "This endpoint type is not supported yet."
+    UNKNOWN_CONTROLLER_ID = 116, "This controller ID is not known."
+    UNKNOWN_SUBSCRIPTION_ID = 117, "Client sent a push telemetry request with an invalid or outdated subscription ID."
+    TELEMETRY_TOO_LARGE = (
+        118,
+        "Client sent a push telemetry request larger than the maximum size the broker will accept.",
+    )
+    INVALID_REGISTRATION = 119, "The controller has considered the broker registration to be invalid."
+    TRANSACTION_ABORTABLE = (
+        120,
+        (
+            "The server encountered an error with the transaction. The client can abort the transaction to "
+            "continue using this transactional ID."
+        ),
+    )
+    INVALID_RECORD_STATE = 121, "The record state is invalid. The acknowledgement of delivery could not be completed."
+    SHARE_SESSION_NOT_FOUND = 122, "The share session was not found.", True
+    INVALID_SHARE_SESSION_EPOCH = 123, "The share session epoch is invalid.", True
+    FENCED_STATE_EPOCH = 124, "The coordinator rejected the request because the state epoch did not match."
+    INVALID_VOTER_KEY = 125, "The voter key doesn't match the receiving replica's key."
+    DUPLICATE_VOTER = 126, "The voter is already part of the set of voters."
+    VOTER_NOT_FOUND = 127, "The voter is not part of the set of voters."
     INVALID_REGULAR_EXPRESSION = 128, "The regular expression is not valid."
-    REBOOTSTRAP_REQUIRED = 129, "The client must start again from its bootstrap servers."
-    STREAMS_INVALID_TOPOLOGY = 130, "The topology is not valid."
-    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "The epoch of the topology is not valid."
-    STREAMS_TOPOLOGY_FENCED = 132, "The epoch of the topology is outdated."
-    SHARE_SESSION_LIMIT_REACHED = 133, "The broker holds as many share sessions as it may.", True
+    REBOOTSTRAP_REQUIRED = 129, "Client metadata is stale. The client should rebootstrap to obtain new metadata."
+    STREAMS_INVALID_TOPOLOGY = 130, "The supplied topology is invalid."
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "The supplied topology epoch is invalid."
+    STREAMS_TOPOLOGY_FENCED = 132, "The supplied topology epoch is outdated."
+    SHARE_SESSION_LIMIT_REACHED = 133, "The limit of share sessions has been reached.", True
+    GROUP_DELETION_FAILED = (
+        134,
+        "DeleteGroups could not complete; see the error message on the per-group result for details.",
+    )
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = (
+        135,
+        "The broker could not process the topology description update; see the error message for details.",
+    )
+    CONTROLLER_ID_NOT_REGISTERED = 136, "The given controller ID was not registered."
 
 
 class KafkaError(Exception):

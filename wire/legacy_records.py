@@ -41,7 +41,6 @@ from ottla.wire.records import (
     batch_size,
     corrupt,
     decode_records,
-    encode_batch,
     invalid,
     iter_batches,
     wrap_int64,
@@ -239,29 +238,6 @@ def encode_message_set(
 
 
 # --- conversion -------------------------------------------------------------------------------------------------------
-
-
-def up_convert(message_set: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Message by message the batches that hold the same records, offsets, timestamps and codec. Checks no checksum."""
-    return b"".join(_up_converted(message_set, limit))
-
-
-def _up_converted(message_set: Buffer, limit: int) -> Iterator[bytes]:
-    for header, start, end in iter_batches(message_set):
-        if header.magic == MAGIC_V2:
-            yield bytes(message_set[start:end])
-            continue
-        records = [each.as_record() for each in read_inner_messages(message_set, start, end, limit, in_place=True)]
-        offsets = [record.offset for record in records]
-        if any(not 0 <= offset - offsets[0] <= _LAST_OFFSET_DELTA_MAX for offset in offsets):
-            raise invalid("Offsets of inner messages are too far apart for one batch")
-        yield encode_batch(
-            records,
-            base_offset=records[0].offset,
-            compression=header.compression,
-            timestamp_type=TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME,
-            keep_offsets=True,
-        )
 
 
 def down_convert(batches: Buffer, magic: int, *, first_offset: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:

@@ -260,24 +260,32 @@ class Record(NamedTuple):
 def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
     """The records of the batch at start, decompressed if need be (never beyond limit)."""
     area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
+    # An uncompressed area stays a view; nothing is copied.
+    if not header.attributes & COMPRESSION_MASK:
+        return area
     try:
         codec = header.compression
     except ValueError:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {header.attributes & COMPRESSION_MASK}"
         ) from None
-    # An uncompressed area stays a view; nothing is copied.
-    return area if codec == Compression.NONE else decompress(codec, area, limit)
+    return decompress(codec, area, limit)
 
 
 def decode_records(
-    batch_buffer: Buffer, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX, *, in_place: bool = False
+    batch_buffer: Buffer,
+    start: int = 0,
+    limit: int = DECOMPRESSED_BYTES_MAX,
+    *,
+    in_place: bool = False,
+    header: BatchHeader | None = None,
 ) -> Iterator[Record]:
     """The records of the one batch at start. The whole batch is checked before the first record comes.
 
-    With `in_place` keys, values and headers are views if the batch is very long.
+    With `in_place` keys, values and headers are views if the batch is very long. `header`: where that is read already.
     """
-    header = read_header(batch_buffer, start)
+    if header is None:
+        header = read_header(batch_buffer, start)
     if header.magic != MAGIC_V2:
         from ottla.wire.legacy_records import decode_message
 
@@ -368,19 +376,39 @@ def iter_records(area: Buffer, header: BatchHeader) -> Iterator[Record]:
     position = 0
     # With this flag all records have the time of the append, and the producer's deltas are void.
     log_append_time = header.max_timestamp if header.is_log_append_time else None
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
     for _ in range(header.records_count):
-        _, position = read_varint(area, position)
-        timestamp_delta, position = read_varlong(area, position + 1)
-        offset_delta, position = read_varint(area, position)
-        key, position = _read_bytes(area, position)
-        value, position = _read_bytes(area, position)
-        headers_count, position = read_varint(area, position)
+        # Nearly all of these numbers fit one byte. A call for each would double the time of a small record.
+        position = position + 2 if area[position] < 128 else read_varint(area, position)[1] + 1  # length, and attributes
+        if (byte := area[position]) < 128:
+            timestamp_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+        else:
+            timestamp_delta, position = read_varlong(area, position)
+        if (byte := area[position]) < 128:
+            offset_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+        else:
+            offset_delta, position = read_varint(area, position)
+        if (byte := area[position]) < 128:
+            length, position = (byte >> 1) ^ -(byte & 1), position + 1
+        else:
+            length, position = read_varint(area, position)
+        key = None if length < 0 else area[position : position + length]
+        position += max(length, 0)
+        if (byte := area[position]) < 128:
+            length, position = (byte >> 1) ^ -(byte & 1), position + 1
+        else:
+            length, position = read_varint(area, position)
+        value = None if length < 0 else area[position : position + length]
+        position += max(length, 0)
         headers: tuple[tuple[bytes, bytes | None], ...] = ()
-        # Most records have none, and a call would cost more than this question.
-        if headers_count:
+        # Most records have none.
+        if area[position] == 0:
+            position += 1
+        else:
+            headers_count, position = read_varint(area, position)
             headers, position = _read_headers(area, position, headers_count)
-        timestamp = wrap_int64(header.base_timestamp + timestamp_delta) if log_append_time is None else log_append_time
-        yield Record(wrap_int64(header.base_offset + offset_delta), timestamp, key, value, headers)
+        timestamp = wrap_int64(base_timestamp + timestamp_delta) if log_append_time is None else log_append_time
+        yield _new_tuple(Record, (wrap_int64(base_offset + offset_delta), timestamp, key, value, headers))
 
 
 def wrap_int64(value: int) -> int:
@@ -474,24 +502,26 @@ def encode_batch(
     also keeps the last_offset_delta of the batch it thins out). max_timestamp is the highest of the records unless
     given: with LOG_APPEND_TIME it is the time of the append.
     """
-    records = list(records)
-    if delete_horizon_ms is not None:
-        # The horizon has no field of its own in the header. Readers see the flag, and deltas count from here like from
-        # any base.
-        base_timestamp = delete_horizon_ms
-    else:
-        base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
-    # Compressed while it is put together, so that a large batch does not exist twice.
+    # The horizon has no field of its own in the header. Readers see the flag, and deltas count from here like from any base.
+    base_timestamp = NO_TIMESTAMP if delete_horizon_ms is None else delete_horizon_ms
+    # Compressed while it is put together, so that a large batch does not exist twice. The records may come one by one.
     area = Compressing(compression, compression_level)
+    latest, offset_delta, count = NO_TIMESTAMP, -1, 0
     for index, record in enumerate(records):
+        timestamp = record.timestamp
+        if index == 0:
+            base_timestamp = timestamp if delete_horizon_ms is None else base_timestamp
+            latest = timestamp
         offset_delta = record.offset - base_offset if keep_offsets else index
         # As in a Java long; a reader's sum wraps back to the same time.
-        timestamp_delta = wrap_int64(record.timestamp - base_timestamp)
+        timestamp_delta = wrap_int64(timestamp - base_timestamp)
         area.add(_record_parts(offset_delta, timestamp_delta, record.key, record.value, record.headers))
+        latest = max(latest, timestamp)
+        count = index + 1
     if max_timestamp is None:
-        max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+        max_timestamp = latest
     if last_offset_delta is None:
-        last_offset_delta = records[-1].offset - base_offset if keep_offsets and records else len(records) - 1
+        last_offset_delta = offset_delta
     attributes = (
         (LOG_APPEND_TIME_FLAG if timestamp_type else 0)
         | (TRANSACTIONAL_FLAG if is_transactional else 0)
@@ -500,7 +530,7 @@ def encode_batch(
     )
     header = BatchHeader(
         base_offset, 0, leader_epoch, MAGIC_V2, 0, attributes, last_offset_delta, base_timestamp, max_timestamp,
-        producer_id, producer_epoch, base_sequence, len(records),
+        producer_id, producer_epoch, base_sequence, count,
     )  # fmt: skip
     return _assembled(area.finish(), header, compression)
 

@@ -13,6 +13,7 @@ that an operator could not set.
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import IntEnum
@@ -22,6 +23,7 @@ Dynamic = Literal["read-only", "per-broker", "cluster-wide"]
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+DOUBLE_MAX = sys.float_info.max
 
 
 class SettingType(IntEnum):
@@ -43,7 +45,7 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = SettingType
 _KNOWN: "dict[type, dict[str, Setting]]" = {}
 SAME: Any = object()  # a synonym whose default is its topic setting's
 _BITS = {INT: 32, SHORT: 16, LONG: 64}
-_BLANKS = "".join(map(chr, range(33)))  # what Java trims
+_TRIMMED = "".join(map(chr, range(33)))
 _SPACES = " \t\n\v\f\r"  # what Java's \s matches
 # Two repetitions that may share characters would try every way to divide a long text between them: here none can.
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
@@ -222,8 +224,13 @@ def _kind_of(default: object) -> SettingType:
     return STRING
 
 
+def trimmed(text: str) -> str:
+    """A text as Java trims it: without what is not above the space, at both ends."""
+    return text.strip(_TRIMMED)
+
+
 def _converted(declared: Setting, given: str) -> Any:
-    kind, text = declared.kind, given.strip(_BLANKS)
+    kind, text = declared.kind, trimmed(given)
     if kind is BOOLEAN:
         if text.lower() not in ("true", "false"):
             raise InvalidSetting(declared.name, given, "Expected value to be either true or false")

@@ -12,6 +12,7 @@ typedef struct rd_kafka_conf_s rd_kafka_conf_t;
 typedef struct rd_kafka_topic_s rd_kafka_topic_t;
 typedef struct rd_kafka_topic_conf_s rd_kafka_topic_conf_t;
 typedef struct rd_kafka_queue_s rd_kafka_queue_t;
+typedef struct rd_kafka_error_s rd_kafka_error_t;
 typedef struct rd_kafka_mock_cluster_s rd_kafka_mock_cluster_t;
 
 enum { RD_KAFKA_PRODUCER, RD_KAFKA_CONSUMER };
@@ -64,6 +65,10 @@ int rd_kafka_flush(rd_kafka_t *client, int timeout_ms);
 int rd_kafka_outq_len(rd_kafka_t *client);
 const char *rd_kafka_err2str(int error);
 const char *rd_kafka_version_str(void);
+const char *rd_kafka_error_string(const rd_kafka_error_t *error);
+rd_kafka_error_t *rd_kafka_init_transactions(rd_kafka_t *producer, int timeout_ms);
+rd_kafka_error_t *rd_kafka_begin_transaction(rd_kafka_t *producer);
+rd_kafka_error_t *rd_kafka_commit_transaction(rd_kafka_t *producer, int timeout_ms);
 rd_kafka_topic_partition_list_t *rd_kafka_topic_partition_list_new(int size);
 rd_kafka_topic_partition_t *rd_kafka_topic_partition_list_add(rd_kafka_topic_partition_list_t *list, const char *topic,
                                                               int32_t partition);

@@ -4,6 +4,8 @@
  *     load consume TOPIC PARTITIONS RECORDS [PROPERTY=VALUE ...]         assigned, from the first record received to the last
  *     load both    TOPIC PARTITIONS RECORDS SIZE [PROPERTY=VALUE ...]    until the consumer has what the producer sends
  *     load latency TOPIC RATE SECONDS SIZE [PROPERTY=VALUE ...]          from handing a record over to its acknowledgement
+ *     load transactions TOPIC PRODUCERS EACH SPREAD [PROPERTY=VALUE ...] so many one after the other, ten records of 100 B in each,
+ *                                                                        which go to so many of the topic's PRODUCERS partitions
  *     load join    TOPIC [PROPERTY=VALUE ...]                            from a new client of a new group to its first record
  *     load mock    TOPIC PARTITIONS                                      librdkafka's own mock cluster, until SIGTERM
  *
@@ -118,6 +120,7 @@ struct share {
     rd_kafka_t *producer;
     rd_kafka_topic_t *topic;
     long first, count;
+    int number;
     pthread_t thread;
 };
 
@@ -180,7 +183,7 @@ static double take(rd_kafka_queue_t *queue, long records) {
             rd_kafka_message_destroy(messages[i]);
         }
         if (count > 0) got += count, last = now();
-        if (now() - last > 20) fail("no records for 20 s");
+        if (now() - last > PATIENCE_MS / 1000) fail("no records for a minute");
     }
     return last - first;
 }
@@ -296,6 +299,76 @@ static void latency(long rate, long seconds) {
            (double)records / sent, cpu() - used);
 }
 
+/* --- transactions -------------------------------------------------------------------------------------------------- */
+
+enum { RECORDS_OF_A_TRANSACTION = 10, TRANSACTIONAL_BYTES = 100 };
+
+static int partitions_of_topic, partitions_of_a_transaction;
+
+static void need_success(rd_kafka_error_t *error) {
+    if (error) fail(rd_kafka_error_string(error));
+}
+
+static rd_kafka_t *transactional_producer(rd_kafka_topic_t **topic, int number) {
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    char id[64];
+    snprintf(id, sizeof id, "load-%d-%d", (int)getpid(), number);
+    set(conf, "transactional.id", id);
+    rd_kafka_conf_set_dr_msg_cb(conf, count_refused);
+    rd_kafka_t *producer = client(RD_KAFKA_PRODUCER, conf);
+    *topic = known_topic(producer);
+    need_success(rd_kafka_init_transactions(producer, PATIENCE_MS));
+    return producer;
+}
+
+static void transact(struct share *share, long number) {
+    need_success(rd_kafka_begin_transaction(share->producer));
+    for (int i = 0; i < RECORDS_OF_A_TRANSACTION; i++) {
+        int32_t partition = (share->number + i % partitions_of_a_transaction) % partitions_of_topic;
+        if (rd_kafka_produce(share->topic, partition, RD_KAFKA_MSG_F_BLOCK, value(number + i), value_size, NULL, 0, NULL) != 0)
+            fail("rd_kafka_produce");
+    }
+    double began = now();
+    need_success(rd_kafka_commit_transaction(share->producer, PATIENCE_MS));
+    latencies[__atomic_fetch_add(&acknowledged, 1, __ATOMIC_RELAXED)] = (float)(now() - began);
+}
+
+static void *transact_share(void *argument) {
+    struct share *share = argument;
+    for (long i = share->first; i < share->first + share->count; i++) transact(share, i * RECORDS_OF_A_TRANSACTION);
+    return NULL;
+}
+
+static void transact_all(struct share *shares, int producers) {
+    acknowledged = 0;
+    for (int i = 0; i < producers; i++) pthread_create(&shares[i].thread, NULL, transact_share, &shares[i]);
+    for (int i = 0; i < producers; i++) pthread_join(shares[i].thread, NULL);
+}
+
+/* Before the clock starts each producer has made a tenth of them; a commit is measured from its call to its return. */
+static void transactions(int producers, long each, int spread) {
+    partitions_of_topic = producers;
+    partitions_of_a_transaction = spread;
+    make_values(TRANSACTIONAL_BYTES);
+    struct share *shares = calloc((size_t)producers, sizeof *shares);
+    long count = each * producers;
+    latencies = malloc((size_t)count * sizeof *latencies);
+    for (int i = 0; i < producers; i++) {
+        shares[i].number = i;
+        shares[i].producer = transactional_producer(&shares[i].topic, i);
+        shares[i].count = each / 10 + 1;
+    }
+    transact_all(shares, producers);
+    for (int i = 0; i < producers; i++) shares[i].first = each * i, shares[i].count = each;
+    double began = now(), used = cpu();
+    transact_all(shares, producers);
+    double seconds = now() - began;
+    if (refused) fail("records were refused");
+    qsort(latencies, (size_t)count, sizeof *latencies, compare);
+    printf("{\"transactions\": %ld, \"seconds\": %.6f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"client_cpu_s\": %.3f}\n", count, seconds,
+           percentile(latencies, count, .5), percentile(latencies, count, .99), cpu() - used);
+}
+
 /* --- mock ---------------------------------------------------------------------------------------------------------- */
 
 static void mock(int partitions) {
@@ -319,11 +392,12 @@ int main(int count, char **arguments) {
     long number[3] = {0};
     for (int i = 0; i < numbers; i++) number[i] = atol(arguments[3 + i]);
     properties = arguments + 3 + numbers;
-    if (numbers == 3) make_values((size_t)number[2]);
+    if (numbers == 3 && strcmp(what, "transactions")) make_values((size_t)number[2]);
     if (!strcmp(what, "produce")) produce((int)number[0], number[1]);
     else if (!strcmp(what, "consume")) consume((int)number[0], number[1]);
     else if (!strcmp(what, "both")) both((int)number[0], number[1]);
     else if (!strcmp(what, "latency")) latency(number[0], number[1]);
+    else if (!strcmp(what, "transactions")) transactions((int)number[0], number[1], (int)number[2]);
     else if (!strcmp(what, "join")) join();
     else if (!strcmp(what, "mock")) mock((int)number[0]);
     else fail("unknown load");

@@ -7,7 +7,7 @@ id), syncing, looking up the offset, fetching. Here it is the broker that takes 
 
 import itertools
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 from benchmarks.brokers import Broker, Failed
 from benchmarks.clients import load, new_topic
@@ -109,14 +109,27 @@ def committed_offset(client: Client, group: str, topic: str) -> None:
     must_be((partition.error_code, partition.committed_offset) == (0, -1), "an offset where there is none")
 
 
-def first_record(client: Client, topic_id: bytes) -> None:
-    answer = parse(client.ask_bytes(fetch_frame(topic_id, 1 << 20)), FetchResponse, FETCH_VERSION)
+def first_record(client: Client, topic_id: bytes, index: int = 0) -> None:
+    answer = parse(client.ask_bytes(fetch_frame(topic_id, 1 << 20, index)), FetchResponse, FETCH_VERSION)
     must_be(len(answer.responses[0].partitions[0].records) > 0, "no record")
 
 
 def leave(client: Client, group: str, member: str) -> None:
     request = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member)])
     must_be(client.ask(request, 5).error_code == 0, "not left")
+
+
+def until_served(play: Callable[[], object], patience_s: float = 20.0) -> None:
+    """Play it again while it fails: the first groups of a broker find no coordinator, or one that is about to begin."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            play()
+            return
+        except Failed:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def must_be(right: bool, otherwise: str) -> None:

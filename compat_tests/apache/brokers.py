@@ -1,7 +1,8 @@
-"""Apache Kafka itself, started as its own scripts start it: 4.3 with KRaft, and 3.9 with a ZooKeeper of its own.
+"""Apache Kafka itself, started as its own scripts start it: 4 with KRaft, and 3.9 with a ZooKeeper of its own.
 
-The jars come from Maven Central (`make setup`, once, into .cache/jars/compat_tests/apache/). Everything listens on free
-ports of the loopback interface, lives in the folder it is given, and dies with the process that started it.
+The jars come from Maven Central (`make setup`, once, into .cache/jars/); releases/pom.xml names their versions.
+Everything listens on free ports of the loopback interface, lives in the folder it is given, and dies with the process
+that started it.
 """
 
 import contextlib
@@ -17,7 +18,9 @@ from compat_tests.support.brokers import BrokerProcess, free_port, wait_until
 from compat_tests.support.raw import Peer
 
 ROOT = Path(__file__).resolve().parents[2]
-JARS = ROOT / ".cache" / "jars" / "compat_tests" / "apache"
+JARS = ROOT / ".cache" / "jars" / "compat_tests" / "apache" / "releases"
+# Where a release's command-line tools have jars of their own, because they appear later than its broker.
+TOOLS = {"kafka_4": "kafka_4_tools"}
 
 # The heap and the collector of kafka-server-start.sh and kafka-run-class.sh.
 HEAP = ("-Xmx1G", "-Xms1G")
@@ -41,8 +44,12 @@ ALONE = {
 ALONE_4 = {"share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1"}
 
 
-def jars(release: str) -> Path:
-    """The folder of a release's jars ("kafka_4" or "kafka_3"); without them the test is skipped, and says why."""
+def jars(release: str, *, tools: bool = False) -> Path:
+    """The folder of a release's jars ("kafka_4" or "kafka_3"), those of its broker and clients or of its tools.
+
+    Without them the test is skipped, and says why.
+    """
+    release = TOOLS.get(release, release) if tools else release
     folder = JARS / release
     if not (folder / ".ready").exists():
         pytest.skip(
@@ -55,7 +62,7 @@ def jars(release: str) -> Path:
 
 
 def version(release: str) -> str:
-    """The exact version of a release, as its broker's jar names it: "4.3.1"."""
+    """The exact version of a release, as its broker's jar names it: "4.4.0"."""
     return next(jars(release).glob("kafka_2.13-*.jar")).stem.removeprefix("kafka_2.13-")
 
 

@@ -29,7 +29,7 @@ def test_an_unsupported_version_closes_the_connection(peer, api_key, version):
     assert peer.is_closed()
 
 
-@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+@pytest.mark.parametrize("version", [6, 99, 32767, -1])
 def test_api_versions_of_the_future_is_answered_in_version_0(peer, version):
     peer.send(frame(header(API_VERSIONS, version) + b"\0"))
     answer = peer.receive()

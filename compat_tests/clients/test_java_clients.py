@@ -129,3 +129,14 @@ def test_admin_groups(scenario, topic):
         "deleted": "null",
         "gone": "GroupIdNotFoundException",
     }
+
+
+def test_a_topic_is_copied_exactly_once(scenario, make_topic):
+    answer = scenario("transactions", make_topic(partitions=2), make_topic())
+    assert answer == {"aborted": "true", "copied": "100", "values": "100"}
+
+
+def test_a_producer_that_was_replaced_commits_nothing(scenario, topic):
+    answer = scenario("zombie", topic)
+    assert answer["zombie"] in ("InvalidProducerEpochException", "ProducerFencedException")
+    assert answer["sizes"] == "[3]"

@@ -14,7 +14,7 @@ FILE = "org.apache.kafka.connect.file.FileStream"
 
 
 @pytest.fixture
-def worker(java, bootstrap, unique, tmp_path, wait_until):
+def worker(java_with_tools, bootstrap, unique, tmp_path, wait_until):
     """The REST address of a worker."""
     port, name = free_port(), unique("connect")
     properties = {
@@ -32,7 +32,7 @@ def worker(java, bootstrap, unique, tmp_path, wait_until):
     config = tmp_path / "worker.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     log = tmp_path / "worker.log"
-    command = [*java, "org.apache.kafka.connect.cli.ConnectDistributed", str(config)]
+    command = [*java_with_tools, "org.apache.kafka.connect.cli.ConnectDistributed", str(config)]
     address = f"http://127.0.0.1:{port}"
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:

@@ -228,7 +228,8 @@ class Member:
             while not self.stopping.is_set():
                 self.consumer.poll(timeout_ms=50)
             self.consumer.close()
-        except BaseException as failure:  # noqa: BLE001 - wait_for() raises it
+        except BaseException as failure:
+            logging.getLogger("kafka.coordinator").exception("a member has ended")  # which another one may be waiting for
             self.failure = failure
 
     def partitions(self):

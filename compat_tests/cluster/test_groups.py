@@ -1,17 +1,17 @@
 """Groups in a cluster: their coordinators move with the partitions of __consumer_offsets, and nothing committed is lost."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.cluster import Cluster
+from compat_tests.support.groups import ask_coordinator
 from compat_tests.support.raw import Peer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 GROUP = "readers"
 COUNT = 300
-MOVING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
 
 
 @pytest.fixture(scope="module")
@@ -112,19 +112,3 @@ def test_committed_offsets_follow_the_coordinator(cluster: Cluster) -> None:
             assert ask_coordinator(lambda: consumer.commit(offsets=offsets, asynchronous=False)) == first + 1  # noqa: B023
         finally:
             consumer.close()
-
-
-def ask_coordinator(ask: Callable[[], list[TopicPartition]]) -> int:
-    """The one offset of the answer; while a coordinator is moving, whoever is asked may have to say so."""
-
-    def offset() -> int | None:
-        try:
-            [answer] = ask()
-        except KafkaException as failure:
-            assert failure.args[0].code() in MOVING, failure
-            return None
-        return answer.offset
-
-    found = wait_until(offset, "the coordinator answers", 30)
-    assert found is not None
-    return found

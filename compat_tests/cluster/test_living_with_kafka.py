@@ -12,8 +12,9 @@ import pytest
 from compat_tests.cluster.mixed import ALL, KAFKA, OTHER_KAFKA, OTTLA, SETTINGS, Mixed
 from compat_tests.history.faults import Fault
 from compat_tests.history.history import HistoryFile
+from compat_tests.history.members import CLASSIC
 from compat_tests.history.replica_logs import Replicas, batches
-from compat_tests.history.run import TOPIC, Plan, run
+from compat_tests.history.run import TOPIC, TOPICS, Plan, run
 from compat_tests.support.brokers import wait_until
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Where
@@ -167,6 +168,7 @@ class Moving:
 
     replication_factor = 1
     configs: ClassVar[dict[str, str]] = {}
+    kinds_of_groups = (CLASSIC,)  # Kafka 3.9 knows no newer ones
     addresses: ClassVar[Sequence[tuple[str, int]]] = ()  # one replica alone is away while it moves or is killed
 
     def __init__(self, mixed: Mixed) -> None:
@@ -205,9 +207,10 @@ class Moving:
 @pytest.mark.parametrize("controller", [KAFKA, OTTLA], ids=["controller of kafka", "controller of ottla"])
 def test_a_topic_moves_to_ottla_and_back_while_clients_are_at_work(mixed: Mixed, tmp_path, controller: int) -> None:
     mixed.make_controller(controller)
-    plan = Plan(seed=7, partitions=MOVED_PARTITIONS, producers=2, rate=200.0, between_faults=(50, 300))
+    plan = Plan(seed=7, partitions=MOVED_PARTITIONS, producers=2, members=0, rate=200.0, between_faults=(50, 300))
     outcome = run(Moving(mixed), plan, HistoryFile(tmp_path / "history.jsonl"), lambda faults: faults == 6)
-    mixed.delete(TOPIC)
+    for topic in TOPICS:
+        mixed.delete(topic)
     assert outcome.proofs == [], str(outcome)
     assert outcome.failed == 0
     assert outcome.acknowledged > 100

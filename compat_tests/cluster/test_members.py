@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from compat_tests.support.brokers import OttlaProcess, wait_until
 from compat_tests.support.cluster import Cluster, settings_of
+from compat_tests.support.groups import ask_coordinator
 from compat_tests.support.zookeepers import Ensemble
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -192,7 +193,8 @@ def test_a_broker_that_was_alone_is_moved_into_a_cluster(tmp_path: Path) -> None
     admin = AdminClient({"bootstrap.servers": first.bootstrap})
     admin.create_topics([NewTopic("set", 1, 1, config={"retention.ms": "77000"})])["set"].result(30)
     consumer = Consumer({"bootstrap.servers": first.bootstrap, "group.id": "g"})
-    consumer.commit(offsets=[TopicPartition("t", 0, 123)], asynchronous=False)
+    offsets = [TopicPartition("t", 0, 123)]
+    assert ask_coordinator(lambda: consumer.commit(offsets=offsets, asynchronous=False)) == 123
     consumer.close()
     known = admin.list_topics(timeout=10)
     first.stop()

@@ -25,6 +25,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 OWN_ID = "0"
 # A broker of their own for scenarios that change brokers' settings; they leave it as it was.
 CHANGED_BROKER = {"log.retention.hours": "100", "log.roll.ms": "3600000", "log.preallocate": "false"}
+# A broker of their own for scenarios that ask for internal topics: no other one makes Kafka create them there.
+WITHOUT_INTERNAL_TOPICS = {"offsets.topic.num.partitions": "3"}
 
 Resource = tuple[int, str]
 Changes = Iterable[tuple[str, int, str | None]]

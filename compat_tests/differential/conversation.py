@@ -9,7 +9,7 @@ A scenario is a function that is given a `Talk` and asks questions in terms of O
 
 It is played once for every version of its subject that Ottla serves (`talk.version`, which `ask` uses for the subject's
 requests; others go out in the newest version that the telling's release of Kafka knows), against Ottla and against
-Apache Kafka: 4.3 where it speaks that version, 3.9 where only the older one does. What was answered becomes plain data
+Apache Kafka: 4 where it speaks that version, 3.9 where only the older one does. What was answered becomes plain data
 in `talk.steps`. Whatever must differ between two runs is replaced there: names and member ids of this run, uuids, producer and session ids by the order in which they
 appear, the time of day, the port. All else is compared.
 """
@@ -48,9 +48,9 @@ class Topic(NamedTuple):
     id: bytes
 
 
-# What Apache Kafka 4.3 no longer parses and 3.9 still does, of the versions that Ottla serves (KIP-896).
+# What Apache Kafka 4 no longer parses and 3.9 still does, of the versions that Ottla serves (KIP-896).
 ONLY_IN_3 = {"ProduceRequest": VersionRange.parse("0-2"), "FetchRequest": VersionRange.parse("0-3")}
-# The newest versions that 3.9 knows, where 4.3 knows newer ones.
+# The newest versions that 3.9 knows, where 4 knows newer ones.
 NEWEST_IN_3 = {
     "ProduceRequest": 11,
     "FetchRequest": 17,
@@ -60,6 +60,8 @@ NEWEST_IN_3 = {
     "OffsetFetchRequest": 9,
     "DescribeGroupsRequest": 5,
     "DescribeLogDirsRequest": 4,
+    "DeleteGroupsRequest": 2,
+    "ApiVersionsRequest": 4,
     "DescribeClusterRequest": 1,
 }
 
@@ -147,6 +149,10 @@ class Talk:
         if name not in self._links:
             self._links[name] = Link(self, name)
         return self._links[name]
+
+    def hang_up(self, name: str) -> None:
+        """Closes the connection of that name, which must be there."""
+        self._links.pop(name).close()
 
     def close(self) -> None:
         for link in self._links.values():

@@ -1,6 +1,6 @@
 """What Apache Kafka answered, kept in golden/<area>/<scenario>.txt: readable, diffable, and with the version that said it.
 
-    # Apache Kafka 4.3.1, versions 2-4
+    # Apache Kafka 4.4.0, versions 2-4
     main ListOffsets: {"throttle_time_ms": 0, "topics": []}
 
 Versions whose transcripts are equal share one block.

@@ -11,9 +11,10 @@ from ottla.wire.schema import ZERO_UUID, Array, Field, Records, Struct, Uuid, Ve
 
 HOUR_MS = 3_600_000
 MEMBER_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+SHORT_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # how Kafka writes the ids that it makes for members of consumer groups
 TIME = re.compile(r"(?<!\d)\d{13}(?!\d)")  # milliseconds since 1970, in words
 # Fields that hold an identity which a broker makes up; the values that stand for "none" are left as they are.
-IDENTITIES = {"producer_id": -1, "session_id": 0}
+IDENTITIES = {"producer_id": -1, "previous_producer_id": -1, "next_producer_id": -1, "session_id": 0}
 # Fields that say where a broker is and what its disk is like.
 PLACES = ("cluster_id", "log_dir", "total_bytes", "usable_bytes")
 REPLACED_IN_RECORDS = ("batch_length", "crc")
@@ -52,8 +53,10 @@ class Plain:
             return f"<{name}>" if value not in (-1, 0) else value
         if name == "port" and value == self._port:
             return "<port>"
+        if name == "member_id" and SHORT_ID.fullmatch(value):
+            return self._stand_in("id", value)
         if name in IDENTITIES and value != IDENTITIES[name]:
-            return self._stand_in(name, value)
+            return self._stand_in("producer_id" if name.endswith("producer_id") else name, value)
         if field.type is Records:
             return self.records(bytes(value))
         if field.type is Uuid or (isinstance(field.type, Array) and field.type.item is Uuid):

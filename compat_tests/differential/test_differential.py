@@ -1,6 +1,6 @@
 """Every scenario in every version: what Ottla answers beside what Apache Kafka answered, field by field.
 
-make golden                                    ask Apache Kafka 4.3 and 3.9 anew, and compare with that
+make golden                                    ask Apache Kafka 4 and 3.9 anew, and compare with that
 make golden ARGS="-k fetch"                    some of it
 """
 

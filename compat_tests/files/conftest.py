@@ -15,7 +15,7 @@ DUMP = {"kafka_4": "org.apache.kafka.tools.DumpLogSegments", "kafka_3": "kafka.t
 COMPLAINT = re.compile(r"isvalid: false|Found |mismatch|corrupt|exception|error|non-consecutive", re.IGNORECASE)
 # How logging says that nobody has configured it.
 LOGGING = re.compile(r"^(log4j|SLF4J):.*\n", re.MULTILINE)
-# 4.3 says this of every segment that does not begin at offset 0, and of every compacted one.
+# Kafka 4 says this of every segment that does not begin at offset 0, and of every compacted one.
 BEGINS_LATER = re.compile(r"Non-consecutive offsets in .*\n  -1 is followed by \d+\n(?!  )")
 GAPS = re.compile(r"Non-consecutive offsets in .*\n(  -?\d+ is followed by \d+\n)+")
 

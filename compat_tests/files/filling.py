@@ -22,7 +22,7 @@ from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, To
 from ottla.wire.records import Record, encode_batch
 
 TRANSACTIONS = Path(__file__).parent / "Transactions.java"
-SEGMENT = {"segment.bytes": str(1 << 20), "index.interval.bytes": "2000"}  # the smallest that Kafka 4.3 allows
+SEGMENT = {"segment.bytes": str(1 << 20), "index.interval.bytes": "2000"}  # the smallest that Kafka 4 allows
 KEEP = {"retention.ms": "-1"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPICS = {"segments": 2, "codecs": 1, "compacted": 1, "headless": 1, "sequences": 1, "transactions": 1, "empty": 1}
@@ -93,7 +93,7 @@ def write_segments(bootstrap: str, start: int = 0) -> None:
 
 
 def write_codecs(bootstrap: str) -> None:
-    """Three full batches of each: none is sent before that, however slow this machine is."""
+    """Batches of ten records at most, three or four of each codec: where they begin is the client's."""
     for codec in CODECS:
         records = [("codecs", b"key", b"%s %d " % (codec.encode(), i) * 50, 3_000_000 + i) for i in range(30)]
         settings = {"compression.type": codec, "batch.num.messages": 10, "linger.ms": 60_000}

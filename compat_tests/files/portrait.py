@@ -1,6 +1,6 @@
 """Everything a broker tells of its partitions and groups, so that two brokers of one data directory can be compared.
 
-The questions are the same, in the same versions, for Ottla and for Apache Kafka 3.9 and 4.3. Left out of the answers is
+The questions are the same, in the same versions, for Ottla and for Apache Kafka 3.9 and 4. Left out of the answers is
 what is no part of the data:
 
 - throttle times, addresses and the order of topics;

@@ -5,7 +5,8 @@ watermark are replicated; `replicate` moves it and so makes appended records ack
 and drops what was not replicated. An entry is a batch of one record or a control record. With a `Flaw` it breaks exactly one
 promise, at every occasion that offers itself or, where once is enough to be noticed, at the first.
 
-Topics are "plain" (two partitions; the head of the second may be deleted), "transactions" and "compacted".
+Topics are "plain" (two partitions; the head of the second may be deleted), "transactions" (two partitions) and "compacted".
+Offsets of a group that processes in transactions are kept beside those that a group commits by itself.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, 
 
 
 class Flaw(Enum):
-    """What goes wrong; the rule under which it has to be reported, and which others may be: none but in one case."""
+    """What goes wrong; the rule under which it has to be reported, and which others may be: none but in few cases."""
 
     LOSES_A_RECORD_AT_A_RESTART = "an acknowledged record is gone", Rule.LOST
     LOSES_A_RECORD_IN_THE_MIDDLE = "an acknowledged record is gone, later ones are not", Rule.LOST, Rule.HOLE
@@ -30,11 +31,24 @@ class Flaw(Enum):
     REORDERS = "a producer's record is put before its last one", Rule.REORDERED
     INVENTS = "a record appears that nobody sent", Rule.INVENTED
     APPENDS_WHAT_IT_REFUSES = "a record is refused and appended", Rule.REFUSED
-    SHOWS_ABORTED = "aborted records are not left out", Rule.ABORTED_SHOWN
+    SHOWS_ABORTED = "aborted records are not left out", Rule.ABORTED_SHOWN, Rule.OPEN_SHOWN, Rule.TORN
     SHOWS_OPEN = "the last stable offset is not heeded", Rule.OPEN_SHOWN
+    ENDS_OTHERWISE_IN_ONE_PARTITION = (
+        "a transaction is committed in one partition and aborted in another",
+        Rule.TORN,
+        *(Rule.ABORTED_SHOWN, Rule.OPEN_SHOWN, Rule.SKIPPED, Rule.UNREAD),
+    )
+    LEAVES_A_TRANSACTION_OPEN = "a partition lacks the marker of a transaction", Rule.HANGING, Rule.UNREAD
+    LETS_A_ZOMBIE_WRITE = "a record of a fenced producer is appended", Rule.FENCED_WROTE
+    DROPS_OFFSETS_OF_COMMITTED = "a transaction is committed without its offsets", Rule.OFFSET_LOST, Rule.TORN
+    KEEPS_OFFSETS_OF_ABORTED = (
+        "the offsets of an aborted transaction are kept",
+        *(Rule.OFFSET_OF_ABORTED, Rule.OFFSET_OF_OPEN, Rule.TORN),
+    )
+    SHOWS_PENDING_OFFSETS = "offsets are in force before the transaction's end", Rule.OFFSET_OF_OPEN
     SHOWS_UNREPLICATED = "the high watermark is not heeded", Rule.SHOWN_THEN_GONE
-    SKIPS = "a fetch leaves out its first record", Rule.SKIPPED
-    HIDES_COMMITTED = "records of committed transactions are left out as if aborted", Rule.SKIPPED
+    SKIPS = "a fetch leaves out its first record", Rule.SKIPPED, Rule.TORN
+    HIDES_COMMITTED = "records of committed transactions are left out as if aborted", Rule.SKIPPED, Rule.TORN
     LEAVES_A_HOLE = "an offset is left out", Rule.HOLE
     GOES_BACK = "a fetch answers from before its offset", Rule.BACKWARDS
     END_GOES_BACK = "the end is told lower than before", Rule.END_BACK
@@ -98,6 +112,8 @@ class Broker:
         self.logs: dict[tuple[str, int], Log] = {}
         self._offsets: dict[tuple[str, int], list[int]] = {}
         self._told: dict[tuple[str, int], int] = {}
+        self._processed: list[int] = [-1]
+        self._pending: list[int] = []
 
     def log(self, where: tuple[str, int]) -> Log:
         return self.logs.setdefault(where, Log())
@@ -141,11 +157,26 @@ class Broker:
             log.entries.append(Entry(log.end, value, producer))
             log.high_watermark = log.end
 
-    def end_transaction(self, where: tuple[str, int], producer: str, transaction: int, commit: bool) -> None:
-        """In one partition; replicated at once, with all that stands before it."""
+    def end_transaction(self, producer: str, transaction: int, commit: bool) -> None:
+        """In both partitions and for the offsets; replicated at once, with all that stands before it."""
+        self._end_in(("transactions", 0), producer, transaction, commit)
+        if not self._sins(Flaw.LEAVES_A_TRANSACTION_OPEN):
+            otherwise = self._sins(Flaw.ENDS_OTHERWISE_IN_ONE_PARTITION)
+            self._end_in(("transactions", 1), producer, transaction, commit != otherwise)
+        drops, keeps = Flaw.DROPS_OFFSETS_OF_COMMITTED, Flaw.KEEPS_OFFSETS_OF_ABORTED
+        if not self._sins(drops, bool(self._pending)) if commit else self._sins(keeps, bool(self._pending)):
+            self._processed += self._pending
+        self._pending.clear()
+
+    def _end_in(self, where: tuple[str, int], producer: str, transaction: int, commit: bool) -> None:
         log = self.log(where)
         log.entries.append(Entry(log.end, "", producer, transaction=transaction, is_commit=commit))
         log.high_watermark = log.end
+
+    def append_of_fenced(self, where: tuple[str, int], sent: Entry) -> None:
+        """What a producer sends whose transactional id somebody else has."""
+        if self._sins(Flaw.LETS_A_ZOMBIE_WRITE):
+            self.append(where, sent)
 
     def replicate(self, where: tuple[str, int]) -> list[Entry]:
         """What is newly replicated, and so may be acknowledged."""
@@ -260,6 +291,16 @@ class Broker:
     def fetch_offset(self, where: tuple[str, int]) -> int:
         committed = self._offsets.get(where)
         return committed[-1] if committed else -1
+
+    def add_offset(self, offset: int) -> None:
+        """To the transaction that is open."""
+        self._pending.append(offset)
+
+    def fetch_processed(self) -> int:
+        """A stable offset of the group that processes in transactions."""
+        if self._sins(Flaw.SHOWS_PENDING_OFFSETS, bool(self._pending)):
+            return self._pending[-1]
+        return self._processed[-1]
 
     # --- what lies on the disks ---------------------------------------------------------------------------------------
 

@@ -6,24 +6,39 @@
 The history is read as a stream, once, in time linear in its events; and once more if something was found, to fetch the
 events that prove it. What can be judged at once (a reader going backwards, an end going back, an open transaction shown, a
 committed offset lost) is judged while it streams; what needs the whole (lost, twice, reordered, skipped) is kept in a
-`Ledger` for each partition and settled at the end against what final readers found.
+`Ledger` for each partition and settled at the end against what final readers found. `Transactions` goes beyond one partition,
+`Offsets` has the groups, `Owners` who owns
+which partition in them, and `Shares` the share groups.
 
 A history that is to be judged ends with final readers of every partition, at least one of them not read_committed if there
-are transactions, and better two, of both kinds: a record that only one of them misses was SKIPPED, one that both miss is LOST.
+are transactions, and better two, of both kinds (and before them all transactions have ended): a record that only one of them misses was SKIPPED, one that both miss is LOST.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from compat_tests.history.availability import Availability
+from compat_tests.history.group_events import (
+    Disowned,
+    Owned,
+    ShareAcquired,
+    ShareAnswered,
+    ShareBegan,
+    ShareSaid,
+    ShareSessionLost,
+    ShareTold,
+)
 from compat_tests.history.history import (
-    UNKNOWN_OFFSET,
     Acknowledged,
     EndAsked,
     Ended,
     EndSeen,
     Event,
     Failed,
+    FaultBegan,
+    FaultEnded,
+    Fenced,
+    OffsetAdded,
     OffsetCommitted,
     OffsetFailed,
     OffsetFetched,
@@ -42,10 +57,12 @@ from compat_tests.history.history import (
     TroubleEnded,
 )
 from compat_tests.history.ledger import Gap, Ledger, ProducerKind
+from compat_tests.history.offsets import Offsets
+from compat_tests.history.owners import Owners
 from compat_tests.history.replica_logs import Replicas, compare, events_of
 from compat_tests.history.rules import Proof, Report, Rule, Violation
-
-OPEN, TO_COMMIT, TO_ABORT, COMMITTED, ABORTED = "open", "to be committed", "to be aborted", "committed", "aborted"
+from compat_tests.history.shares import Shares
+from compat_tests.history.transactions import Transactions
 
 
 def check(history: Iterable[Event], logs: Sequence[Replicas] = ()) -> list[Proof]:
@@ -76,14 +93,6 @@ class _Reader:
         self.position, self.committed_only, self.final = began.offset, began.committed_only, began.final
 
 
-class _Committed:
-    """Of a group and partition: what was acknowledged last, and what may have been written as well, before or after."""
-
-    def __init__(self) -> None:
-        self.offset, self.event = UNKNOWN_OFFSET, -1
-        self.possible: dict[int, int] = {}
-
-
 class Checker:
     """`feed` it every event in order, then `finish` it; the report then has all violations."""
 
@@ -94,10 +103,11 @@ class Checker:
         self._ledgers: dict[tuple[str, int], Ledger] = {}
         self._producers: dict[str, int] = {}
         self._kinds: list[ProducerKind] = []
-        self._transactions: dict[tuple[int, int], tuple[str, int]] = {}  # state, event
+        self._transactions = Transactions(report)
+        self._offsets = Offsets(report, self._transactions)
+        self._shares, self._owners = Shares(report), Owners(report)
         self._readers: dict[tuple[str, str, int], _Reader] = {}
         self._ends: dict[tuple[str, str, int], tuple[int, int | None, int]] = {}
-        self._offsets: dict[tuple[str, str, int], _Committed] = {}
         self._handlers: dict[type[Event], Callable[..., None]] = {
             TopicBegan: self._topic,
             ProducerBegan: self._producer,
@@ -106,6 +116,7 @@ class Checker:
             Failed: self._failed,
             EndAsked: self._end_asked,
             Ended: self._ended,
+            Fenced: self._fenced,
             ReadBegan: self._read_began,
             Read: self._read,
             ReachedEnd: self._reached_end,
@@ -115,11 +126,22 @@ class Checker:
             Served: self._availability.served,
             TroubleBegan: self._availability.trouble_began,
             TroubleEnded: self._availability.trouble_ended,
-            OffsetSent: self._offset_sent,
-            OffsetCommitted: self._offset_committed,
-            OffsetFailed: self._offset_failed,
-            OffsetFetched: self._offset_fetched,
+            OffsetAdded: self._offset_added,
+            OffsetSent: self._offsets.sent,
+            OffsetCommitted: self._offsets.committed,
+            OffsetFailed: self._offsets.failed,
+            OffsetFetched: self._offsets.fetched,
             RecordsDeleted: self._deleted,
+            FaultBegan: self._shares.fault,
+            FaultEnded: self._shares.fault,
+            ShareBegan: self._shares.began,
+            ShareAcquired: self._shares.acquired,
+            ShareSaid: self._shares.said,
+            ShareTold: self._shares.told,
+            ShareAnswered: self._shares.answered,
+            ShareSessionLost: self._shares.session_lost,
+            Owned: self._owners.owned,
+            Disowned: self._owners.disowned,
         }
 
     def feed(self, event: Event) -> None:
@@ -130,13 +152,20 @@ class Checker:
     def finish(self) -> None:
         for ledger in self._ledgers.values():
             ledger.settle()
+        self._transactions.settle(lambda where, value: self._ledgers[where].is_settled(value))
+        self._shares.settle(self._stored)
         self._availability.finish()
+
+    def _stored(self, topic: str) -> Iterator[tuple[int, int, int]]:
+        for (name, partition), ledger in self._ledgers.items():
+            if name == topic:
+                yield from ((partition, offset, event) for offset, event in ledger.stored())
 
     # --- what is there and who takes part -----------------------------------------------------------------------------
 
     def _topic(self, event: TopicBegan, number: int) -> None:
         for partition in range(event.partitions):
-            ledger = Ledger((event.topic, partition), self._report, self._kinds, self._is_committed)
+            ledger = Ledger((event.topic, partition), self._report, self._kinds, self._transactions.is_committed, self._transactions.fenced)
             ledger.compacted, ledger.transactional = event.compacted, event.transactional
             self._ledgers[event.topic, partition] = ledger
 
@@ -153,26 +182,34 @@ class Checker:
     def _sent(self, event: Sent, number: int) -> None:
         producer = self._producers[event.producer]
         if event.transaction is not None:
-            self._transactions.setdefault((producer, event.transaction), (OPEN, number))
+            self._transactions.begun((producer, event.transaction), number)
         self._ledgers[event.topic, event.partition].sent(event.value, producer, event.key, event.transaction, number)
 
     def _acknowledged(self, event: Acknowledged, number: int) -> None:
-        self._ledgers[event.topic, event.partition].acknowledged(event.value, event.offset, number)
+        ledger = self._ledgers[event.topic, event.partition]
+        ledger.acknowledged(event.value, event.offset, number)
+        if transaction := ledger.transaction_of(event.value):
+            self._transactions.acknowledged(transaction, ledger.where, event.value, number)
 
     def _failed(self, event: Failed, number: int) -> None:
         if not event.may_be_written:
             self._ledgers[event.topic, event.partition].refused(event.value, number)
 
     def _end_asked(self, event: EndAsked, number: int) -> None:
-        key = (self._producers[event.producer], event.transaction)
-        self._transactions[key] = (TO_COMMIT if event.commit else TO_ABORT, number)
+        self._transactions.end_asked((self._producers[event.producer], event.transaction), event.commit, number)
 
     def _ended(self, event: Ended, number: int) -> None:
         key = (self._producers[event.producer], event.transaction)
-        self._transactions[key] = (COMMITTED if event.committed else ABORTED, number)
+        self._transactions.ended(key, event.committed, number)
+        self._offsets.ended(key, event.committed, number)
 
-    def _is_committed(self, producer: int, transaction: int) -> bool:
-        return self._transactions[producer, transaction][0] == COMMITTED
+    def _fenced(self, event: Fenced, number: int) -> None:
+        self._transactions.fenced[self._producers[event.producer]] = number
+
+    def _offset_added(self, event: OffsetAdded, number: int) -> None:
+        key = (self._producers[event.producer], event.transaction)
+        self._transactions.begun(key, number)
+        self._offsets.added(key, (event.group, event.topic, event.partition), event.offset, number)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -187,8 +224,8 @@ class Checker:
         ledger = self._ledgers[event.topic, event.partition]
         for offset, value in event.records:
             is_first_there = ledger.shown(offset, value, number, reader.final)
-            if reader.committed_only:
-                self._look_at_transaction(ledger, value, offset, number)
+            if reader.committed_only and (transaction := ledger.transaction_of(value)):
+                self._transactions.shown(transaction, ledger.where, value, number, final=reader.final)
             if offset < reader.position:
                 if is_first_there:  # else the two records of this offset are what is wrong
                     words = f"{event.reader}: {offset} when it stood at {reader.position}"
@@ -200,16 +237,6 @@ class Checker:
     def _go_on(self, ledger: Ledger, name: str, reader: _Reader, offset: int, number: int) -> None:
         if offset > reader.position:
             ledger.led_past(Gap(name, reader.committed_only, reader.position, offset, number, at_end=False))
-
-    def _look_at_transaction(self, ledger: Ledger, value: str, offset: int, number: int) -> None:
-        found = ledger.transaction_of(value)
-        if found is None:
-            return
-        state, because = self._transactions[found]
-        if state == OPEN:
-            self._report.add(Rule.OPEN_SHOWN, ledger.where, f"{value!r} at {offset}", because, number)
-        elif state in (TO_ABORT, ABORTED):
-            self._report.add(Rule.ABORTED_SHOWN, ledger.where, f"{value!r} at {offset}", because, number)
 
     def _reached_end(self, event: ReachedEnd, number: int) -> None:
         reader = self._readers[event.reader, event.topic, event.partition]
@@ -234,27 +261,3 @@ class Checker:
             words = f"{event.viewer}: from {end} to {event.end} in leader epoch {epoch}"
             self._report.add(Rule.END_BACK, key[1:], words, seen, number)
         self._ends[key] = (event.end, event.leader_epoch, number)
-
-    # --- groups -------------------------------------------------------------------------------------------------------
-
-    def _of_group(self, event: OffsetSent | OffsetCommitted | OffsetFailed | OffsetFetched) -> _Committed:
-        return self._offsets.setdefault((event.group, event.topic, event.partition), _Committed())
-
-    def _offset_sent(self, event: OffsetSent, number: int) -> None:
-        self._of_group(event).possible[event.offset] = number
-
-    def _offset_committed(self, event: OffsetCommitted, number: int) -> None:
-        known = self._of_group(event)
-        known.offset, known.event = event.offset, number
-        known.possible.pop(event.offset, None)
-
-    def _offset_failed(self, event: OffsetFailed, number: int) -> None:
-        if not event.may_be_written:
-            self._of_group(event).possible.pop(event.offset, None)
-
-    def _offset_fetched(self, event: OffsetFetched, number: int) -> None:
-        known = self._of_group(event)
-        if event.offset != known.offset and event.offset not in known.possible:
-            words = f"{event.group}: {event.offset} instead of {known.offset}"
-            proof = (known.event, number) if known.event >= 0 else (number,)
-            self._report.add(Rule.OFFSET_LOST, (event.topic, event.partition), words, *proof)

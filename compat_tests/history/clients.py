@@ -166,7 +166,7 @@ class RecordedProducer(Client):
         assert left == 0, f"{self.name}: {left} records were neither acknowledged nor refused in {NO_PROGRESS_S} s"
 
 
-def _consumer(bootstrap: str, committed_only: bool, **settings: object) -> Consumer:
+def consumer_of(bootstrap: str, committed_only: bool, **settings: object) -> Consumer:
     isolation = "read_committed" if committed_only else "read_uncommitted"
     fixed = {"bootstrap.servers": bootstrap, "enable.auto.commit": False, "auto.offset.reset": "error"}
     return Consumer(
@@ -194,7 +194,7 @@ class RecordedReader(Client):
         super().__init__(name, record)
         self._topic = topic
         self.read = 0
-        self._consumer = _consumer(bootstrap, committed_only)
+        self._consumer = consumer_of(bootstrap, committed_only)
         for partition in range(partitions):
             self.add(ReadBegan, name, topic, partition, 0, committed_only)
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
@@ -220,7 +220,7 @@ class RecordedGroup(Client):
         self._random = random.Random(name)
         self._topic, self._partitions = topic, partitions
         self._offsets = itertools.count(1)
-        self._consumer = _consumer(bootstrap, False, **{"group.id": name})
+        self._consumer = consumer_of(bootstrap, False, **{"group.id": name})
         self.committed = self.fetched = 0
 
     def turn(self) -> None:
@@ -275,12 +275,24 @@ class RecordedViewer(Client):
         self.is_over.wait(0.05)
 
 
+def _start_of(consumer: Consumer, topic: str, partition: int) -> int:
+    """The leader may just have moved, which this question is not asked again for by itself."""
+    deadline = time.monotonic() + NO_PROGRESS_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=NO_PROGRESS_S)[0])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
 def read_to_end(name: str, record: Recorder, bootstrap: str, topic: str, partitions: int, committed_only: bool) -> None:
     """A final reader, which reads all partitions from their start to their end."""
-    consumer = _consumer(bootstrap, committed_only, **{"enable.partition.eof": True, "auto.offset.reset": "error"})
+    consumer = consumer_of(bootstrap, committed_only, **{"enable.partition.eof": True, "auto.offset.reset": "error"})
     left = {}
     for partition in range(partitions):
-        start, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=NO_PROGRESS_S)
+        start = _start_of(consumer, topic, partition)
         record.add(ReadBegan, name, topic, partition, start, committed_only, True)
         left[partition] = TopicPartition(topic, partition, start)
     consumer.assign(list(left.values()))

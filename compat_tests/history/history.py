@@ -6,8 +6,8 @@ right and wrong is the business of `compat_tests.history.checker`.
 
 Who writes an event, and when, is part of its meaning:
 
-- what a client asks for (`Sent`, `EndAsked`, `OffsetSent`, `ReadBegan`) is written before the client is told to do it;
-- what it learns (`Acknowledged`, `Failed`, `Ended`, `Read`, `ReachedEnd`, `EndSeen`, `OffsetFetched`) after it learned it.
+- what a client asks for (`Sent`, `EndAsked`, `OffsetSent`, `OffsetAdded`, `ReadBegan`) is written before the client is told to do it;
+- what it learns (`Acknowledged`, `Failed`, `Ended`, `Fenced`, `Read`, `ReachedEnd`, `EndSeen`, `OffsetFetched`) after it learned it.
 
 So an event that could have been the cause of another always stands before it. A producer's `Sent` events stand in the
 order in which they were handed to it.
@@ -26,6 +26,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+
+from compat_tests.history.group_events import GroupEvent
 
 TOLD_WHOLE_MAX = 64
 UNKNOWN_OFFSET = -1
@@ -106,6 +108,13 @@ class Ended(NamedTuple):
     committed: bool
 
 
+class Fenced(NamedTuple):
+    """Another producer has been given the transactional id of this one, and so everything of this one has ended."""
+
+    at: float
+    producer: str
+
+
 class ReadBegan(NamedTuple):
     """A reader begins at an offset, or is set to one. `final`: nothing is written any more and all faults are over."""
 
@@ -168,6 +177,18 @@ class OffsetSent(NamedTuple):
     offset: int
 
 
+class OffsetAdded(NamedTuple):
+    """A producer asks for an offset of a group to be committed with its transaction. Only producers of one transactional id do so for a group."""
+
+    at: float
+    producer: str
+    transaction: int
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
 class OffsetCommitted(NamedTuple):
     at: float
     group: str
@@ -187,6 +208,8 @@ class OffsetFailed(NamedTuple):
 
 
 class OffsetFetched(NamedTuple):
+    """A group is told its offset. If it is committed in transactions the broker was asked for a stable one."""
+
     at: float
     group: str
     topic: str
@@ -248,8 +271,8 @@ class FaultEnded(NamedTuple):
 
 Event = (
     TopicBegan | ProducerBegan | EpochRaised | Sent | Acknowledged | Failed | EndAsked | Ended | ReadBegan | Read | ReachedEnd | ReadFailed
-    | EndSeen | OffsetSent | OffsetCommitted | OffsetFailed | OffsetFetched | RecordsDeleted | FaultBegan | FaultEnded
-    | ProbeBegan | Served | TroubleBegan | TroubleEnded
+    | EndSeen | Fenced | OffsetSent | OffsetAdded | OffsetCommitted | OffsetFailed | OffsetFetched | RecordsDeleted | FaultBegan | FaultEnded
+    | ProbeBegan | Served | TroubleBegan | TroubleEnded | GroupEvent
 )  # fmt: skip
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
 
@@ -304,6 +327,11 @@ class HistoryFile:
         if self._writing is None:
             self._writing = self.path.open("ab", buffering=1 << 18)
         self._writing.write(to_line(event))
+
+    def flush(self) -> None:
+        """What was appended outlives the process."""
+        assert self._writing is not None
+        self._writing.flush()
 
     def close(self) -> None:
         """All that was appended is in the file."""

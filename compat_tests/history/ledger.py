@@ -7,7 +7,7 @@ checker was given it. Everything here takes time and memory linear in the record
 
 import bisect
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from compat_tests.history.history import UNKNOWN_OFFSET
@@ -37,14 +37,23 @@ class Gap(NamedTuple):
 
 class Ledger:
     def __init__(
-        self, where: tuple[str, int], report: Report, kinds: list[ProducerKind], visible: Callable[[int, int], bool]
+        self,
+        where: tuple[str, int],
+        report: Report,
+        kinds: list[ProducerKind],
+        visible: Callable[[int, int], bool],
+        fenced: Mapping[int, int],
     ) -> None:
-        """`kinds` of the producers, by their numbers. `visible(producer, transaction)`: whether the transaction is sure to have been committed."""
+        """`kinds` of the producers, by their numbers. `visible(producer, transaction)`: whether the transaction is sure to have been committed.
+
+        `fenced`: of producers, the event that says so.
+        """
         self.where = where
         self.compacted = self.transactional = False
         self._report = report
         self._kinds = kinds
         self._visible = visible
+        self._fenced = fenced
         self._numbers: dict[str, int] = {}
         self._sent = array("q")  # the event that says so
         self._producer = array("l")
@@ -92,6 +101,12 @@ class Ledger:
         transaction = self._transactions.get(number) if number is not None else None
         return None if number is None or transaction is None else (self._producer[number], transaction)
 
+    def is_settled(self, value: str) -> bool:
+        """Whether a record is there, and a final read_committed reader was where it is."""
+        offset = self._stored_at[self._numbers[value]]
+        ends = [end for end, committed_only, *_ in self._ends.values() if committed_only and end is not None]
+        return offset != NOWHERE and not self.compacted and self.deleted_before <= offset < max(ends, default=0)
+
     # --- what readers saw ---------------------------------------------------------------------------------------------
 
     def shown(self, offset: int, value: str, event: int, final: bool) -> bool:
@@ -119,6 +134,10 @@ class Ledger:
             words = f"at {first} and {offset}"
             self._report.add(Rule.DUPLICATE, self.where, words, self._sent[number], self._stored[first][1], event)
 
+    def stored(self) -> Iterator[tuple[int, int]]:
+        """The offsets of all records that are there, and the events that say so."""
+        return ((offset, event) for offset, (_, event) in self._stored.items() if offset >= self.deleted_before)
+
     def led_past(self, gap: Gap) -> None:
         self._gaps.append(gap)
 
@@ -141,6 +160,7 @@ class Ledger:
         missing = set(self._settle_acknowledgements())
         self._settle_strangers(missing)
         self._settle_refusals()
+        self._settle_fenced()
         self._settle_shown(missing)
         self._settle_gaps()
         self._settle_order()
@@ -205,6 +225,14 @@ class Ledger:
                 proof = (self._sent[number], event, self._stored[offset][1])
                 self._report.add(Rule.REFUSED, self.where, f"at {offset}", *proof)
 
+    def _settle_fenced(self) -> None:
+        if not self._fenced:
+            return
+        for number, (producer, sent) in enumerate(zip(self._producer, self._sent, strict=True)):
+            since, offset = self._fenced.get(producer, sent), self._stored_at[number]
+            if since < sent and offset != NOWHERE:
+                self._report.add(Rule.FENCED_WROTE, self.where, f"at {offset}", since, sent, self._stored[offset][1])
+
     def _settle_shown(self, missing: set[int]) -> None:
         once = ((offset, *known) for offset, known in self._shown.items())
         for offset, number, event in (*self._shown_otherwise, *once):
@@ -218,13 +246,17 @@ class Ledger:
         for gap in self._gaps:
             first = bisect.bisect_left(self._offsets, gap.first)
             after = bisect.bisect_left(self._offsets, gap.after)
-            for offset in self._offsets[first:after]:
-                number, event = self._stored[offset]
-                if number == STRANGER or (gap.committed_only and not self._is_visible(number)):
-                    continue
-                words = f"{gap.reader}: from {gap.first} to {gap.after}, and {offset} is there"
-                self._report.add(Rule.UNREAD if gap.at_end else Rule.SKIPPED, self.where, words, gap.event, event)
-                break
+            behind = [offset for offset in self._offsets[first:after] if self._stored[offset][0] != STRANGER]
+            rule = Rule.UNREAD if gap.at_end else Rule.SKIPPED
+            unseen = next((each for each in behind if self._is_seen_by(gap, self._stored[each][0])), None)
+            if unseen is None and gap.at_end and behind:
+                rule, unseen = Rule.HANGING, behind[0]
+            if unseen is not None:
+                words = f"{gap.reader}: from {gap.first} to {gap.after}, and {unseen} is there"
+                self._report.add(rule, self.where, words, gap.event, self._stored[unseen][1])
+
+    def _is_seen_by(self, gap: Gap, number: int) -> bool:
+        return not gap.committed_only or self._is_visible(number)
 
     def _settle_order(self) -> None:
         latest: dict[int, int] = {}

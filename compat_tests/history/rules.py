@@ -49,6 +49,15 @@ class Rule(StrEnum):
     OPEN_SHOWN = "a read_committed reader was shown a record of a transaction that nobody had asked to commit"
     """isolation.level=read_committed: it reads up to the last stable offset."""
 
+    TORN = "a transaction whose end nobody learned was committed in one place and not in another"
+    """KIP-98: atomic writes to several partitions, offsets of groups among them."""
+
+    HANGING = "after all transactions had ended a read_committed reader does not get past a record of one"
+    """KIP-890: no transaction is left open for ever."""
+
+    FENCED_WROTE = "a record is there that a producer sent after it was fenced"
+    """KIP-98: InitProducerId fences the id's producers before and ends what they had begun."""
+
     SHOWN_THEN_GONE = "a reader was shown a record that is not there in the end"
     """Design 4.7: only committed records are ever given out to consumers; KIP-101."""
 
@@ -67,6 +76,28 @@ class Rule(StrEnum):
 
     OFFSET_LOST = "a group was given another offset than it had committed"
     """Design 4.6 (consumer offset tracking): a commit is acknowledged when the offsets topic's replicas have it."""
+
+    OFFSET_OF_ABORTED = "a group was given an offset of a transaction that was to be aborted"
+    """KIP-98: consumed messages are marked as consumed only if the transaction is committed."""
+
+    OFFSET_OF_OPEN = "a group was given an offset of a transaction that nobody had asked to commit"
+    """KIP-98 and KIP-447: pending offsets are told to nobody."""
+
+    UNSETTLED = "a share group has neither accepted nor rejected a record, nor was it delivered as often as it may be"
+    """KIP-932: delivery at least once; a record is archived when its delivery count has reached the limit."""
+
+    DONE_AGAIN = "a share group was given a record again that it had accepted or rejected"
+    """KIP-932: an acknowledgement is answered when it is stored, and the next leader reads what is stored."""
+
+    TWO_HOLDERS = "two members of a share group held a record at a time"
+    """KIP-932: an acquired record is not available to others until it is acknowledged or its lock has ended."""
+
+    DELIVERY_COUNT = "the delivery count of a record is not one more than before"
+    """KIP-932: it is counted up with each acquisition, and stored with what becomes of the record."""
+
+    TWO_OWNERS = "a partition had two owners in a group"
+    """The classic protocol: in a generation each partition is assigned once. KIP-848: a partition is given to nobody before its
+    owner has revoked it or was put out."""
 
     REPLICAS_DIFFER = "replicas are not byte-equal up to the high watermark"
     """Design 4.7: logs of in-sync replicas hold the same records at the same offsets in the same order; KIP-101."""

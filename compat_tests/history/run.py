@@ -5,6 +5,7 @@
     python -m compat_tests.history.run --brokers 3 --faults SIGKILL --count 200
     python -m compat_tests.history.run --brokers 3 --faults partition --count 100
     make chaos MINUTES=5 BROKERS=3 ARGS="--make kafka"       the proof of this harness: all are Apache Kafka 3.9
+    make chaos MINUTES=5 ARGS="--make kafka"                 the same with one broker of Apache Kafka 4, which has share groups
 
 Something else takes all processors meanwhile, unless it is told `--quiet`: what is wrong shows when turns come late.
 
@@ -19,6 +20,7 @@ are read from the disk.
 
 import argparse
 import contextlib
+import itertools
 import random
 import shutil
 import signal
@@ -29,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
-from compat_tests.apache.brokers import ApacheKafka3
+from compat_tests.apache.brokers import ApacheKafka3, ApacheKafka4
 from compat_tests.history.checker import check
 from compat_tests.history.clients import (
     Client,
@@ -41,13 +43,16 @@ from compat_tests.history.clients import (
 )
 from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.faults import Fault
-from compat_tests.history.history import FaultBegan, FaultEnded, HistoryFile, Recorder, TopicBegan
+from compat_tests.history.history import FaultBegan, FaultEnded, HistoryFile, Merged, Recorder, TopicBegan
+from compat_tests.history.members import ALL, CONSUMER, SHARED_TOPIC, Members, RecordedMember, brokers_of
+from compat_tests.history.members import SETTINGS as MEMBERS_SETTINGS
 from compat_tests.history.probes import PARTITIONS as PROBED_PARTITIONS
 from compat_tests.history.probes import TOPIC as PROBED_TOPIC
 from compat_tests.history.probes import Trouble, is_bearable, probes
+from compat_tests.history.processors import Processor
 from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.history.rules import Proof
-from compat_tests.history.three_brokers import ThreeBrokers
+from compat_tests.history.three_brokers import TRANSACTIONAL_TOPIC, ThreeBrokers
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
 from compat_tests.support.busy import busy
 from compat_tests.support.network import enter_namespaces, has_namespaces
@@ -55,6 +60,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 TOPIC = "chaos"
+TOPICS = (TOPIC, TRANSACTIONAL_TOPIC, SHARED_TOPIC)
+SHARED_RATE = 40.0  # records a second
 CONFIGS = {"retention.ms": "-1", "segment.bytes": str(2 << 20)}  # so small that segments are rolled as well
 RECOVERY_S = 60.0
 
@@ -63,6 +70,9 @@ class Cluster(Protocol):
     replication_factor: int
     configs: dict[str, str]
     """Of the topic, beside those of every run."""
+
+    kinds_of_groups: Sequence[str]
+    """That are served."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -89,6 +99,7 @@ class OneBroker:
 
     replication_factor = 1
     configs: ClassVar[dict[str, str]] = {}
+    kinds_of_groups = ALL
     addresses: Sequence[tuple[str, int]] = ()  # a broker that is killed serves nothing
 
     def __init__(self, broker: BrokerProcess) -> None:
@@ -137,6 +148,12 @@ class Plan(NamedTuple):
     seed: int
     partitions: int = 4
     producers: int = 3
+    processors: int = 3
+    """With a transactional id each."""
+
+    members: int = 3
+    """Of a group of each kind."""
+
     rate: float = 300.0
     """Records a second of each producer."""
 
@@ -152,6 +169,12 @@ class Outcome(NamedTuple):
     epochs_raised: int
     read: int
     committed_offsets: int
+    transactions_committed: int
+    transactions_aborted: int
+    transactions_in_doubt: int
+    producers_fenced: int
+    share_acceptances: int
+    times_owned: int
     ends_seen: int
     probes_served: int
     proofs: list[Proof]
@@ -164,7 +187,8 @@ class Outcome(NamedTuple):
 class Load:
     """All the clients of a run."""
 
-    def __init__(self, plan: Plan, cluster: Cluster, record: Recorder) -> None:
+    def __init__(self, plan: Plan, cluster: Cluster, record: Recorder, directory: Path) -> None:
+        """Processors leave their histories in the directory."""
         bootstrap = cluster.bootstrap
         where = (record, bootstrap, TOPIC, plan.partitions)
         self.producers = [
@@ -172,16 +196,33 @@ class Load:
             for number in range(plan.producers)
         ]
         self.readers = [RecordedReader("reader", *where, False), RecordedReader("committed reader", *where, True)]
+        transactional = (bootstrap, TRANSACTIONAL_TOPIC, plan.partitions)
+        self.processors = [
+            Processor(f"processor {plan.seed}.{number}", directory / f"processor-{number}.jsonl", *transactional)
+            for number in range(plan.processors)
+        ]
+        self.readers += [
+            RecordedReader("reader of transactions", record, *transactional, False),
+            RecordedReader("committed reader of transactions", record, *transactional, True),
+        ]
         self.group = RecordedGroup("group", *where)
         self.viewer = RecordedViewer("viewer", *where)
+        self.members = Members(record, brokers_of(bootstrap), SHARED_TOPIC, plan.partitions, cluster.kinds_of_groups, plan.members)
+        self.rebalancing = [
+            RecordedMember(f"member {plan.seed}.{number}", record, bootstrap, SHARED_TOPIC)
+            for number in range(plan.members if CONSUMER in cluster.kinds_of_groups else 0)
+        ]
+        shared = (record, bootstrap, SHARED_TOPIC, plan.partitions, SHARED_RATE, 100)
+        self.sharing = RecordedProducer(f"producer {plan.seed}.shared", *shared)
         self.probes = probes(record, cluster.addresses) if cluster.addresses else []
         self.trouble = Trouble(record.add)
-        self._all: list[Client] = [*self.producers, *self.readers, self.group, self.viewer, *self.probes]
+        self._all: list[Client | Processor] = [*self.producers, self.sharing, *self.processors, *self.readers, self.group]
+        self._all += [self.viewer, *self.rebalancing, *self.probes]
         if self.probes:
             self._all.append(Watch("watch", record, cluster, self.trouble))
 
     def start(self) -> None:
-        for client in self._all:
+        for client in (*self._all, self.members):
             client.start()
 
     @property
@@ -210,7 +251,7 @@ class Load:
             time.sleep(min(left, 0.05))
 
     def _counts(self) -> int:
-        for client in self._all:
+        for client in (*self._all, self.members):
             if client.failure is not None:
                 raise client.failure
         return self.acknowledged
@@ -220,6 +261,7 @@ class Load:
             client.is_over.set()
         for client in self._all:
             client.finish()
+        self.members.finish()  # now that all is written
 
 
 class Watch(Client):
@@ -249,17 +291,20 @@ def run(
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     _create_topic(admin, cluster, plan)
     record.add(TopicBegan, TOPIC, plan.partitions)
-    load = Load(plan, cluster, record)
+    record.add(TopicBegan, TRANSACTIONAL_TOPIC, plan.partitions, False, True)
+    record.add(TopicBegan, SHARED_TOPIC, plan.partitions)
+    load = Load(plan, cluster, record, history.path.parent)
     load.start()
     count = _do_harm(cluster, plan, load, record, is_enough, tell)
     load.wait_for_more(100)
     load.wait_for_readers()
     load.finish()
     for reader, committed_only in (("final reader", False), ("final committed reader", True)):
-        read_to_end(reader, record, cluster.bootstrap, TOPIC, plan.partitions, committed_only)
+        for topic in TOPICS:
+            read_to_end(reader, record, cluster.bootstrap, topic, plan.partitions, committed_only)
     cluster.stop()
     history.close()
-    logs = [cluster.replicas(TOPIC, partition) for partition in range(plan.partitions)]
+    logs = [cluster.replicas(topic, partition) for topic in TOPICS for partition in range(plan.partitions)]
     return Outcome(
         count,
         load.acknowledged,
@@ -267,9 +312,15 @@ def run(
         sum(producer.epochs_raised for producer in load.producers),
         sum(reader.read for reader in load.readers),
         load.group.committed,
+        sum(each.committed for each in load.processors),
+        sum(each.aborted for each in load.processors),
+        sum(each.in_doubt for each in load.processors),
+        sum(each.fenced for each in load.processors),
+        load.members.accepted,
+        sum(each.owned for each in load.rebalancing),
         load.viewer.seen,
         sum(probe.served for probe in load.probes),
-        check(history, logs),
+        check(Merged([history, *(each.history for each in load.processors)]), logs),
     )
 
 
@@ -280,12 +331,12 @@ def _create_topic(admin: AdminClient, cluster: Cluster, plan: Plan) -> None:
     producer does whatever its sequence; and librdkafka takes that for an acknowledgement of all before it, with Apache Kafka too.
     """
     config, copies = CONFIGS | cluster.configs, cluster.replication_factor
-    new = [NewTopic(TOPIC, plan.partitions, copies, config=config)]
+    new = [NewTopic(topic, plan.partitions, copies, config=config) for topic in TOPICS]
     if cluster.addresses:
         new.append(NewTopic(PROBED_TOPIC, PROBED_PARTITIONS, copies, config=config))
     for made in admin.create_topics(new).values():
         made.result(30)
-    asked = {TopicPartition(TOPIC, partition): OffsetSpec.latest() for partition in range(plan.partitions)}
+    asked = {TopicPartition(*where): OffsetSpec.latest() for where in itertools.product(TOPICS, range(plan.partitions))}
 
     def all_answer() -> bool:
         with contextlib.suppress(KafkaException):
@@ -325,7 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     chosen = _parser().parse_args(given)
     if chosen.apache_kafka is None:
-        chosen.apache_kafka = chosen.brokers if chosen.make == "kafka" else 0
+        chosen.apache_kafka = chosen.brokers if chosen.make == "kafka" and chosen.brokers > 1 else 0
     if chosen.brokers > 1 and not chosen.proxies:
         enter_namespaces("compat_tests.history.run", given)
     seed = random.randrange(1 << 31) if chosen.seed is None else chosen.seed
@@ -359,7 +410,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--count", type=int, default=None, help="end after so many faults, and not by the clock")
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
-    parser.add_argument("--make", default="ottla", choices=("ottla", "kafka"), help="of the three brokers; Kafka is 3.9")
+    parser.add_argument("--make", default="ottla", choices=("ottla", "kafka"), help="of the brokers; Kafka is 3.9, or 4 if it is alone")
     parser.add_argument("--apache-kafka", type=int, choices=range(4), help="how many of three brokers are Apache Kafka 3.9")
     load = parser.add_mutually_exclusive_group()
     load.add_argument("--busy", action="store_true", help="take all processors beside it; so it is by default")
@@ -381,7 +432,8 @@ def _parser() -> argparse.ArgumentParser:
 def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | ThreeBrokers:
     if chosen.brokers == 1:
         assert not chosen.apache_kafka, "only three brokers can be Apache Kafka"
-        return OneBroker(OttlaProcess(directory, {}))
+        kind = ApacheKafka4 if chosen.make == "kafka" else OttlaProcess
+        return OneBroker(kind(directory, dict(MEMBERS_SETTINGS)))
     if not has_namespaces():
         print("this machine allows no namespaces: networks are cut by proxies, and disks are not filled", flush=True)
     ours = chosen.brokers - int(chosen.apache_kafka)

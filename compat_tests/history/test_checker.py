@@ -19,8 +19,10 @@ from compat_tests.history.history import (
     EndSeen,
     Failed,
     FaultBegan,
+    Fenced,
     HistoryFile,
     Merged,
+    OffsetAdded,
     OffsetCommitted,
     OffsetFailed,
     OffsetFetched,
@@ -42,8 +44,14 @@ from compat_tests.history.rules import Rule
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-PARTITIONS = (("plain", 0), ("plain", 1), ("transactions", 0), ("compacted", 0))
+PARTITIONS = (("plain", 0), ("plain", 1), ("transactions", 0), ("compacted", 0), ("transactions", 1))
+PROCESSED = ("processor", "plain", 0)
 READERS = (("reader", False), ("committed reader", True))
+
+
+def place(number):
+    """A partition; the second one with transactions meets seldom, unless only those are wanted."""
+    return PARTITIONS[4 if number == 14 else number % 4]
 
 
 class Conversation:
@@ -58,12 +66,13 @@ class Conversation:
         self.pending = {where: [] for where in PARTITIONS}
         self.latest = {}
         self.transaction = None
+        self.transactional, self.zombie = "transactional 0", None
         self.transactions = itertools.count()
         self.positions = {}
         self.add(TopicBegan, "plain", 2)
-        self.add(TopicBegan, "transactions", 1, False, True)
+        self.add(TopicBegan, "transactions", 2, False, True)
         self.add(TopicBegan, "compacted", 1, True)
-        for producer in ("producer 0", "producer 1", "transactional"):
+        for producer in ("producer 0", "producer 1", self.transactional):
             self.add(ProducerBegan, producer, True, -1)
         for (reader, committed_only), where in itertools.product(READERS, PARTITIONS):
             self.positions[reader, where] = 0
@@ -72,14 +81,11 @@ class Conversation:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def send(self, number):
-        where = PARTITIONS[number % 4]
+        where = place(number)
         producer = f"producer {number // 4 % 2}"
         transaction = None
         if where[0] == "transactions" and number >= 8:
-            producer = "transactional"
-            if self.transaction is None:
-                self.transaction = next(self.transactions)
-            transaction = self.transaction
+            producer, transaction = self.transactional, self.begun()
         key = str(number % 3) if where[0] == "compacted" else None
         value = f"value {next(self.values)}"
         sent = Entry(-1, value, producer, next(self.sequences), transaction, key)
@@ -89,7 +95,7 @@ class Conversation:
         self.latest[where] = sent
 
     def replicate(self, number):
-        where = PARTITIONS[number % 4]
+        where = place(number)
         waiting = {sent.sequence: sent for sent in self.pending[where]}
         for entry in self.broker.replicate(where):
             if sent := waiting.get(entry.sequence):
@@ -101,13 +107,13 @@ class Conversation:
 
     def retry(self, number):
         """An answer was lost: the last record is sent again."""
-        where = PARTITIONS[number % 4]
+        where = place(number)
         # No producer tries again what it has given up, or what is of an earlier transaction.
         if (sent := self.latest.get(where)) and sent.transaction in (None, self.transaction):
             self.broker.append(where, sent)
 
     def give_up(self, number):
-        where = PARTITIONS[number % 4]
+        where = place(number)
         if where[0] != "transactions" and self.pending[where]:
             for sent in self.pending[where]:
                 self.add(Failed, sent.producer, *where, sent.value, "timed out", True)
@@ -120,14 +126,59 @@ class Conversation:
         self.broker.refuse(where, "producer 1", value)
         self.add(Failed, "producer 1", *where, value, "too large", False)
 
+    # --- transactions: an even number commits ------------------------------------------------------------------------
+
+    def begun(self):
+        if self.transaction is None:
+            self.transaction = next(self.transactions)
+        return self.transaction
+
+    def add_offset(self, number):
+        offset = next(self.values)
+        self.add(OffsetAdded, self.transactional, self.begun(), *PROCESSED, offset)
+        self.broker.add_offset(offset)
+
     def end_transaction(self, number):
         if self.transaction is not None:
-            where = ("transactions", 0)
-            self.replicate(2)
-            self.add(EndAsked, "transactional", self.transaction, number % 2 == 0)
-            self.broker.end_transaction(where, "transactional", self.transaction, number % 2 == 0)
-            self.add(Ended, "transactional", self.transaction, number % 2 == 0)
+            self.add(EndAsked, self.transactional, self.transaction, number % 2 == 0)
+            self._end(number % 2 == 0)
+            self.add(Ended, self.transactional, self.transaction, number % 2 == 0)
             self.transaction = None
+
+    def _end(self, commit):
+        self.replicate(2)
+        self.replicate(14)
+        self.broker.end_transaction(self.transactional, self.transaction, commit)
+
+    def lose_end(self, number):
+        """The answer to a commit is lost, and another producer goes on; an odd number: what was asked for was lost too."""
+        if self.transaction is not None:
+            self.add(EndAsked, self.transactional, self.transaction, True)
+            self._end(number % 4 != 3 and number % 3 > 0)
+            self._replace()
+
+    def fence(self, number):
+        if self.transaction is not None:
+            self._end(False)
+            self._replace()
+
+    def _replace(self):
+        self.zombie = self.transactional, self.transaction
+        self.transactional, self.transaction = f"transactional {self.transaction + 1}", None
+        self.add(ProducerBegan, self.transactional, True, -1)
+        self.add(Fenced, self.zombie[0])
+
+    def send_as_zombie(self, number):
+        if self.zombie is not None:
+            where, value = ("transactions", number % 2), f"value {next(self.values)}"
+            self.add(Sent, self.zombie[0], *where, value, None, self.zombie[1])
+            self.broker.append_of_fenced(where, Entry(-1, value, self.zombie[0], next(self.sequences), self.zombie[1]))
+            self.add(Failed, self.zombie[0], *where, value, "fenced", True)
+
+    def fetch_processed(self, number):
+        self.add(OffsetFetched, *PROCESSED, self.broker.fetch_processed())
+
+    # --- all kinds of things ------------------------------------------------------------------------------------------
 
     def restart(self, number):
         self.add(FaultBegan, "restart", "the broker")
@@ -137,7 +188,7 @@ class Conversation:
                 self.broker.append(where, sent)
 
     def read(self, number):
-        where = PARTITIONS[number % 4]
+        where = place(number)
         reader, committed_only = READERS[number // 4 % 2]
         self._read(reader, where, committed_only, 1 + number // 4, final=False)
 
@@ -150,11 +201,11 @@ class Conversation:
         return go_on != position
 
     def look(self, number):
-        where = PARTITIONS[number % 4]
+        where = place(number)
         self.add(EndSeen, "looker", *where, self.broker.end(where), self.broker.leader_epoch)
 
     def commit(self, number):
-        where, offset = PARTITIONS[number % 4], next(self.values)
+        where, offset = place(number), next(self.values)
         self.add(OffsetSent, "group", *where, offset)
         if number % 5 == 0:
             self.add(OffsetFailed, "group", *where, offset, "refused", False)
@@ -167,7 +218,7 @@ class Conversation:
             self.add(OffsetFailed, "group", *where, offset, "timed out", True)
 
     def fetch_offset(self, number):
-        where = PARTITIONS[number % 4]
+        where = place(number)
         self.add(OffsetFetched, "group", *where, self.broker.fetch_offset(where))
 
     def delete(self, number):
@@ -184,7 +235,8 @@ class Conversation:
     def end(self):
         """Everything is settled, fresh readers read all of it, and the logs are taken out of the disks."""
         self.end_transaction(1)
-        for number in range(4):
+        self.fetch_processed(0)
+        for number in (0, 1, 2, 3, 14):
             self.replicate(number)
             self.fetch_offset(number)
         for (reader, committed_only), where in itertools.product(READERS, PARTITIONS):
@@ -204,11 +256,15 @@ class Conversation:
             self.add(ReachedEnd, reader, *where, self.positions[reader, where])
 
 
-STEPS = ("send", "send", "send", "replicate", "replicate", "retry", "give_up", "refuse", "end_transaction", "restart")
-STEPS += ("read", "read", "look", "commit", "commit", "fetch_offset", "delete", "compact")
+SIMPLE = ("send", "send", "send", "replicate", "replicate", "retry", "give_up", "refuse", "end_transaction", "restart")
+SIMPLE += ("read", "read", "look", "commit", "commit", "fetch_offset", "delete", "compact")
+IN_TRANSACTIONS = ("send", "send", "replicate", "read", "add_offset", "end_transaction", "lose_end", "lose_end", "fence")
+IN_TRANSACTIONS += ("send_as_zombie", "fetch_processed")
 # Numbers choose partitions and clients. Those of few choices meet more often.
-numbers = st.sampled_from([tuple(range(12)), (0, 4), (2, 6, 10)]).map(st.sampled_from)
-conversations = numbers.flatmap(lambda some: st.lists(st.tuples(st.sampled_from(STEPS), some), max_size=60))
+THEMES = [(SIMPLE, range(12)), (SIMPLE, (0, 4)), (SIMPLE, (2, 6, 10))]
+THEMES += [(SIMPLE + IN_TRANSACTIONS, range(15)), (IN_TRANSACTIONS, (6, 7, 9, 10, 14))]
+one_theme = st.sampled_from([tuple(map(st.sampled_from, theme)) for theme in THEMES])
+conversations = one_theme.flatmap(lambda theme: st.lists(st.tuples(*theme), max_size=60))
 
 
 def hold(steps, flaw=None):
@@ -314,6 +370,29 @@ def test_a_transaction_whose_end_nobody_learned_may_have_ended_either_way():
     assert found(topic, *events, *everything, *read_finally(end=2, committed_only=True, name="c")) == set()
     committed = (*events, Ended(4, "p", 1, True))
     assert found(topic, *committed, *everything, *read_finally(end=2, committed_only=True, name="c")) == {Rule.SKIPPED}
+
+
+def test_an_offset_of_a_transaction_in_doubt_is_there_if_and_only_if_its_records_are():
+    topic = TopicBegan(0, "t", 1, transactional=True)
+    group = ("g", "t", 0)
+    processed = (OffsetAdded(1, "p", 1, *group, 7), sent("a", transaction=1), Acknowledged(2, "p", "t", 0, "a", 0))
+    in_doubt = (topic, *processed, EndAsked(3, "p", 1, True), Fenced(4, "p"))
+    everything = read_finally((0, "a"), end=2)
+    committed, aborted = (read_finally(*seen, end=2, committed_only=True, name="c") for seen in (((0, "a"),), ()))
+    with_offset, without = OffsetFetched(5, *group, 7), OffsetFetched(5, *group, -1)
+    assert found(*in_doubt, with_offset, *everything, *committed) == set()
+    assert found(*in_doubt, without, *everything, *aborted) == set()
+    assert found(*in_doubt, with_offset, *everything, *aborted) == {Rule.TORN}
+    assert found(*in_doubt, without, *everything, *committed) == {Rule.TORN}
+
+
+def test_a_transaction_that_was_to_be_committed_and_was_aborted_was_shown_to_nobody():
+    topic = TopicBegan(0, "t", 1, transactional=True)
+    began = (topic, ReadBegan(0, "c", "t", 0, 0, True), sent("a", transaction=1), EndAsked(3, "p", 1, True))
+    shown = Read(4, "c", "t", 0, ((0, "a"),))
+    aborted = (EndAsked(5, "p", 1, False), Ended(6, "p", 1, False))
+    assert found(*began, *aborted, *read_finally((0, "a"), end=2)) == set()
+    assert found(*began, shown, *aborted, *read_finally((0, "a"), end=2)) == {Rule.ABORTED_SHOWN}
 
 
 def test_without_readers_at_the_end_nothing_is_proven():

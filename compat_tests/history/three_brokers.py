@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from compat_tests.apache.brokers import ApacheKafka3
 from compat_tests.history.faults import Fault, FaultMaker
+from compat_tests.history.members import ALL, CLASSIC, SHARED_TOPIC
+from compat_tests.history.members import SETTINGS as MEMBERS_SETTINGS
 from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
@@ -25,8 +28,11 @@ SETTINGS = {
     "request.timeout.ms": "5000",
     "auto.leader.rebalance.enable": "true",
     "leader.imbalance.check.interval.seconds": "10",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
+    **MEMBERS_SETTINGS,
 }
-OWN_TOPICS = ("__consumer_offsets", "probe")
+TRANSACTIONAL_TOPIC = "transactional"  # not "chaos-...": the tails of those are torn
+OWN_TOPICS = ("__consumer_offsets", "__transaction_state", "probe", TRANSACTIONAL_TOPIC, SHARED_TOPIC)
 SETTLE_S = 120.0
 
 
@@ -39,8 +45,10 @@ class ThreeBrokers:
         network = Network() if has_namespaces() else Proxies()
         self.cluster = Cluster(directory, kinds, SETTINGS, zookeepers=3, network=network)
         self._disk = SmallDisk(str(self.cluster.brokers[0].data_dir)) if isinstance(network, Network) else None
+        # Brokers of Apache Kafka 3.9 have no share groups, and none of KIP-848 with ZooKeeper.
+        self.kinds_of_groups = (CLASSIC,) if ApacheKafka3 in kinds else ALL
         self._topic = ""
-        self._leaders: dict[int, BrokerProcess] = {}
+        self._leaders: dict[tuple[str, int], BrokerProcess] = {}
         self._maker = FaultMaker(self.cluster, network, self._disk, self.settle)
         self._makers = self._maker.makers(wanted)
 
@@ -96,12 +104,13 @@ class ThreeBrokers:
     def stop(self) -> None:
         """In the end; nothing is written any more."""
         self.settle()
-        leaders = self.cluster.partitions(self._topic)
-        self._leaders = {index: self.cluster.brokers[each.leader_id] for index, each in leaders.items()}
+        for topic in (self._topic, TRANSACTIONAL_TOPIC, SHARED_TOPIC):
+            leaders = self.cluster.partitions(topic).items()
+            self._leaders |= {(topic, index): self.cluster.brokers[each.leader_id] for index, each in leaders}
         self.cluster.stop()
 
     def replicas(self, topic: str, partition: int) -> Replicas:
-        leader = self._leaders[partition]
+        leader = self._leaders[topic, partition]
         brokers = sorted(self.cluster.brokers, key=lambda broker: broker is not leader)
         logs = {broker.directory.name: read_log(broker.data_dir, topic, partition) for broker in brokers}
         return Replicas(topic, partition, high_watermark(leader.data_dir, topic, partition), logs)

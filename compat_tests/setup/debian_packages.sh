@@ -5,6 +5,7 @@
 set -eu
 
 wanted=""
+PATH=$PATH:/usr/local/go/bin # where Go's own archive goes
 want() {  # command, package
     command -v "$1" >/dev/null 2>&1 || wanted="$wanted $2"
 }
@@ -15,6 +16,7 @@ want javac default-jdk-headless
 want mvn maven
 want node nodejs
 want npm npm
+want go golang-go
 wanted=$(printf '%s\n' $wanted | sort -u | tr '\n' ' ')
 [ -n "${wanted# }" ] || exit 0
 

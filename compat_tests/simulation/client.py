@@ -56,6 +56,9 @@ class Channel:
         sock.watch(self._receive)
 
     def send(self, request: Message, version: int, answered: Answered, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        if self.is_lost:
+            answered(None)
+            return
         exchange = exchange_of(type(request), version)
         self._last_id += 1
         header = RequestHeader(exchange.api_key, version, self._last_id, self._client_id)
@@ -118,12 +121,13 @@ class Client:
         self.nursery = nursery
         self.host = host
         self.name = name
-        self._brokers = brokers
+        self.brokers = brokers
         self._channels: dict[int, Channel] = {}
         self._connecting: dict[int, trio.Event] = {}
         self.leaders: dict[tuple[str, int], tuple[int, int]] = {}
         """Leader and its epoch."""
 
+        self.topic_ids: dict[str, bytes] = {}
         self._seen_epochs: dict[tuple[str, int], int] = {}  # of leaders; what is told of earlier ones is old
 
         self._refreshing: trio.Event | None = None
@@ -155,8 +159,11 @@ class Client:
     async def ask(self, broker: int, request: Message, version: int, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
         """The response, or None if nobody knows."""
         channel = await self.channel(broker)
-        if channel is None:
-            return None
+        return None if channel is None else await self.ask_on(channel, request, version, timeout_s)
+
+    @staticmethod
+    async def ask_on(channel: Channel, request: Message, version: int, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
+        """The response to what is asked on one connection, or None if nobody knows."""
         answers: list[Any] = []
         arrived = trio.Event()
 
@@ -170,7 +177,7 @@ class Client:
 
     async def ask_any(self, request: Message, version: int) -> Any:
         """Ask a broker by chance; None if nobody knows."""
-        return await self.ask(self.network.chance.choice(self._brokers), request, version)
+        return await self.ask(self.network.chance.choice(self.brokers), request, version)
 
     # ------------------------------------------------------------------ who leads
 
@@ -202,12 +209,20 @@ class Client:
     def _take(self, response: Any) -> None:
         alive = {each.node_id for each in response.brokers}
         for topic in response.topics:
+            if not topic.error_code:
+                self.topic_ids[topic.name] = bytes(topic.topic_id)
             for each in topic.partitions:
                 where = (topic.name, each.partition_index)
                 if each.leader_epoch >= self._seen_epochs.get(where, -1):
                     self._seen_epochs[where] = each.leader_epoch
                     if each.leader_id in alive:
                         self.leaders[where] = (each.leader_id, each.leader_epoch)
+
+    async def topic_id(self, topic: str) -> bytes:
+        """The id of a topic; asks until somebody knows."""
+        while topic not in self.topic_ids:
+            await self.refresh(topic)
+        return self.topic_ids[topic]
 
     async def coordinator(self, group: str) -> int:
         """The broker that coordinates a group; asks until somebody knows."""

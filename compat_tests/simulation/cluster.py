@@ -6,9 +6,11 @@ import random
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
+from unittest import mock
 
 import trio
 from compat_tests.history.checker import check
+from compat_tests.history.group_events import Owned, ShareBegan
 from compat_tests.history.history import Event, Recorder, TopicBegan
 from compat_tests.history.replica_logs import Replicas
 from compat_tests.history.rules import Proof
@@ -16,27 +18,33 @@ from compat_tests.simulation import virtual
 from compat_tests.simulation.brokers import Setting, SimBroker
 from compat_tests.simulation.client import BACKOFF_S, REQUEST_TIMEOUT_S, Client
 from compat_tests.simulation.consumers import SimGroup, SimReader
-from compat_tests.simulation.faults import Faults
+from compat_tests.simulation.faults import FIRST_CLIENT, Faults
+from compat_tests.simulation.group_members import SimClassicMember, SimConsumerMember
+from compat_tests.simulation.groups import MEMBERS_SETTINGS, SHARE_GROUP, begin_share_group, is_drained
 from compat_tests.simulation.network import Network
 from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.producer import SimProducer
+from compat_tests.simulation.share_members import SimShareMember
 from compat_tests.simulation.trace import Trace
+from compat_tests.simulation.transactions import NEW, OLD, SimProcessor
 
-from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
+from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError, Delete
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.partition.partition import Partition
+from ottla.server.cluster import features
 from ottla.server.coordination.memory import MemoryService
 from ottla.server.coordination.pipes import Agenda
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 TOPIC, OFFSETS_TOPIC = "t", "__consumer_offsets"
-PARTITIONS, OFFSETS_PARTITIONS = 3, 2
+TRANSACTIONAL_TOPIC, TRANSACTIONS_TOPIC = "transactional", "__transaction_state"
+SHARE_STATE_TOPIC = "__share_group_state"
+PARTITIONS, OFFSETS_PARTITIONS, TRANSACTIONS_PARTITIONS, SHARE_STATE_PARTITIONS = 3, 2, 2, 2
 GROUP = "group"
 BROKERS = (1, 2, 3)
-FIRST_CLIENT = 100
 CREATE_TOPICS_VERSION = 6
 RECOVERY_S = 90.0
 AWAY_MAX_S = 5.0  # and the session timeout, and what a client waits for an answer that is lost
@@ -52,6 +60,12 @@ class Plan(NamedTuple):
     """How often a second a producer has something to send."""
 
     readers: int = 2
+    processors: int = 0
+    """Producers with a transactional id, which have a topic of their own."""
+
+    members: int = 0
+    """Of a share group, a group of KIP-848 and a classic group each."""
+
     has_faults: bool = True
     only_fault: str = ""
     """The method of `Faults` that goes wrong once, in place of everything else; all is calm after it."""
@@ -63,6 +77,9 @@ class Outcome(NamedTuple):
     faults: int
     acknowledged: int
     epochs_raised: int
+    transactions_committed: int
+    accepted: int
+    owned: int
     messages: int
     problems: list[str]
     proofs: list[Proof]
@@ -104,6 +121,9 @@ class Simulation:
         self.chance = random.Random(f"simulation {plan.seed}")
         self._clients = 0
         self.producers: list[SimProducer] = []
+        self.processors: list[SimProcessor] = []
+        self.share_members: list[SimShareMember] = []
+        self.members: list[SimConsumerMember | SimClassicMember] = []
 
     def run(self) -> Outcome:
         handler = BrokersLog(self.fail, self._tell)
@@ -124,6 +144,9 @@ class Simulation:
             faults,
             sum(producer.acknowledged for producer in self.producers),
             sum(producer.epochs_raised for producer in self.producers),
+            sum(processor.committed for processor in self.processors),
+            sum(member.accepted for member in self.share_members),
+            sum(isinstance(event, Owned) for event in self.events),
             self.trace.count,
             self.problems,
             check(self.events, replicas),
@@ -139,7 +162,7 @@ class Simulation:
         self.record = Recorder(self._note, trio.current_time)
         self.network = Network(agenda, random.Random(f"network {self.plan.seed}"), self.trace)
         self.zookeeper = MemoryService(random.Random(f"zookeeper {self.plan.seed}"), agenda=agenda)
-        with self.network.processors.in_force():
+        with self.network.processors.in_force(), newest_transactions():
             return await self._run_cluster()
 
     @contextlib.asynccontextmanager
@@ -162,8 +185,15 @@ class Simulation:
             self._make_brokers()
             for broker in self.brokers:
                 self.start(broker)
-            await self._create_topic()
+            await self._create_topic(TOPIC)
+            self.record.add(TopicBegan, TOPIC, PARTITIONS)
             self._start_clients()
+            if self.plan.processors:
+                await self._create_topic(TRANSACTIONAL_TOPIC)
+                self.record.add(TopicBegan, TRANSACTIONAL_TOPIC, PARTITIONS, False, True)
+                self._start_processors()
+            if self.plan.members:
+                await self._start_members()
             faults = Faults(self)
             self.nursery.start_soon(self._watch_availability, faults)
             try:
@@ -204,9 +234,12 @@ class Simulation:
     @property
     def partitions(self) -> list[tuple[str, int]]:
         """All that is led by somebody, internal topics too."""
-        return [(TOPIC, partition) for partition in range(PARTITIONS)] + [
-            (OFFSETS_TOPIC, partition) for partition in range(OFFSETS_PARTITIONS)
-        ]
+        counts = {TOPIC: PARTITIONS, OFFSETS_TOPIC: OFFSETS_PARTITIONS}
+        if self.plan.processors:
+            counts |= {TRANSACTIONAL_TOPIC: PARTITIONS, TRANSACTIONS_TOPIC: TRANSACTIONS_PARTITIONS}
+        if self.plan.members:
+            counts[SHARE_STATE_TOPIC] = SHARE_STATE_PARTITIONS
+        return [(topic, partition) for topic, count in counts.items() for partition in range(count)]
 
     @property
     def group_partition(self) -> tuple[str, int]:
@@ -263,7 +296,15 @@ class Simulation:
             "controlled.shutdown.max.retries": "1",
             "controlled.shutdown.retry.backoff.ms": "1000",
             "request.timeout.ms": "5000",
+            "transaction.state.log.num.partitions": str(TRANSACTIONS_PARTITIONS),
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
         }
+        if self.plan.members:
+            self._delivery_count_limit = random.Random(f"members {self.plan.seed}").choice((3, 10))
+            settings |= MEMBERS_SETTINGS | {
+                "group.share.delivery.count.limit": str(self._delivery_count_limit),
+                "share.coordinator.state.topic.num.partitions": str(SHARE_STATE_PARTITIONS),
+            }
         setting = Setting(self.network, self.zookeeper, random.Random(f"brokers {self.plan.seed}"), self.fail)
         self.brokers = [SimBroker(node_id, setting, settings) for node_id in BROKERS]
 
@@ -274,10 +315,10 @@ class Simulation:
         self._clients += 1
         return Client(self.network, self.nursery, FIRST_CLIENT + self._clients, name, BROKERS)
 
-    async def _create_topic(self) -> None:
+    async def _create_topic(self, name: str) -> None:
         configs = [CreatableTopicConfig(name="retention.ms", value="-1")]
         topic = CreatableTopic(
-            name=TOPIC, num_partitions=PARTITIONS, replication_factor=3, assignments=[], configs=configs
+            name=name, num_partitions=PARTITIONS, replication_factor=3, assignments=[], configs=configs
         )
         client = self.client("creator")
         with trio.move_on_after(RECOVERY_S):
@@ -289,7 +330,6 @@ class Simulation:
                     if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                         break
                 await trio.sleep(BACKOFF_S)
-        self.record.add(TopicBegan, TOPIC, PARTITIONS)
 
     def _start_clients(self) -> None:
         where = [(TOPIC, partition) for partition in range(PARTITIONS)]
@@ -309,19 +349,72 @@ class Simulation:
         viewer = SimReader(self.client("viewer"), self.record, TOPIC, 0, knows_epoch=False)
         self.nursery.start_soon(viewer.watch_end)
 
+    def _start_processors(self) -> None:
+        where = [(TRANSACTIONAL_TOPIC, partition) for partition in range(PARTITIONS)]
+        for number in range(self.plan.processors):
+            client, versions = self.client(f"x{number}"), (OLD, NEW)[number % 2]
+            self.processors.append(SimProcessor(client, self.record, where, self._is_coordinator, versions=versions))
+            self.nursery.start_soon(self.processors[-1].run)
+        for committed_only in (False, True):
+            client = self.client(f"reader of transactions {committed_only}")
+            for place in where:
+                reader = SimReader(client, self.record, *place, knows_epoch=True, committed_only=committed_only)
+                self.nursery.start_soon(reader.run)
+
+    async def _start_members(self) -> None:
+        await begin_share_group(self.client("administrator of groups"), SHARE_GROUP)
+        self.record.add(ShareBegan, SHARE_GROUP, TOPIC, self._delivery_count_limit)
+        for number in range(self.plan.members):
+            clients = (self.client(f"s{number}"), self.client(f"s{number} fetching"))
+            self.share_members.append(SimShareMember(*clients, self.record, SHARE_GROUP, TOPIC))
+            for kind in (SimConsumerMember, SimClassicMember):
+                client = self.client(f"{kind.__name__} {number}")
+                self.members.append(kind(client, self.record, kind.__name__, TOPIC, PARTITIONS))
+        for member in (*self.share_members, *self.members):
+            self.nursery.start_soon(member.run)
+
+    async def _drain(self) -> None:
+        """Let the share group get to the end of the topic."""
+        for member in self.members:
+            member.is_over = True
+        for share_member in self.share_members:
+            share_member.is_draining = True
+        client = self.client("administrator of groups")
+        while not await is_drained(client, SHARE_GROUP, TOPIC, range(PARTITIONS)):
+            await trio.sleep(1.0)
+
+    async def _read_transactions(self) -> None:
+        for committed_only in (False, True):
+            client = self.client(f"final reader of transactions {committed_only}")
+            for partition in range(PARTITIONS):
+                place = (TRANSACTIONAL_TOPIC, partition)
+                await SimReader(
+                    client, self.record, *place, knows_epoch=True, committed_only=committed_only
+                ).read_to_end()
+
     async def _finish(self) -> list[Replicas]:
         for producer in self.producers:
             producer.is_over = True
+        for processor in self.processors:
+            processor.is_over = True
         self.group.is_over = True
-        await self._until(lambda: all(producer.is_done for producer in self.producers), self._state)
+        writers = [*self.producers, *self.processors]
+        await self._until(lambda: all(writer.is_done for writer in writers), self._state)
         with trio.move_on_after(RECOVERY_S) as patience:
             await self.group.fetch_at_last()
         if patience.cancelled_caught:
             raise Stuck(f"the group has no coordinator; {self._state()}")
+        with trio.move_on_after(RECOVERY_S) as patience:
+            if self.plan.members:
+                await self._drain()
+        if patience.cancelled_caught:
+            raise Stuck(f"the share group does not get to the end; {self._state()}")
         client = self.client("final reader")
         with trio.move_on_after(RECOVERY_S) as patience:
             for partition in range(PARTITIONS):
                 await SimReader(client, self.record, TOPIC, partition, knows_epoch=True).read_to_end()
+            if self.processors:
+                await self._read_transactions()
         if patience.cancelled_caught:
             raise Stuck(f"the final reader; {self._state()}")
         await self._until(self._are_in_sync, self._state)
@@ -360,7 +453,8 @@ class Simulation:
         return held
 
     def _state(self) -> str:
-        words = [producer.state() for producer in self.producers if not producer.is_done]
+        words = [writer.state() for writer in (*self.producers, *self.processors) if not writer.is_done]
+        words += map(str, self.share_members)
         for each in self.brokers:
             if each.broker is None:
                 words.append(f"{each} is down")
@@ -390,6 +484,14 @@ class Simulation:
         folder = held.log.directory + "/"
         segments = sorted(path for path in disk.files() if path.startswith(folder) and path.endswith(".log"))
         return b"".join(disk.read(path) for path in segments)
+
+
+@contextlib.contextmanager
+def newest_transactions() -> Iterator[None]:
+    """A cluster in which each transaction has an epoch of its own, as clusters of Ottla alone do not yet tell clients."""
+    newest = tuple(each._replace(latest_in_cluster=each.latest) for each in features.FEATURES)
+    with mock.patch.object(features, "FEATURES", newest):
+        yield
 
 
 def _leader(held: dict[int, Partition]) -> Partition | None:

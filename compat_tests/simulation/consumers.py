@@ -58,8 +58,18 @@ REFUSED_OFFSETS = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 class SimReader:
     """Reads one partition from its leader, from the first record on."""
 
-    def __init__(self, client: Client, record: Recorder, topic: str, partition: int, *, knows_epoch: bool) -> None:
+    def __init__(
+        self,
+        client: Client,
+        record: Recorder,
+        topic: str,
+        partition: int,
+        *,
+        knows_epoch: bool,
+        committed_only: bool = False,
+    ) -> None:
         self.position = 0
+        self._committed_only = committed_only
         self._client = client
         self._add = record.add
         self._topic = topic
@@ -72,13 +82,13 @@ class SimReader:
 
     async def run(self) -> None:
         """Follow the end until cancelled."""
-        self._add(ReadBegan, *self._where, 0, False, False)
+        self._add(ReadBegan, *self._where, 0, self._committed_only, False)
         while True:
             await self._fetch()
 
     async def read_to_end(self) -> None:
         """Be a final reader."""
-        self._add(ReadBegan, *self._where, 0, False, True)
+        self._add(ReadBegan, *self._where, 0, self._committed_only, True)
         while (end := await self.end()) is None:
             await trio.sleep(BACKOFF_S)
         while self.position < end[0]:
@@ -94,7 +104,10 @@ class SimReader:
             partition_max_bytes=1 << 20,
         )
         request = FetchRequest(
-            max_wait_ms=MAX_WAIT_MS, min_bytes=1, topics=[FetchTopic(topic=self._topic, partitions=[wanted])]
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=1,
+            isolation_level=int(self._committed_only),
+            topics=[FetchTopic(topic=self._topic, partitions=[wanted])],
         )
         response = await self._client.ask(leader, request, self._fetch_version)
         if response is None:
@@ -104,24 +117,31 @@ class SimReader:
         data = response.responses[0].partitions[0]
         code = ErrorCode(data.error_code)
         if code is ErrorCode.NONE:
-            self._take(bytes(data.records or b""))
+            aborted = [(each.first_offset, each.producer_id) for each in data.aborted_transactions or ()]
+            self._take(bytes(data.records or b""), sorted(aborted))
         else:
             if code not in TRANSIENT:
                 self._add(ReadFailed, *self._where, f"{code.name} at {self.position}")
             self._client.forget_leader(self._topic, self._partition)
             await trio.sleep(BACKOFF_S)
 
-    def _take(self, records: bytes) -> None:
-        found = [
-            (record.offset, told(record.value))
-            for header, start, _ in iter_batches(records)
-            if not header.is_control
-            for record in decode_records(records, start)
-            if record.offset >= self.position
-        ]
+    def _take(self, records: bytes, aborted: list[tuple[int, int]]) -> None:
+        """`aborted`: where transactions begin that are not to be shown, and of whom."""
+        found: list[tuple[int, str]] = []
+        hidden: set[int] = set()
+        for header, start, _ in iter_batches(records):
+            while aborted and aborted[0][0] < header.next_offset:
+                hidden.add(aborted.pop(0)[1])
+            if header.is_control:
+                hidden.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in hidden):
+                found += [(each.offset, told(each.value)) for each in decode_records(records, start)]
+            found = [each for each in found if each[0] >= self.position]
+            end = header.next_offset
         if found:
             self._add(Read, *self._where, tuple(found))
-            self.position = found[-1][0] + 1
+        if records:
+            self.position = max(self.position, end)
 
     async def end(self) -> tuple[int, int] | None:
         """The end of the partition and the leader epoch that came with it; None if nobody said."""
@@ -131,7 +151,8 @@ class SimReader:
             current_leader_epoch=epoch if self._knows_epoch else -1,
             timestamp=LATEST,
         )
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=self._topic, partitions=[wanted])])
+        topics = [ListOffsetsTopic(name=self._topic, partitions=[wanted])]
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=int(self._committed_only), topics=topics)
         response = await self._client.ask(leader, request, LIST_OFFSETS_VERSION)
         answer = response and response.topics[0].partitions[0]
         if answer is None or answer.error_code:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 HOLD_S = (0.05, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 BETWEEN_S = 6.0  # on average
-CLIENT_HOSTS = range(100, 120)
+FIRST_CLIENT = 100
+CLIENTS_MAX = 20
+MORE_CLIENTS_MAX = 40  # with members of groups
 Fault = Callable[[], Awaitable[None]]
 
 
@@ -42,6 +44,8 @@ class Faults:
         self._is_power_lost = False
         self._has_zookeeper_fault = False
         self._administrator = Administrator(simulation, self._chance)
+        clients_max = MORE_CLIENTS_MAX if simulation.plan.members else CLIENTS_MAX
+        self._client_hosts = range(FIRST_CLIENT, FIRST_CLIENT + clients_max)
         weighted: list[tuple[int, Fault]] = [
             (6, self._kill),
             (1, self._kill_all),
@@ -177,11 +181,11 @@ class Faults:
     async def _pause(self) -> None:
         """SIGSTOP, as far as others can tell: nothing that it says or hears gets through."""
         target = self._target()
-        self._block(target, others=range(CLIENT_HOSTS.stop))
+        self._block(target, others=range(self._client_hosts.stop))
         target.cut_from_zookeeper()
         await self._while(FaultKind.PAUSED, target)
         target.heal_way_to_zookeeper()
-        self._unblock(target, others=range(CLIENT_HOSTS.stop))
+        self._unblock(target, others=range(self._client_hosts.stop))
 
     async def _fail_disk(self) -> None:
         if (target := self._free_target()) is not None:
@@ -220,7 +224,7 @@ class Faults:
         leader = next((each for each in self._brokers if each.is_serving and each.leads(topic, partition)), None)
         if leader is None:
             return
-        processors, others = self._simulation.network.processors, range(CLIENT_HOSTS.start)
+        processors, others = self._simulation.network.processors, range(self._client_hosts.start)
         self._began(FaultKind.LEFT_ALONE, leader)
         processors.slow_down(leader.node_id, FACTORS[-1])
         for _ in range(self._chance.choice((1, 2, 3))):
@@ -306,7 +310,7 @@ class Faults:
     async def _isolate(self) -> None:
         """From all brokers and perhaps from ZooKeeper; clients still reach it."""
         target, ways, from_all = self._target(), self._ways(), self._chance.random() < 0.5
-        peers = range(CLIENT_HOSTS.start)
+        peers = range(self._client_hosts.start)
         self._block(target, peers, **ways)
         if from_all:
             target.cut_from_zookeeper(**ways)
@@ -317,14 +321,14 @@ class Faults:
 
     async def _cut_from_clients(self) -> None:
         target, ways = self._target(), self._ways()
-        self._block(target, CLIENT_HOSTS, **ways)
+        self._block(target, self._client_hosts, **ways)
         await self._while(FaultKind.CUT_FROM_CLIENTS, target, _way(**ways))
-        self._unblock(target, CLIENT_HOSTS, **ways)
+        self._unblock(target, self._client_hosts, **ways)
 
     async def _break_connections(self) -> None:
         target = self._target()
         self._began(FaultKind.CONNECTIONS_BROKEN, target)
-        for other in range(CLIENT_HOSTS.stop):
+        for other in range(self._client_hosts.stop):
             if other != target.node_id and self._chance.random() < 0.5:
                 self._simulation.network.break_connections(target.node_id, other)
 

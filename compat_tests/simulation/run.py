@@ -38,10 +38,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=Plan._field_defaults["seconds"], help="of virtual time")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--calm", action="store_true", help="without faults")
+    parser.add_argument("--processors", type=int, default=2, help="producers that work in transactions")
+    parser.add_argument("--members", type=int, default=3, help="of a share group, a consumer group and a classic group each")
     parser.add_argument("--trace", action="store_true", help="tell of every message and what the brokers log")
     chosen = parser.parse_args(arguments)
     first, last = map(int, chosen.seeds.split("..")) if chosen.seed is None else (chosen.seed, chosen.seed)
-    plans = [Plan(seed, chosen.seconds, has_faults=not chosen.calm) for seed in range(first, last + 1)]
+    load = {"processors": chosen.processors, "members": chosen.members, "has_faults": not chosen.calm}
+    plans = [Plan(seed, chosen.seconds, **load) for seed in range(first, last + 1)]
     outcomes = map(_run_and_trace, plans) if chosen.trace else _run_all(plans, chosen.processes)
     count, bad, spent = 0, 0, 0.0
     for told in outcomes:
@@ -75,7 +78,9 @@ def _run(plan: Plan, *, is_traced: bool = False) -> Told:
 def _words(outcome: Outcome, seconds: float) -> Iterable[str]:
     yield (
         f"seed {outcome.seed}: {'good' if outcome.is_good else 'BAD'}: {outcome.faults} faults,"
-        f" {outcome.acknowledged} records acknowledged, {outcome.epochs_raised} epochs raised, {outcome.messages} things happened, trace {outcome.trace},"
+        f" {outcome.acknowledged} records acknowledged, {outcome.epochs_raised} epochs raised,"
+        f" {outcome.transactions_committed} transactions committed, {outcome.accepted} acceptances of a share group,"
+        f" {outcome.owned} times a partition was owned, {outcome.messages} things happened, trace {outcome.trace},"
         f" {seconds:.1f} s"
     )
     for each in (*outcome.problems, *outcome.proofs):

@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from compat_tests.simulation.broken import Flaw, hunt
+from compat_tests.history.rules import Rule
+from compat_tests.simulation.broken import CALM_SECONDS, RULES_OF_GROUPS, Flaw, hunt
 from compat_tests.simulation.cluster import Plan, Simulation
 from trio._core import _run as trio_run
 from trio.testing import MockClock
@@ -25,6 +26,20 @@ def test_a_cluster_keeps_its_promises(seed: int) -> None:
     outcome = Simulation(Plan(seed, SECONDS)).run()
     assert (outcome.problems, outcome.proofs) == ([], [])
     assert outcome.acknowledged > 100
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_cluster_commits_and_aborts_what_it_is_told_to(seed: int) -> None:
+    outcome = Simulation(Plan(seed, SECONDS, processors=2)).run()
+    assert (outcome.problems, outcome.proofs) == ([], [])
+    assert outcome.transactions_committed > 10
+
+
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_a_cluster_shares_records_and_assigns_partitions(seed: int) -> None:
+    outcome = Simulation(Plan(seed, SECONDS, processors=2, members=3)).run()
+    assert (outcome.problems, outcome.proofs) == ([], [])
+    assert min(outcome.accepted, outcome.owned, outcome.transactions_committed) > 10
 
 
 def test_a_shortage_while_a_fetch_is_answered_takes_no_disk_offline() -> None:
@@ -52,10 +67,26 @@ def test_a_seed_repeats_itself_in_one_process() -> None:
     assert first.trace == second.trace
 
 
-@pytest.mark.parametrize("flaw", [Flaw.HIGH_WATERMARK_OF_THE_LEADER_ALONE, Flaw.FORGETS_WHAT_IT_REFUSED])
+@pytest.mark.parametrize(
+    "flaw",
+    [Flaw.HIGH_WATERMARK_OF_THE_LEADER_ALONE, Flaw.FORGETS_WHAT_IT_REFUSED, Flaw.FORGETS_WHAT_WAS_ABORTED],
+)
 def test_a_flaw_is_found(flaw: Flaw) -> None:
     """`python -m compat_tests.simulation.broken` tries all of them."""
     assert hunt(flaw, seeds_max=40) is not None
+
+
+@pytest.mark.parametrize("flaw", RULES_OF_GROUPS)
+def test_a_flaw_of_groups_is_found_under_the_rule_that_it_breaks(flaw: Flaw) -> None:
+    found = hunt(flaw, seeds_max=5, seconds=CALM_SECONDS)
+    assert found is not None
+    assert {proof.violation.rule for proof in found.proofs} == {RULES_OF_GROUPS[flaw]}
+
+
+def test_an_offset_of_what_was_aborted_is_found() -> None:
+    found = hunt(Flaw.COMMITS_OFFSETS_OF_ABORTED, seeds_max=5, seconds=30.0)
+    assert found is not None
+    assert Rule.OFFSET_OF_ABORTED in {proof.violation.rule for proof in found.proofs}
 
 
 @pytest.mark.parametrize(

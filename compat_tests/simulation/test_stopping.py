@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 from compat_tests.simulation.brokers import SimBroker
-from compat_tests.simulation.cluster import Plan, Simulation
+from compat_tests.simulation.cluster import TOPIC, Plan, Simulation
 from compat_tests.simulation.virtual import run
 
 from ottla.server.coordination.pipes import Agenda
@@ -26,7 +26,7 @@ class Stopping(Simulation):
     async def stop(self, agenda: Agenda) -> float:
         """How long it takes."""
         async with self.serving(agenda):
-            await self._create_topic()
+            await self._create_topic(TOPIC)
             await trio.sleep(10)
             (chosen, *_) = filter(self._choose, self.brokers)
             self.zookeeper.stop()

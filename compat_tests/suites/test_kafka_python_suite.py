@@ -33,7 +33,7 @@ def expected() -> dict[str, str]:
 def run_pytest(suite: Path, bootstrap: str, *arguments: str) -> str:
     environment = os.environ | {
         "KAFKA_URI": f"kafka://{bootstrap}",
-        "KAFKA_VERSION": "4.3",
+        "KAFKA_VERSION": "4.4",
         "KAFKA_ROOT": str(suite),  # only has to be a folder
         "PYTHONPATH": str(suite / "plugins"),
     }

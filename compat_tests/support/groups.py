@@ -1,25 +1,48 @@
 """When a broker's groups can be used."""
 
+from collections.abc import Callable
+
 from compat_tests.support.brokers import wait_until
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+
+MOVING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
 
 
 def wait_for_groups(bootstrap: str) -> None:
     """Return when every partition of the offsets topic is loaded; the first group makes that topic.
 
     Until then requests are refused, by Kafka as well. Members of groups try again by themselves. librdkafka's admin
-    client does not, and the future of an altered offset succeeds although the offset was refused.
+    client does not, and the future of an altered offset succeeds although the offset was refused. It asks three times for
+    a coordinator, within half a second, and then waits without asking: so a new client asks again.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def are_loaded() -> bool:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
         [group] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("any")]).values()
         try:
-            group.result(timeout=20)
+            group.result(timeout=5)
+            return not admin.list_consumer_groups().result(timeout=20).errors
+        except TimeoutError:
+            return False
         except KafkaException as refusal:
             assert refusal.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS, refusal
             return False
-        return not admin.list_consumer_groups().result(timeout=20).errors
 
-    wait_until(are_loaded, "the groups are loaded")
+    wait_until(are_loaded, "the groups are loaded", 120)
+
+
+def ask_coordinator(ask: Callable[[], list[TopicPartition]]) -> int:
+    """The one offset of the answer; while a coordinator is moving or begins, whoever is asked may have to say so."""
+
+    def offset() -> int | None:
+        try:
+            [answer] = ask()
+        except KafkaException as failure:
+            assert failure.args[0].code() in MOVING, failure
+            return None
+        return answer.offset
+
+    found = wait_until(offset, "the coordinator answers", 30)
+    assert found is not None
+    return found

@@ -31,7 +31,7 @@ class JavaTools:
     """A JVM with a release's tools: `tools("org.apache.kafka.tools.TopicCommand", "--list", ...)`."""
 
     def __init__(self, release: str, log: Path) -> None:
-        command = [*bound_to_us(), "java", *FAST_START, "-cp", f"{jars(release)}/*", str(LAUNCHER)]
+        command = [*bound_to_us(), "java", *FAST_START, "-cp", f"{jars(release, tools=True)}/*", str(LAUNCHER)]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
 

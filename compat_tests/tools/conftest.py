@@ -1,4 +1,4 @@
-"""Every tool runs against the broker under test and against Apache Kafka 4.3, and has to print the same.
+"""Every tool runs against the broker under test and against Apache Kafka 4, and has to print the same.
 
 What is replaced before the comparison is listed in NORMALISED, with the reason for each; single tests replace more where
 a tool prints timings.
@@ -99,8 +99,8 @@ class Beside:
 
 
 @pytest.fixture
-def beside(java_tools, java, bootstrap, apache_kafka_4) -> Beside:
-    return Beside(java_tools("kafka_4"), java, (bootstrap, apache_kafka_4.bootstrap))
+def beside(java_tools, java_with_tools, bootstrap, apache_kafka_4) -> Beside:
+    return Beside(java_tools("kafka_4"), java_with_tools, (bootstrap, apache_kafka_4.bootstrap))
 
 
 @pytest.fixture

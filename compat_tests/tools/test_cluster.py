@@ -6,7 +6,7 @@ import pytest
 
 # Ottla still understands what Kafka 3.9 did (README, "What is served"); Kafka itself says so of Produce.
 OLDEST_FETCH = ("4 to 18", "0 to 18")
-ROW = re.compile(r"^\t(?P<name>\w+)\((?P<key>\d+)\): (?P<versions>.*?),?$", re.MULTILINE)
+ROW = re.compile(r"^\t(?P<name>\w+)\((?P<key>\d+)\): (?P<versions>.*?),?\n", re.MULTILINE)
 
 
 def rows(printed: str) -> dict[int, tuple[str, str]]:
@@ -22,11 +22,12 @@ def test_api_versions(java_tools, bootstrap, apache_kafka_4):
     assert [said.status for said in told] == [0, 0]
     ours, kafkas = (rows(said.out) for said in told)
     unserved = {key for key, (_, versions) in ours.items() if versions == "UNSUPPORTED"}
-    assert list(ours) == list(kafkas)
+    # A tool that is older than the broker has no name for its newest requests, and shows them where they are served.
+    unknown = {key for key, (name, _) in kafkas.items() if name.startswith("UNKNOWN")}
+    assert list(ours) == [key for key in kafkas if key in ours or key not in unknown]
     kafkas[1] = ("Fetch", kafkas[1][1].replace(*OLDEST_FETCH))
-    assert {key: row for key, row in ours.items() if key not in unserved} == {
-        key: row for key, row in kafkas.items() if key not in unserved
-    }
+    served = [key for key in ours if key not in unserved]
+    assert [ours[key] for key in served] == [kafkas[key] for key in served]
     frames = [
         ROW.sub("", said.out).replace(broker, "<broker>")
         for said, broker in zip(told, (bootstrap, apache_kafka_4.bootstrap), strict=True)

@@ -34,6 +34,31 @@ def test_settings_of_one_broker_and_of_all(beside):
     assert "log.cleaner" not in beside(COMMAND, *BROKER, "--describe", unordered=True).out
 
 
+def test_settings_of_a_group(beside, unique):
+    group = ("--entity-type", "groups", "--entity-name", unique("group"))
+    changes = "consumer.session.timeout.ms=50000,share.auto.offset.reset=by_duration:PT1H"
+
+    def own(text):
+        """Without the groups of other tests, which each broker has for itself."""
+        lines = text.splitlines(keepends=True)
+        starts = [number for number, line in enumerate(lines) if group[-1] in line]
+        return "".join(line for start in starts for line in lines[start : start + 3])
+
+    try:
+        beside(COMMAND, *group, "--alter", "--add-config", changes)
+        shown = beside(COMMAND, *group, "--describe", unordered=True).out
+        assert "consumer.session.timeout.ms=50000" in shown and "by_duration:PT1H" in shown
+        everything = beside(COMMAND, *group, "--describe", "--all", unordered=True).out
+        assert "DEFAULT_CONFIG:group.share.record.lock.duration.ms=30000" in everything
+        # Without a name: all groups that have settings of their own.
+        assert group[-1] in beside(COMMAND, "--entity-type", "groups", "--describe", unordered=True, arrange=own).out
+    finally:
+        names = "consumer.session.timeout.ms,share.auto.offset.reset"
+        beside(COMMAND, *group, "--alter", "--delete-config", names)
+    shown = beside(COMMAND, "--entity-type", "groups", "--describe", unordered=True, arrange=own).out
+    assert "share.auto.offset.reset" not in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -44,6 +69,11 @@ def test_settings_of_one_broker_and_of_all(beside):
         (("--entity-type", "topics", "--entity-name", "{topic}", "--add-config", "retention.ms=soon"), "Not a number"),
         (("--entity-type", "topics", "--entity-name", "{topic}", "--add-config", "cleanup.policy=keep"), "one of"),
         (("--entity-type", "topics", "--entity-name", "{new}", "--add-config", "retention.ms=1"), "does not exist"),
+        (("--entity-type", "groups", "--entity-name", "{new}", "--add-config", "no.such=1"), "Unknown group config"),
+        (
+            ("--entity-type", "groups", "--entity-name", "{new}", "--add-config", "share.session.timeout.ms=1"),
+            "must be in the range",
+        ),
         ((*BROKER, "--add-config", "log.dirs=/elsewhere"), "Cannot update these configs dynamically"),
         ((*BROKER, "--add-config", "log.cleaner.threads=-1"), "Invalid"),
         ((*ALL_BROKERS, "--add-config", "broker.rack=here"), "Cannot update"),

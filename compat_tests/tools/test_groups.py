@@ -1,9 +1,10 @@
-"""kafka-consumer-groups: what it lists, describes, resets and deletes, and every refusal."""
+"""kafka-consumer-groups: what it lists, describes and deletes, and every refusal. How it resets is in test_resets.py."""
 
 import re
 
 import pytest
 from compat_tests.support.brokers import wait_until
+from compat_tests.support.groups import ask_coordinator
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 COMMAND = "consumer.group.ConsumerGroupCommand"
@@ -32,8 +33,8 @@ def group(brokers, filled, unique):
     name = unique("group")
     for servers in brokers:
         consumer = Consumer({"bootstrap.servers": servers, "group.id": name})
-        offsets = [TopicPartition(filled, 0, 2), TopicPartition(filled, 1, 5)]
-        consumer.commit(offsets=offsets, asynchronous=False)
+        for partition, offset in ((0, 2), (1, 5)):
+            ask_coordinator(lambda: consumer.commit(offsets=[TopicPartition(filled, partition, offset)], asynchronous=False))  # noqa: B023
         consumer.close()
     return name
 
@@ -86,42 +87,6 @@ def test_groups_are_listed(beside, group, active_group):
         beside(COMMAND, "--list", *options, arrange=ours)
     beside(COMMAND, "--list", "--state", "asleep")
     beside(COMMAND, "--list", "--type", "peculiar")
-
-
-@pytest.mark.parametrize(
-    "to",
-    [
-        ("--to-earliest",),
-        ("--to-latest",),
-        ("--to-current",),
-        ("--to-offset", "3"),
-        ("--to-offset", "99"),
-        ("--shift-by", "-1"),
-        ("--shift-by", "7"),
-        ("--to-datetime", "2023-11-14T22:16:20.000"),
-        ("--by-duration", "P1D"),
-    ],
-    ids=" ".join,
-)
-def test_offsets_are_reset(beside, group, filled, to):
-    reset = ("--group", group, "--reset-offsets", "--topic", filled, *to)
-    dry = beside(COMMAND, *reset, "--dry-run", arrange=spaced, unordered=True)
-    done = beside(COMMAND, *reset, "--execute", arrange=spaced, unordered=True)
-    assert (done.status, done.out) == (dry.status, dry.out)
-    beside(COMMAND, "--describe", "--group", group, "--offsets", arrange=spaced, unordered=True)
-
-
-def test_offsets_are_reset_from_a_file(beside, group, filled, tmp_path):
-    plan = tmp_path / "plan.csv"
-    plan.write_text(f"{filled},0,1\n{filled},1,4\n")
-    reset = ("--group", group, "--reset-offsets", "--from-file", str(plan), "--execute")
-    assert beside(COMMAND, *reset, arrange=spaced, unordered=True).status == 0
-    exported = beside(
-        COMMAND, "--group", group, "--reset-offsets", "--all-topics", "--to-current", "--export", unordered=True
-    )
-    assert f'"{filled}",0,1' in exported.out
-    plan.write_text("no,csv\n")
-    beside(COMMAND, *reset, arrange=spaced, unordered=True)
 
 
 def test_offsets_and_groups_are_deleted(beside, group, filled):

@@ -20,8 +20,11 @@ from typing import Any, Generic
 
 import trio
 
+from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
+from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
 
 FENCED_LOOK_S = 0.05
@@ -31,10 +34,20 @@ FENCED_LOOK_S = 0.05
 class Runtime(Generic[ShardT]):
     """The partitions this broker leads, the task that keeps their deadlines, and the one that loads them."""
 
-    def __init__(self, kind: ShardKind[ShardT], log: CoordinatorLog, *, wall_clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        kind: ShardKind[ShardT],
+        log: CoordinatorLog,
+        *,
+        wall_clock_ms: Callable[[], int],
+        run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync,
+        threads: int = 2,
+    ) -> None:
         self.kind = kind
         self.log = log
         self._wall_clock_ms = wall_clock_ms
+        self._run_in_thread = run_in_thread
+        self._threads = trio.CapacityLimiter(threads)
         self._partitions: dict[int, PartitionRuntime[ShardT]] = {}
         self._to_load: deque[PartitionRuntime[ShardT]] = deque()
         self._nursery: trio.Nursery | None = None
@@ -71,6 +84,17 @@ class Runtime(Generic[ShardT]):
         """The time for deadlines."""
         return round(trio.current_time() * 1000)
 
+    # ------------------------------------------------------------------ transactions
+
+    def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
+        """Write how a transaction ended into a partition, and let its shard know once that is committed."""
+        if not self.is_running:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        known = self._partitions.get(partition)
+        if known is None or self.is_suspended:
+            return ErrorCode.NOT_COORDINATOR
+        return known.submit(end, WaitingCaller(lambda error: error))
+
     # ------------------------------------------------------------------ leadership
 
     def on_election(self, partition: int) -> None:
@@ -98,6 +122,11 @@ class Runtime(Generic[ShardT]):
 
     # ------------------------------------------------------------------ tasks
 
+    def start_in(self, nursery: trio.Nursery) -> None:
+        """Run in a nursery. Requests are served from now on, and not only when the task has begun."""
+        self._nursery = nursery
+        nursery.start_soon(self.run)
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; whoever waits then is sent away."""
         try:
@@ -115,6 +144,11 @@ class Runtime(Generic[ShardT]):
     def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
         assert self._nursery is not None
         self._nursery.start_soon(function, *arguments)
+
+    async def run_in_thread(self, function: Callable[[], Any]) -> Any:
+        """Have something computed in a thread, a few things at a time."""
+        async with self._threads:
+            return await self._run_in_thread(function)
 
     def mind(self, shard: ShardT | None) -> None:
         """Wake up in time for this shard."""

@@ -16,15 +16,17 @@ import trio
 
 from ottla.groupcoord.runtime.callers import send
 from ottla.groupcoord.runtime.outcome import Reply
+from ottla.groupcoord.runtime.ports import Appended
 
 
 class Flight:
     """One append: what to await until it is committed, its records, and the replies that wait for it."""
 
-    __slots__ = ("commit", "is_awaited", "records", "replies")
+    __slots__ = ("commit", "first_offset", "is_awaited", "records", "replies")
 
-    def __init__(self, commit: Coroutine[Any, Any, None], records: list[Any]) -> None:
-        self.commit = commit
+    def __init__(self, appended: Appended, records: list[Any]) -> None:
+        self.first_offset, commit = appended
+        self.commit: Coroutine[Any, Any, None] = _no_wait() if commit is None else commit
         self.is_awaited = False
         self.records = records
         self.replies: list[Reply] = []
@@ -79,3 +81,7 @@ class Flights:
         self._all_landed.set()
         self._all_landed = trio.Event()
         return flights
+
+
+async def _no_wait() -> None:
+    """The commit of what is committed already."""

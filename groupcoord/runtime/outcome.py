@@ -6,20 +6,27 @@ or with the error that kept them from being appended. Whatever must not happen i
 belongs in a settlement. The shell calls nothing that changes a shard between the outcome and its settlement; only
 heartbeats and reads may pass.
 
+An outcome that is longer than one batch may be refused when its first batches are written. A settlement can take back all
+of it, not a part. So if the outcome is atomic, the shell then loads the shard again from the log.
+
 The records are not committed yet by then. So the shell keeps every reply until all that was appended before it is
 committed, and puts the records in force (`replay`) at that moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from ottla.groupcoord.runtime.transaction_append import Transaction
 from ottla.wire.errors import ErrorCode
 
 RecordT = TypeVar("RecordT")
 
 Settlement = Callable[[ErrorCode], None]
+
+FORGETTING_REFUSED = -1
+"""The answer of a shard that was to forget what is gone and whose log has refused; else it says how much it has forgotten."""
 
 
 class Caller:
@@ -44,9 +51,36 @@ class Reply(NamedTuple):
     response: object
 
 
+class Job(NamedTuple):
+    """Work that takes long: `compute` runs in a thread, so all that it uses must be immutable."""
+
+    compute: Callable[[], Any]
+    request: Callable[[Any], Any]
+    """The request that the shard gets with the result, or with None if a bug kept it from being computed."""
+
+
 class Outcome(NamedTuple, Generic[RecordT]):
     """What the shell owes the machine: append the records, send the replies, settle what waits for the records."""
 
     records: list[RecordT]
     replies: list[Reply]
     settlements: list[Settlement]
+    is_atomic: bool = False
+    """The records are in force already, so the log has to take all of them or none."""
+    transaction: Transaction | None = None
+    """What the records are part of; they fit into one batch then."""
+    jobs: Sequence[Job] = ()
+    """Computed beside the event loop, whatever becomes of the records. Each result comes back as a request."""
+    parts: Sequence[Outcome[RecordT]] = ()
+    """What it was put together from. They have nothing to do with each other, so each may be appended on its own."""
+
+
+def together(parts: Sequence[Outcome[RecordT]]) -> Outcome[RecordT]:
+    """Several outcomes that have nothing to do with each other, for one append."""
+    return Outcome(
+        [record for part in parts for record in part.records],
+        [reply for part in parts for reply in part.replies],
+        [settlement for part in parts for settlement in part.settlements],
+        jobs=[job for part in parts for job in part.jobs],
+        parts=parts,
+    )

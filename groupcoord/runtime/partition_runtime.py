@@ -9,6 +9,9 @@ Some requests and deadlines look at what records leave behind: they delete offse
 to be stable. These stand alone (`ShardKind.may_overlap`). Before them all flights land, and nothing is handled until
 their own have landed. What comes meanwhile stands in a line, which a task works off.
 
+The end of a transaction is a request, too (`transaction_end.py`). Its marker is appended behind everything that was handled
+before, and the shard hears of it when it is committed.
+
 Failures: an append that the log refuses is known of before the next request is handled, so nothing rests on it: it is
 answered as Kafka translates it, and its settlement takes back what it meant. One that was written but could not be
 committed leaves the shard in doubt, and so does a bug: everybody who waits is sent away, and the shard is loaded again
@@ -28,11 +31,15 @@ from typing import Any, Generic, NamedTuple, Protocol
 
 import trio
 
+from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.callers import WaitingCaller, refuse, send
 from ottla.groupcoord.runtime.flights import Flight, Flights
-from ottla.groupcoord.runtime.outcome import Outcome
-from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
+from ottla.groupcoord.runtime.log_errors import TOO_LARGE, translated
+from ottla.groupcoord.runtime.outcome import Job, Outcome, Reply, together
+from ottla.groupcoord.runtime.ports import Appended, CoordinatorLog, ShardKind, ShardT
 from ottla.groupcoord.runtime.replaying import replay_log
+from ottla.groupcoord.runtime.transaction_append import TransactionalRecord
+from ottla.groupcoord.runtime.transaction_end import TransactionEnd
 from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.answers import Given, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -40,22 +47,11 @@ from ottla.wire.errors import ErrorCode, KafkaError
 logger = logging.getLogger("ottla.groupcoord")
 
 RECORDS_PER_BATCH = 500
+RECORDS_PER_ATOMIC_BATCH = 2000
+"""More of them, because after a crash between two batches half of what belongs together is in force."""
 REQUESTS_PER_APPEND = 500
 LOAD_RETRY_S, LOAD_RETRY_MAX_S = 0.1, 1.0
 """Pause after a load that failed, which doubles up to the second."""
-
-_TRANSLATED = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""Errors of the log, and what the client gets in their place: the log's own errors would mislead it."""
-
 
 Pieces = Iterator[tuple[list[Any], bytes]]
 """Batches of an outcome, each with its records."""
@@ -98,6 +94,8 @@ class Host(Protocol[ShardT]):
 
     async def load_after(self, pause_s: float, partition: Any) -> None: ...
 
+    async def run_in_thread(self, function: Callable[[], Any]) -> Any: ...
+
 
 # Its states, by `_shard` and `_has_line`:
 #
@@ -121,7 +119,8 @@ class PartitionRuntime(Generic[ShardT]):
         self._has_line = False
         self._flights = Flights()
         self._is_landing = False
-        self._gathered: Outcome[Any] = Outcome([], [], [])  # commits that share the next append
+        self._gathered: list[Outcome[Any]] = []  # what shares the next append
+        self._gathered_records = 0
         self._unsettled: list[Outcome[Any]] = []  # what is being appended, batch by batch
         self._failed_loads = 0  # since the last one that succeeded
 
@@ -147,7 +146,7 @@ class PartitionRuntime(Generic[ShardT]):
         if self._shard is None:
             return caller.refuse(self._absent)
         # More may be due than one call does. The request must not overtake it.
-        if self._is_due(now_ms) or (self._flights and not self._kind.may_overlap(request)):
+        if self._is_due(now_ms) or (self._flights and not self._may_overlap(request)):
             self._form_line()
         if self._has_line:
             self._queue[caller] = Queued(request, caller, now_ms)
@@ -219,25 +218,52 @@ class PartitionRuntime(Generic[ShardT]):
 
     def _take_up(self, request: Any, caller: WaitingCaller[Any]) -> None:
         """Handle a request and append what comes of it."""
-        assert self._shard is not None
-        outcome = self._shard.handle(request, caller, **self._runtime.times())
+        outcome = self._handle(request, caller)
         if self._flights and self._kind.may_share_append(request):
             self._gather(outcome)
             return
         self._carry_out(outcome)
-        if self._flights and not self._kind.may_overlap(request):
+        if self._flights and not self._may_overlap(request):
             self._form_line()
+
+    def _handle(self, request: Any, caller: WaitingCaller[Any]) -> Outcome[Any]:
+        """What the shard makes of a request. The end of a transaction is the same for every kind, and is written here."""
+        assert self._shard is not None
+        if isinstance(request, TransactionEnd):
+            self._write_marker(request, caller)
+            return Outcome([], [], [])
+        return self._shard.handle(request, caller, **self._runtime.times())
+
+    def _may_overlap(self, request: Any) -> bool:
+        return isinstance(request, TransactionEnd) or self._kind.may_overlap(request)
+
+    def _write_marker(self, end: TransactionEnd, caller: WaitingCaller[Any]) -> None:
+        """End a transaction. Its marker stands behind all that was handled before, and counts when it is committed."""
+        self._append_gathered()
+        batch = end.marker(self._runtime.times()["timestamp_ms"])
+        try:
+            appended = self._log.append(self.partition, batch, transaction_version=end.transaction_version)
+        except KafkaError as error:
+            # Not translated: it is for a transaction coordinator, which knows the errors of logs.
+            caller.answer(caller.refuse(error.code))
+            return
+        self._take_off(appended, [end])
+        self._flights.give([Reply(caller, caller.refuse(ErrorCode.NONE))])
 
     def _carry_out(self, outcome: Outcome[Any]) -> None:
         """Append what the shard wants to be appended. What is longer than a batch is appended by the task of the line."""
-        # These depend on none of its records, but on what was handled before.
-        self._flights.give(outcome.replies)
+        self._begin(outcome)
         if not outcome.records:
             return
+        if outcome.transaction is not None:
+            self._append_gathered()  # which were handled before
         # `unload` settles this outcome if the shard is lost on the way.
         self._unsettled.append(outcome)
-        pieces = self._pieces(outcome.records)
-        if len(outcome.records) > RECORDS_PER_BATCH:
+        self._append(outcome)
+
+    def _append(self, outcome: Outcome[Any]) -> None:
+        pieces = self._pieces(outcome)
+        if len(outcome.records) > _batch_size(outcome):
             self._form_line(pieces, outcome)
         elif self._append_next(pieces, outcome):
             self._settle(outcome, ErrorCode.NONE)
@@ -249,31 +275,53 @@ class PartitionRuntime(Generic[ShardT]):
         except StopIteration:
             return False
         try:
-            commit = self._log.append(self.partition, batch)
+            if outcome.transaction is None:
+                appended = self._log.append(self.partition, batch)
+            else:
+                transaction = outcome.transaction
+                appended = self._log.append(self.partition, transaction.stamped(batch), guard=transaction.guard)
+                records = [TransactionalRecord(record, transaction.producer_id) for record in records]
         except KafkaError as error:
-            self._settle(outcome, translated(error.code))
+            if error.code in TOO_LARGE and len(outcome.parts) > 1:
+                self._append_in_halves(outcome)
+            elif outcome.is_atomic and records[0] is not outcome.records[0]:
+                # Its first batches are in the log, and all of it is in force. Only the log can tell what holds now.
+                self._start_over(translated(error.code))
+            else:
+                self._settle(outcome, translated(error.code))
             return False
-        if commit is None and not self._flights:
-            self._replay(records)
-            return True
+        self._take_off(appended, records)
+        return True
+
+    def _take_off(self, appended: Appended, records: list[Any]) -> None:
+        """Put what was written in force, when it is committed."""
+        if appended.commit is None and not self._flights:
+            self._replay(records, appended.first_offset)
+            return
         # One that is committed at once lands behind those before it, too.
-        self._flights.take_off(Flight(_no_wait() if commit is None else commit, records))
+        self._flights.take_off(Flight(appended, records))
         if not self._is_landing:
             self._runtime.spawn(self._land, self._shard)
             self._is_landing = True
-        return True
 
-    def _pieces(self, records: list[Any]) -> Pieces:
+    def _pieces(self, outcome: Outcome[Any]) -> Pieces:
         timestamp_ms = self._runtime.times()["timestamp_ms"]
+        size = _batch_size(outcome)
         # A generator, so that of many batches each is encoded when its turn comes.
-        for start in range(0, len(records), RECORDS_PER_BATCH):
-            piece = records[start : start + RECORDS_PER_BATCH]
+        for start in range(0, len(outcome.records), size):
+            piece = outcome.records[start : start + size]
             yield piece, self._kind.encode(piece, timestamp_ms)
 
-    def _replay(self, records: list[Any]) -> None:
+    def _replay(self, records: list[Any], first_offset: int) -> None:
         assert self._shard is not None
-        for record in records:
-            self._shard.replay(record)
+        for offset, record in enumerate(records, first_offset):
+            if isinstance(record, TransactionEnd):
+                self._shard.replay_marker(record.producer_id, committed=record.committed)
+            elif isinstance(record, TransactionalRecord):
+                self._shard.replay(record.record, offset, record.producer_id)
+            else:
+                self._shard.replay(record, offset)
+        self._kind.on_force(self.partition, self._shard)
 
     def _settle(self, outcome: Outcome[Any], error: ErrorCode) -> None:
         """The fate of an append is known, as far as it decides on the living state: the replies wait for the commit."""
@@ -284,23 +332,53 @@ class PartitionRuntime(Generic[ShardT]):
         # Last: after a bug in a settlement `unload` answers all of them.
         self._unsettled = [each for each in self._unsettled if each is not outcome]
 
+    def _begin(self, outcome: Outcome[Any]) -> None:
+        """Do what does not wait for the records."""
+        # The replies depend on none of these records, but on what was handled before.
+        self._flights.give(outcome.replies)
+        for job in outcome.jobs:
+            self._runtime.spawn(self._compute, self._shard, job)
+
+    async def _compute(self, shard: ShardT, job: Job) -> None:
+        """Do in a thread what takes long, and give the shard the result, unless it has been lost meanwhile."""
+        result = None
+        try:
+            result = await self._runtime.run_in_thread(job.compute)
+        except Exception:
+            logger.exception("bug: partition %d of %s, beside the loop", self.partition, self._kind.topic)
+        if self._shard is shard:
+            await finished(self.submit(job.request(result), WaitingCaller(lambda error: error)))
+
     # ------------------------------------------------------------------ flights
 
     def _gather(self, outcome: Outcome[Any]) -> None:
         """Keep a commit of offsets for the next append, which it shares with others."""
-        self._flights.give(outcome.replies)
-        gathered = self._gathered
-        if len(gathered.records) + len(outcome.records) > RECORDS_PER_BATCH:
+        self._begin(outcome)
+        if not outcome.records:
+            assert not outcome.settlements, "a settlement without records"
+            return
+        if self._gathered_records + len(outcome.records) > RECORDS_PER_BATCH:
             self._append_gathered()
-            gathered = self._gathered
-        gathered.records.extend(outcome.records)
-        gathered.settlements.extend(outcome.settlements)
-        if len(gathered.settlements) >= REQUESTS_PER_APPEND:
+        self._gathered.append(outcome._replace(replies=[], jobs=()))
+        self._gathered_records += len(outcome.records)
+        if len(self._gathered) >= REQUESTS_PER_APPEND:
             self._append_gathered()
 
     def _append_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, Outcome([], [], [])
-        self._carry_out(gathered)
+        gathered, self._gathered = self._gathered, []
+        self._gathered_records = 0
+        if gathered:
+            self._carry_out(together(gathered))
+
+    def _append_in_halves(self, outcome: Outcome[Any]) -> None:
+        """Too much was put together for one batch. Nobody is refused because of what others have sent."""
+        assert len(outcome.records) <= RECORDS_PER_BATCH, "a part of it may be in the log"
+        middle = len(outcome.parts) // 2
+        halves = [together(outcome.parts[:middle]), together(outcome.parts[middle:])]
+        # Both before either is appended: a bug in the first must not leave the second unanswered.
+        self._unsettled = [each for each in self._unsettled if each is not outcome] + halves
+        for half in halves:
+            self._append(half)
 
     async def _land(self, shard: ShardT) -> None:
         """Wait for one commit after the other, put the records in force, and send the replies."""
@@ -312,11 +390,12 @@ class PartitionRuntime(Generic[ShardT]):
                 flight = await self._flights.first_committed()
                 if self._shard is not shard:
                     return
-                self._replay(flight.records)
+                self._replay(flight.records, flight.first_offset)
                 # Before the flight counts as landed: who waits for all of them waits for these, too.
                 self._append_gathered()
                 send(flight.replies)
                 self._flights.land()
+                self._runtime.mind(shard)  # what has come into force may have set a deadline
                 # A follower that comes back commits all flights at once.
                 await turn.give_way()
         except KafkaError as error:
@@ -379,7 +458,7 @@ class PartitionRuntime(Generic[ShardT]):
         first = next(iter(self._queue.values()), None)
         now_ms = self._runtime.now_ms() if first is None else first.arrival_ms
         is_due = first is None or self._is_due(now_ms)
-        stands_alone = shard.stands_alone(now_ms) if is_due else not self._kind.may_overlap(first and first.request)
+        stands_alone = shard.stands_alone(now_ms) if is_due else not self._may_overlap(first and first.request)
         if stands_alone and self._flights:
             await self._flights.until_landed()
             return  # the line may be another one by now
@@ -388,10 +467,10 @@ class PartitionRuntime(Generic[ShardT]):
         else:
             assert first is not None
             outcome = self._handle_first(first)
-        if len(outcome.records) > RECORDS_PER_BATCH:
-            self._flights.give(outcome.replies)
+        if len(outcome.records) > _batch_size(outcome):
+            self._begin(outcome)
             self._unsettled.append(outcome)
-            await self._append_all(self._pieces(outcome.records), outcome)
+            await self._append_all(self._pieces(outcome), outcome)
         elif not is_due and self._flights and self._kind.may_share_append(first and first.request):
             self._gather(outcome)
         else:
@@ -404,7 +483,7 @@ class PartitionRuntime(Generic[ShardT]):
         assert self._shard is not None
         del self._queue[first.caller]
         try:
-            return self._shard.handle(first.request, first.caller, **self._runtime.times())
+            return self._handle(first.request, first.caller)
         except Exception:
             # It stands in line no more, and perhaps not in the shard: nobody else would answer it.
             first.caller.answer(first.caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -429,15 +508,19 @@ class PartitionRuntime(Generic[ShardT]):
             return  # somebody else has asked for it, too
         # A new shard, so that nothing of an earlier one mixes with the log.
         shard = self._kind.make()
+        turn = Turn()
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         try:
-            await replay_log(self._kind, shard, self._log, self.partition)
+            await replay_log(self._kind, shard, self._log, self.partition, self._runtime.run_in_thread)
+            for _ in shard.start_sessions(self._runtime.now_ms()):
+                await turn.give_way()
             # Another broker may have been elected while this one read.
             if self._runtime.leads(self):
                 # The shard has to be in place before its first records are carried out, because these are replayed
                 # into it.
                 self._shard = shard
                 self._carry_out(shard.loaded(**self._runtime.times()))
+                self._kind.on_force(self.partition, shard)
                 self._runtime.mind(shard)
                 self._note_load()
         except (KafkaError, OSError) as error:
@@ -476,7 +559,7 @@ class PartitionRuntime(Generic[ShardT]):
         shard, self._shard, self._absent = self._shard, None, absent
         self._has_line = self._is_landing = False
         unsettled, self._unsettled = self._unsettled, []
-        gathered, self._gathered = self._gathered, Outcome([], [], [])
+        gathered, self._gathered, self._gathered_records = self._gathered, [], 0
         flights = self._flights.give_up()
         for flight in flights:
             refuse(flight.replies, error)
@@ -490,7 +573,7 @@ class PartitionRuntime(Generic[ShardT]):
         half = shard.discard()
         refuse(half.replies, error)
         # A settlement is called exactly once, also now.
-        settlements = [each for outcome in (*unsettled, gathered, half) for each in outcome.settlements]
+        settlements = [each for outcome in (*unsettled, *gathered, half) for each in outcome.settlements]
         works = [partial(shard.settle, [each], error, **self._runtime.times()) for each in settlements]
         works.append(partial(shard.unload, error))
         for work in works:
@@ -505,9 +588,6 @@ class PartitionRuntime(Generic[ShardT]):
         self._runtime.load_soon(self)
 
 
-def translated(error: ErrorCode) -> ErrorCode:
-    return _TRANSLATED.get(error, error)
-
-
-async def _no_wait() -> None:
-    """The commit of what is committed already."""
+def _batch_size(outcome: Outcome[Any]) -> int:
+    """How many of its records go into one batch."""
+    return RECORDS_PER_ATOMIC_BATCH if outcome.is_atomic else RECORDS_PER_BATCH

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement
+from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
 
 
 class CoordinatorShard(Protocol):
     """The state machine of one partition. `outcome.py` says what a shell owes it.
 
-    The shell's duties, in this order: replay the partition's records, then `loaded`. For every request `handle`, at
-    `next_deadline_ms` `expire`; append what an outcome holds, call `settle`, and `replay` it when it is committed.
+    The shell's duties, in this order: replay the partition's records, `start_sessions`, then `loaded`. For every request
+    `handle`, at `next_deadline_ms` `expire`; append what an outcome holds, call `settle`, and `replay` it when it is
+    committed.
     """
 
     def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]: ...
@@ -52,6 +54,19 @@ class CoordinatorShard(Protocol):
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)
 
 
+class NotLoaded(Exception):
+    """A record cannot be read before some code is loaded: `load()` in a thread, then `take_up()`."""
+
+    def __init__(self, load: Callable[[], object], take_up: Callable[[], None]) -> None:
+        super().__init__("the code for a record is not loaded")
+        self.load = load
+        self.take_up = take_up
+
+
+def _nobody_is_told(partition: int, shard: Any) -> None:
+    """What most kinds do when records have come into force."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShardKind(Generic[ShardT]):
     """What a runtime runs."""
@@ -62,11 +77,22 @@ class ShardKind(Generic[ShardT]):
     encode: Callable[[list[Any], int], bytes]
     """A batch of records, written at this time of day (ms)."""
     decode: Callable[[bytes | None, bytes | None], Any]
-    """The record of a key and a value; None: of no interest. Raises ProtocolViolation."""
+    """The record of a key and a value; None: of no interest. Raises ProtocolViolation, or NotLoaded."""
     may_overlap: Callable[[Any], bool]
     """Whether a request may be handled while records are not committed yet: it looks at nothing that they leave behind."""
     may_share_append: Callable[[Any], bool]
     """Whether a request's records may be appended together with those of others like it. Such requests may overlap."""
+    on_force: Callable[[int, ShardT], None] = _nobody_is_told
+    """Called when records of a partition have come into force, also when it is loaded: the shard may have work for others.
+    It must change nothing in the shard but what it takes from it."""
+
+
+class Appended(NamedTuple):
+    """A batch that was written."""
+
+    first_offset: int
+    commit: Coroutine[Any, Any, None] | None
+    """What to await until it is committed; None: it is. Raises KafkaError when nobody knows what will become of it."""
 
 
 class CoordinatorLog(Protocol):
@@ -78,11 +104,25 @@ class CoordinatorLog(Protocol):
     def is_fenced(self) -> bool:
         """Whether another broker may coordinate these partitions by now, without this one having heard of it."""
 
-    def append(self, partition: int, batch: bytes) -> Coroutine[Any, Any, None] | None:
-        """Write a batch. Returns None if it is committed already, else what to await until it is.
+    def append(
+        self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
+    ) -> Appended:
+        """Write a batch. KafkaError: nothing was written.
 
-        Raises KafkaError when nothing was written; the awaitable raises it when it is not known what will become of it.
+        By the rules of this transaction version, if it ends one; with the guard of its verification, if it is part of one.
         """
 
     def read_batches(self, partition: int) -> AsyncIterator[bytes]:
         """All committed batches in order, some at a time: an async generator. Raises KafkaError when the partition cannot be read."""
+
+
+class CommitVerifier(Protocol):
+    """Asks the coordinator of a transaction whether a partition of the offsets topic takes part in it."""
+
+    def verify(
+        self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
+    ) -> Worked[object | None]:
+        """The guard for the append. KafkaError, also when awaited: the partition does not take part, or nobody knows.
+
+        `api_version`: of the client's TxnOffsetCommit.
+        """

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.groups.records import (
-    GroupRecord,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    OffsetRecord,
-    decode_record,
-    encode_record,
-)
-from ottla.groupcoord.groups.shard import DeleteGroup, Request, Shard, in_listing
-from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply
+from ottla.groupcoord.group_settings import GroupSettings
+from ottla.groupcoord.groups.classic.part import DescribeGroup
+from ottla.groupcoord.groups.kinds import Kinds
+from ottla.groupcoord.groups.offsets.part import DeleteGroup
+from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.groups.part import PartKind
+from ottla.groupcoord.groups.records import GroupRecord
+from ottla.groupcoord.groups.shard import Shard, in_listing
+from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply
+from ottla.groupcoord.tests.fakes import KINDS, FakeImages, settings_of_broker
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -70,11 +70,19 @@ def offset_record(offset: int, *, topic: str = "topic", partition: int = 0) -> O
 class Conversation:
     """What clients say to a shard and hear from it."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(
+        self, kinds: Sequence[PartKind] = KINDS, settings: GroupSettings | None = None, **config: Any
+    ) -> None:
+        self.kinds = kinds
+        self.formats = Kinds(kinds).formats
         self.config = GroupConfig(**config)
+        self.settings = settings or settings_of_broker(self.config)
+        self.images = FakeImages(topic=2, other=1)
         self.now_ms = 0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.refuse_appends: ErrorCode = ErrorCode.NONE
+        self.jobs: list[Job] = []
+        self.holds_jobs = False
         self._uuids = 0
         self.shard = self._new_shard()
         self._carry_out(self.shard.loaded(**self.times()))
@@ -89,15 +97,26 @@ class Conversation:
             self._uuids += 1
             return f"uuid{self._uuids}"
 
-        return Shard(self.config, make_uuid=make_uuid)
+        return Shard(
+            self.kinds, self.config, self.images, lambda group_id: self.settings, make_uuid=make_uuid
+        )
 
     def _carry_out(self, outcome: Outcome) -> None:
         self._send(outcome.replies)
         if not self.refuse_appends:
             for record in outcome.records:
-                self.log.append(encode_record(record))
+                self.log.append(self.formats.encode_record(record))
                 self.shard.replay(record, len(self.log))
         self._send(self.shard.settle(outcome.settlements, self.refuse_appends, **self.times()))
+        self.jobs += outcome.jobs
+        if not self.holds_jobs:
+            self.do_jobs()
+
+    def do_jobs(self) -> None:
+        """Compute what is to be computed beside the loop, and give the shard the results."""
+        while self.jobs:
+            job = self.jobs.pop(0)
+            self.ask(job.request(job.compute()), 0)
 
     def _send(self, replies: list[Reply]) -> None:
         for caller, response in replies:
@@ -106,7 +125,7 @@ class Conversation:
             assert caller.response is None, "answered twice"
             caller.response = response
 
-    def ask(self, request: Request, version: int, client_id: str = "client") -> Asked:
+    def ask(self, request: Any, version: int, client_id: str = "client") -> Asked:
         asked = Asked(version, client_id)
         self._carry_out(self.shard.handle(request, asked, **self.times()))
         return asked
@@ -132,13 +151,15 @@ class Conversation:
         self._send(self.shard.unload(ErrorCode.NOT_COORDINATOR))
         self.shard = self._new_shard()
         for offset, (key, value) in enumerate(self.log):
-            record = decode_record(key, value)
+            record = self.formats.decode_record(key, value)
             if record is not None:
                 self.shard.replay(record, offset)
+        for _ in self.shard.start_sessions(self.now_ms):
+            pass
         self._carry_out(self.shard.loaded(**self.times()))
 
     def records(self) -> list[GroupRecord | None]:
-        return [decode_record(key, value) for key, value in self.log]
+        return [self.formats.decode_record(key, value) for key, value in self.log]
 
     # ------------------------------------------------------------------ what clients say
 
@@ -200,7 +221,7 @@ class Conversation:
     def heartbeat(self, joined: Asked, **details: Any) -> ErrorCode:
         response = joined.response
         given = {"group_id": GROUP, "generation_id": response.generation_id, "member_id": response.member_id}
-        return self.shard.heartbeat(HeartbeatRequest(**(given | details)), now_ms=self.now_ms)
+        return self.shard.read(HeartbeatRequest(**(given | details)), now_ms=self.now_ms)
 
     def leave(self, *identities: tuple[str, str | None], group: str = GROUP) -> Asked:
         members = [MemberIdentity(member_id=each, group_instance_id=instance) for each, instance in identities]
@@ -217,6 +238,7 @@ class Conversation:
         metadata: str | None = "",
         retention_ms: int = -1,
         version: int = 9,
+        topic_id: bytes = TOPIC_ID,
         **details: Any,
     ) -> ErrorCode:
         """Commit one offset, as a member or as nobody; gives the partition's error."""
@@ -227,7 +249,7 @@ class Conversation:
         committed = OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
         )
-        topics = [OffsetCommitRequestTopic(name=topic, topic_id=TOPIC_ID, partitions=[committed])]
+        topics = [OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=[committed])]
         request = OffsetCommitRequest(
             group_id=group, retention_time_ms=retention_ms, topics=topics, **(given | details)
         )
@@ -238,7 +260,7 @@ class Conversation:
         self, *, group: str = GROUP, topic: str = "topic", partition: int = 0, topic_id: bytes = bytes(16)
     ) -> int:
         asked = OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])
-        answer = self.shard.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=[asked]))
+        answer = self.shard.read(OffsetFetchRequestGroup(group_id=group, topics=[asked]), now_ms=self.now_ms)
         return answer.topics[0].partitions[0].committed_offset
 
     def delete_offset(self, topic: str, partition: int = 0, group: str = GROUP) -> Asked:
@@ -250,7 +272,7 @@ class Conversation:
         return self.ask(DeleteGroup(group), 2).error
 
     def state(self, group: str = GROUP) -> str:
-        return self.shard.describe(group, 5).group_state
+        return self.shard.read(DescribeGroup(group, 5), now_ms=self.now_ms).group_state
 
     # ------------------------------------------------------------------ whole stories
 

@@ -1,15 +1,26 @@
 """Stand-ins for what the coordinator needs of the rest of a broker."""
 
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Collection
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import trio
 import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.groups.records import GroupRecord, decode_record
+from ottla.groupcoord.group_settings import GroupSettings
+from ottla.groupcoord.groups.kinds import Kinds, every_kind
+from ottla.groupcoord.groups.metadata import TopicImage
+from ottla.groupcoord.groups.records import GroupRecord
+from ottla.groupcoord.runtime.ports import Appended
 from ottla.groupcoord.service import GroupCoordinator
+from ottla.groupcoord.services.share_offsets import EndOffset
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state_summary,
+)
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -17,9 +28,23 @@ from ottla.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from ottla.wire.records import decode_records
+from ottla.wire.records import assign_offsets, decode_records, read_header
+
+KINDS = every_kind()
+FORMATS = Kinds(KINDS).formats
 
 PARTITION_COUNT = 3
+
+
+def settings_of_broker(config: GroupConfig) -> GroupSettings:
+    """What is in force for groups without settings of their own."""
+    defaults = GroupSettings()
+    return replace(
+        defaults,
+        **{
+            each.name: getattr(config, f"group_{each.name}", getattr(defaults, each.name)) for each in fields(defaults)
+        },
+    )
 
 
 class Topic(NamedTuple):
@@ -44,15 +69,48 @@ class FakeTopics:
         return {topic.topic_id: topic for topic in self._by_name.values()}
 
 
+class FakeImages:
+    """Topics as groups see them, made and changed by the test."""
+
+    def __init__(self, **counts: int) -> None:
+        self.version = 0
+        self._by_name: dict[str, TopicImage] = {}
+        for name, count in counts.items():
+            self.put(name, count)
+
+    def put(self, name: str, count: int, racks: tuple[str, ...] = (), topic_id: bytes | None = None) -> None:
+        """Make or change a topic, whose partitions all have replicas on these racks."""
+        used_id = topic_id or name.encode().ljust(16, b".")
+        self._by_name[name] = TopicImage(name, used_id, (frozenset(racks),) * count)
+        self.version += 1
+
+    def remove(self, name: str) -> None:
+        del self._by_name[name]
+        self.version += 1
+
+    def image(self, name: str) -> TopicImage | None:
+        return self._by_name.get(name)
+
+    def image_by_id(self, topic_id: bytes) -> TopicImage | None:
+        return next((each for each in self._by_name.values() if each.topic_id == topic_id), None)
+
+    def topic_names(self) -> list[str]:
+        return sorted(self._by_name)
+
+
 class FakeLog:
     """Partitions in memory. With a delay, appends are committed only after it."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[bytes]] = {index: [] for index in range(PARTITION_COUNT)}
+        self.end_offsets = [0] * PARTITION_COUNT
+        self.transaction_versions: list[int] = []
+        self.guards: list[object | None] = []
         self._terms = [0] * PARTITION_COUNT
         self.commit_seconds = 0.0
         self.load_seconds = 0.0
         self.refusal: ErrorCode | None = None  # of appends, before anything is written
+        self.batch_bytes_max: int | None = None
         self.failure: ErrorCode | None = None  # of commits, after writing
         self.unreadable: ErrorCode | None = None
         self.fenced = False
@@ -63,13 +121,25 @@ class FakeLog:
     def is_fenced(self) -> bool:
         return self.fenced
 
-    def append(self, partition: int, batch: bytes) -> Coroutine[Any, Any, None] | None:
+    def append(
+        self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
+    ) -> Appended:
         if self.refusal:
             raise KafkaError(self.refusal)
+        if self.batch_bytes_max is not None and len(batch) > self.batch_bytes_max:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        self.guards.append(guard)
+        self.transaction_versions.append(transaction_version)
+        first_offset = self.end_offsets[partition]
+        written = bytearray(batch)
+        assign_offsets(written, 0, first_offset, 0)
+        self.end_offsets[partition] = read_header(written).next_offset
+        batch = bytes(written)
         self.batches[partition].append(batch)
         if not self.commit_seconds:
-            return None
-        return self._commit(partition, batch, trio.current_time() + self.commit_seconds, self._terms[partition])
+            return Appended(first_offset, None)
+        committed_at = trio.current_time() + self.commit_seconds
+        return Appended(first_offset, self._commit(partition, batch, committed_at, self._terms[partition]))
 
     async def _commit(self, partition: int, batch: bytes, committed_at: float, term: int) -> None:
         await trio.sleep_until(committed_at)
@@ -90,11 +160,111 @@ class FakeLog:
     def records(self) -> list[GroupRecord | None]:
         """Everything that is written, partition by partition."""
         return [
-            decode_record(record.key, record.value)
+            FORMATS.decode_record(record.key, record.value)
             for batches in self.batches.values()
             for batch in batches
             for record in decode_records(batch)
         ]
+
+
+class FakeVerifier:
+    """Answers for the coordinators of transactions: at once, or later if it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, str, int, int, int]] = []
+        self.error = ErrorCode.NONE
+        self.takes_time = False
+
+    def verify(
+        self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
+    ) -> Any:
+        self.asked.append((partition, transactional_id, producer_id, producer_epoch, api_version))
+        return self._later() if self.takes_time else self._answer()
+
+    def _answer(self) -> object:
+        if self.error:
+            raise KafkaError(self.error)
+        return f"guard {len(self.asked)}"
+
+    async def _later(self) -> object:
+        await trio.lowlevel.checkpoint()
+        return self._answer()
+
+
+class FakeShareCoordinators:
+    """Share coordinators that take up everything, but for partitions whose error a test has set, and forget nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.known: dict[tuple[str, bytes, int], int] = {}
+        self.errors: dict[tuple[bytes, int], ErrorCode] = {}
+        self.delivered = 0
+        self.seconds = 0.0
+
+    async def initialize(self, request: Any) -> Any:
+        results = await self._results(request, initialize_share_group_state.PartitionResult)
+        for topic in request.topics:
+            for each in topic.partitions:
+                if (topic.topic_id, each.partition) not in self.errors:
+                    self.known[request.group_id, topic.topic_id, each.partition] = each.start_offset
+        made = [initialize_share_group_state.InitializeStateResult(topic_id=each, partitions=results[each]) for each in results]
+        return initialize_share_group_state.InitializeShareGroupStateResponse(results=made)
+
+    async def delete(self, request: Any) -> Any:
+        results = await self._results(request, delete_share_group_state.PartitionResult)
+        for topic in request.topics:
+            for each in topic.partitions:
+                if (topic.topic_id, each.partition) not in self.errors:
+                    self.known.pop((request.group_id, topic.topic_id, each.partition), None)
+        made = [delete_share_group_state.DeleteStateResult(topic_id=each, partitions=results[each]) for each in results]
+        return delete_share_group_state.DeleteShareGroupStateResponse(results=made)
+
+    async def read_summary(self, request: Any) -> Any:
+        results = await self._results(
+            request, read_share_group_state_summary.PartitionResult, state_epoch=0, leader_epoch=4, start_offset=-1
+        )
+        for topic_id, partitions in results.items():
+            for each in partitions:
+                start_offset = self.known.get((request.group_id, topic_id, each.partition), -1)
+                each.start_offset = start_offset
+                each.delivery_complete_count = self.delivered if start_offset >= 0 else -1
+        made = [
+            read_share_group_state_summary.ReadStateSummaryResult(topic_id=each, partitions=results[each])
+            for each in results
+        ]
+        return read_share_group_state_summary.ReadShareGroupStateSummaryResponse(results=made)
+
+    async def _results(self, request: Any, make: Any, **details: Any) -> dict[bytes, list[Any]]:
+        self.asked.append(request)
+        await trio.sleep(self.seconds)
+        return {
+            topic.topic_id: [
+                make(
+                    partition=each.partition,
+                    error_code=self.errors.get((topic.topic_id, each.partition), ErrorCode.NONE),
+                    **details,
+                )
+                for each in topic.partitions
+            ]
+            for topic in request.topics
+        }
+
+
+class FakeEndOffsets:
+    """Partitions that all end at the same offset, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.offset = 100
+        self.error = ErrorCode.NONE
+
+    async def end_offsets(self, partitions: Collection[tuple[str, int]]) -> dict[tuple[str, int], EndOffset]:
+        return {each: EndOffset(self.offset, self.error) for each in partitions}
+
+
+async def beside_the_loop(function: Callable[[], Any]) -> Any:
+    """In place of a thread, which would make tests on a jumping clock unsure."""
+    await trio.lowlevel.checkpoint()
+    return function()
 
 
 class Coordination:
@@ -103,11 +273,28 @@ class Coordination:
     def __init__(self, **config: Any) -> None:
         self.log = FakeLog()
         self.topics = FakeTopics(topic=2, other=1)
+        self.images = FakeImages(topic=2, other=1)
+        self.verifier = FakeVerifier()
+        self.share_coordinators, self.ends = FakeShareCoordinators(), FakeEndOffsets()
         self.config = GroupConfig(**config)
+        self.settings = settings_of_broker(self.config)
         self.groups = self.new_coordinator()
 
     def new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self.config, self.log, self.topics, wall_clock=lambda: 1_700_000_000_000)
+        def wall_clock() -> int:
+            return 1_700_000_000_000 + round(trio.current_time() * 1000)
+
+        return GroupCoordinator(
+            self.config,
+            self.log,
+            self.topics,
+            self.images,
+            lambda: self.verifier,
+            lambda group_id: self.settings,
+            lambda: (self.share_coordinators, self.ends),
+            wall_clock=wall_clock,
+            run_in_thread=beside_the_loop,
+        )
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Run the coordinator and wait until all partitions are loaded."""
@@ -122,7 +309,7 @@ class Coordination:
         given = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 30_000, "protocol_type": "consumer"}
         protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
         request = JoinGroupRequest(group_id=group, member_id=member_id, protocols=protocols, **(given | details))
-        return self.groups.join_group(request, api_version=version, client_id="client", client_host="/127.0.0.1")
+        return self.groups.classic.join_group(request, api_version=version, client_id="client", client_host="/127.0.0.1")
 
     def sync(self, joined: Any, *, group: str = "group", assignment: bytes | None = None, version: int = 3) -> Any:
         assignments = []
@@ -133,7 +320,7 @@ class Coordination:
         request = SyncGroupRequest(
             group_id=group, generation_id=joined.generation_id, member_id=joined.member_id, assignments=assignments
         )
-        return self.groups.sync_group(request, api_version=version)
+        return self.groups.classic.sync_group(request, api_version=version)
 
     def commit(
         self, offset: int = 5, *, group: str = "group", topic: str = "topic", partitions: tuple[int, ...] = (0,)
@@ -143,6 +330,6 @@ class Coordination:
             for index in partitions
         ]
         topics = [OffsetCommitRequestTopic(name=topic, partitions=committed)]
-        return self.groups.offset_commit(
+        return self.groups.offsets.offset_commit(
             OffsetCommitRequest(group_id=group, member_id="", topics=topics), api_version=9
         )

@@ -9,7 +9,7 @@ from ottla.groupcoord.groups.classic.rebalancing import (
     PROTOCOLS_MAX,
     TEXT_LENGTH_MAX,
 )
-from ottla.groupcoord.groups.records import GroupMetadataRecord
+from ottla.groupcoord.groups.classic.records import GroupMetadataRecord
 from ottla.groupcoord.tests.conversation import (
     INITIAL_DELAY_MS,
     REBALANCE_MS,

@@ -1,11 +1,12 @@
 """Requests that parse but make no sense: whatever they hold, the shard stays whole and everybody is answered."""
 
 import random
+from typing import Any
 
 import pytest
 
-from ottla.groupcoord.groups.classic.rebalancing import TEXT_LENGTH_MAX
-from ottla.groupcoord.groups.shard import DeleteGroup, Request
+from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
+from ottla.groupcoord.groups.offsets.part import DeleteGroup
 from ottla.groupcoord.tests.conversation import Asked, Conversation
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -46,11 +47,11 @@ class Attacker:
     def instance(self) -> str | None:
         return self.pick([None, None, None, "one", "two", self.pick(TEXTS)])
 
-    def request(self) -> tuple[Request, int]:
+    def request(self) -> tuple[Any, int]:
         made = self.pick([self.join, self.join, self.join, self.sync, self.sync, self.leave, self.commit, self.delete])
         return made()
 
-    def join(self) -> tuple[Request, int]:
+    def join(self) -> tuple[Any, int]:
         names = [self.pick(["range", "range", "range", self.pick(TEXTS)]) for _ in range(self.pick([0, 1, 1, 2, 3]))]
         request = JoinGroupRequest(
             group_id=self.group(),
@@ -63,7 +64,7 @@ class Attacker:
         )
         return request, self.chance.randrange(10)
 
-    def sync(self) -> tuple[Request, int]:
+    def sync(self) -> tuple[Any, int]:
         assignments = [
             SyncGroupRequestAssignment(member_id=self.member(), assignment=self.pick(BLOBS)) for _ in range(3)
         ]
@@ -78,11 +79,11 @@ class Attacker:
         )
         return request, self.chance.randrange(6)
 
-    def leave(self) -> tuple[Request, int]:
+    def leave(self) -> tuple[Any, int]:
         members = [MemberIdentity(member_id=self.member(), group_instance_id=self.instance()) for _ in range(2)]
         return LeaveGroupRequest(group_id=self.group(), members=members), 5
 
-    def commit(self) -> tuple[Request, int]:
+    def commit(self) -> tuple[Any, int]:
         partition = OffsetCommitRequestPartition(
             partition_index=self.pick(INT32),
             committed_offset=self.pick(INT64),
@@ -99,7 +100,7 @@ class Attacker:
         )
         return request, self.chance.randrange(2, 11)
 
-    def delete(self) -> tuple[Request, int]:
+    def delete(self) -> tuple[Any, int]:
         if self.chance.random() < 0.5:
             return DeleteGroup(self.group()), 2
         partitions = [OffsetDeleteRequestPartition(partition_index=self.pick(INT32))]
@@ -126,7 +127,7 @@ def test_odd_requests_do_no_harm(seed: int) -> None:
         while isinstance(request, JoinGroupRequest) and not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
             request, version = attacker.request()  # the service has refused that one
         asked.append(talk.ask(request, version, client_id=chance.choice(TEXTS)))
-        talk.shard.heartbeat(attacker.heartbeat(), now_ms=talk.now_ms)
+        talk.shard.read(attacker.heartbeat(), now_ms=talk.now_ms)
         response = asked[-1].response
         if getattr(response, "member_id", None) and response.member_id not in attacker.member_ids:
             attacker.member_ids.append(response.member_id)

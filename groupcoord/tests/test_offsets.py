@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.groupcoord.groups.offsets import Offsets
-from ottla.groupcoord.groups.records import offset_tombstone
-from ottla.groupcoord.groups.shard import ForgetTopics
+from ottla.groupcoord.groups.offsets.part import ForgetTopics
+from ottla.groupcoord.groups.offsets.records import offset_tombstone
+from ottla.groupcoord.groups.offsets.table import Offsets
 from ottla.groupcoord.tests.conversation import (
     GROUP,
     SESSION_MS,
@@ -89,7 +89,7 @@ def test_null_metadata_is_kept_as_empty() -> None:
     talk = Conversation()
     talk.commit(1, metadata=None)
     asked = OffsetFetchRequestGroup(group_id=GROUP, topics=None)
-    assert talk.shard.fetch_offsets(asked).topics[0].partitions[0].metadata == ""
+    assert talk.shard.read(asked, now_ms=0).topics[0].partitions[0].metadata == ""
 
 
 def test_commit_that_cannot_be_written_changes_nothing() -> None:
@@ -114,7 +114,7 @@ def test_all_offsets_of_a_group_can_be_asked_for() -> None:
     talk.commit(1, topic="a", partition=3)
     talk.commit(2, topic="b")
     talk.commit(3, group="other")
-    answer = talk.shard.fetch_offsets(OffsetFetchRequestGroup(group_id=GROUP, topics=None))
+    answer = talk.shard.read(OffsetFetchRequestGroup(group_id=GROUP, topics=None), now_ms=0)
     assert [(t.name, [(p.partition_index, p.committed_offset) for p in t.partitions]) for t in answer.topics] == [
         ("a", [(3, 1)]),
         ("b", [(0, 2)]),

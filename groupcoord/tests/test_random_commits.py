@@ -54,14 +54,14 @@ class Talk:
             await finished(talk.sync(known, group=group, assignment=b"all"))
         elif kind == "leave" and known is not None:
             leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=known.member_id)])
-            await finished(talk.groups.leave_group(leave, api_version=3))
+            await finished(talk.groups.classic.leave_group(leave, api_version=3))
         elif kind == "delete":
-            await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=[group])))
+            await finished(talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[group])))
         elif kind == "forget":
             topics = [
                 OffsetDeleteRequestTopic(name="topic", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
             ]
-            await finished(talk.groups.offset_delete(OffsetDeleteRequest(group_id=group, topics=topics)))
+            await finished(talk.groups.offsets.offset_delete(OffsetDeleteRequest(group_id=group, topics=topics)))
         else:
             await finished(self.fetch(group, is_stable=kind == "stable"))
         self.answered += 1
@@ -69,7 +69,7 @@ class Talk:
     def fetch(self, group: str, *, is_stable: bool) -> Any:
         topics = [OffsetFetchRequestTopic(name="topic", partition_indexes=[0])]
         request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=is_stable)
-        return self.coordination.groups.offset_fetch(request, api_version=7)
+        return self.coordination.groups.offsets.offset_fetch(request, api_version=7)
 
     async def trouble(self) -> None:
         """The log is quick or slow, refuses or fails, and the partitions move away and back."""

@@ -2,21 +2,15 @@
 
 import pytest
 
-from ottla.groupcoord.groups.records import (
+from ottla.groupcoord.groups.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    OffsetRecord,
-    decode_record,
-    encode_record,
-    encode_records,
     group_tombstone,
-    load_codecs,
-    offset_tombstone,
 )
+from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
+from ottla.groupcoord.tests.fakes import FORMATS
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.records import crc_is_valid, decode_records, iter_batches
@@ -40,8 +34,8 @@ KAFKA_STABLE_GROUP = (
 def test_offset_record_is_kafkas_to_the_byte() -> None:
     value = OffsetCommitValue(offset=5, leader_epoch=0, metadata="", commit_timestamp=0x1A1FC4A1944, topic_id=TOPIC_ID)
     record = OffsetRecord(OffsetCommitKey(group="gc-oracle-g", topic="gc-oracle", partition=0), value)
-    assert encode_record(record) == KAFKA_OFFSET
-    assert decode_record(*KAFKA_OFFSET) == record
+    assert FORMATS.encode_record(record) == KAFKA_OFFSET
+    assert FORMATS.decode_record(*KAFKA_OFFSET) == record
 
 
 def test_record_of_a_new_group_is_kafkas_to_the_byte() -> None:
@@ -49,8 +43,8 @@ def test_record_of_a_new_group_is_kafkas_to_the_byte() -> None:
         protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=0x1A1FC4A18BE, members=[]
     )
     record = GroupMetadataRecord(GroupMetadataKey(group="gc-oracle-g"), value)
-    assert encode_record(record) == (KAFKA_GROUP_KEY, KAFKA_NEW_GROUP)
-    assert decode_record(KAFKA_GROUP_KEY, KAFKA_NEW_GROUP) == record
+    assert FORMATS.encode_record(record) == (KAFKA_GROUP_KEY, KAFKA_NEW_GROUP)
+    assert FORMATS.decode_record(KAFKA_GROUP_KEY, KAFKA_NEW_GROUP) == record
 
 
 def test_record_of_a_stable_group_is_kafkas_to_the_byte() -> None:
@@ -72,15 +66,15 @@ def test_record_of_a_stable_group_is_kafkas_to_the_byte() -> None:
         members=[member],
     )
     record = GroupMetadataRecord(GroupMetadataKey(group="gc-oracle-g"), value)
-    assert encode_record(record) == (KAFKA_GROUP_KEY, KAFKA_STABLE_GROUP)
-    assert decode_record(KAFKA_GROUP_KEY, KAFKA_STABLE_GROUP) == record
+    assert FORMATS.encode_record(record) == (KAFKA_GROUP_KEY, KAFKA_STABLE_GROUP)
+    assert FORMATS.decode_record(KAFKA_GROUP_KEY, KAFKA_STABLE_GROUP) == record
 
 
 def test_offset_with_a_retention_of_its_own_is_written_in_version_1() -> None:
     value = OffsetCommitValue(offset=5, metadata="m", commit_timestamp=7, expire_timestamp=99)
-    key, encoded = encode_record(OffsetRecord(OffsetCommitKey(group="g", topic="t", partition=2), value))
+    key, encoded = FORMATS.encode_record(OffsetRecord(OffsetCommitKey(group="g", topic="t", partition=2), value))
     assert encoded is not None and encoded[:2] == b"\0\1"
-    decoded = decode_record(key, encoded)
+    decoded = FORMATS.decode_record(key, encoded)
     assert isinstance(decoded, OffsetRecord) and decoded.value == value
 
 
@@ -88,7 +82,7 @@ def test_offset_with_a_retention_of_its_own_is_written_in_version_1() -> None:
 def test_offset_values_of_every_version_are_read(version: int) -> None:
     value = OffsetCommitValue(offset=5, metadata="m", commit_timestamp=7)
     key = b"\0\1" + OffsetCommitKey(group="g", topic="t", partition=2).encode(0)
-    assert decode_record(key, bytes([0, version]) + value.encode(version)) == OffsetRecord(
+    assert FORMATS.decode_record(key, bytes([0, version]) + value.encode(version)) == OffsetRecord(
         OffsetCommitKey(group="g", topic="t", partition=2), value
     )
 
@@ -99,34 +93,34 @@ def test_group_values_of_every_version_are_read(version: int) -> None:
         member_id="m", client_id="c", client_host="h", session_timeout=1, subscription=b"s", assignment=b"a"
     )
     value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol="p", leader="m", members=[member])
-    record = decode_record(b"\0\2\0\1g", bytes([0, version]) + value.encode(version))
+    record = FORMATS.decode_record(b"\0\2\0\1g", bytes([0, version]) + value.encode(version))
     assert record == GroupMetadataRecord(GroupMetadataKey(group="g"), value)
 
 
 def test_legacy_offset_key_names_an_offset() -> None:
     value = b"\0\0" + (17).to_bytes(8, "big") + b"\0\1m" + (3).to_bytes(8, "big")
-    record = decode_record(b"\0\0\0\1g\0\1t\0\0\0\4", value)
+    record = FORMATS.decode_record(b"\0\0\0\1g\0\1t\0\0\0\4", value)
     assert isinstance(record, OffsetRecord) and record.value is not None
     assert (record.key.topic, record.key.partition, record.value.offset) == ("t", 4, 17)
 
 
-@pytest.mark.parametrize("key", [None, b"", b"\0", b"\0\3\0\1g", b"\0\x10\0\1g", b"\x7f\xff", b"\xff\xff"])
+@pytest.mark.parametrize("key", [None, b"", b"\0", b"\0\x09\0\1g", b"\1\0\0\1g", b"\x7f\xff", b"\xff\xff"])
 def test_other_keys_are_passed_over(key: bytes | None) -> None:
-    assert decode_record(key, b"\0\0whatever") is None
+    assert FORMATS.decode_record(key, b"\0\0whatever") is None
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\5", b"\xff\xff", b"\0\4\0\0", b"\0\3" + b"\xff" * 30])
 def test_values_that_do_not_parse_are_violations(value: bytes) -> None:
     for key in (KAFKA_GROUP_KEY, KAFKA_OFFSET[0]):
         with pytest.raises(ProtocolViolation):
-            decode_record(key, value)
+            FORMATS.decode_record(key, value)
 
 
 def test_tombstones_have_no_value() -> None:
-    assert encode_record(group_tombstone("gc-oracle-g")) == (KAFKA_GROUP_KEY, None)
-    assert encode_record(offset_tombstone("gc-oracle-g", "gc-oracle", 0)) == (KAFKA_OFFSET[0], None)
-    assert decode_record(KAFKA_GROUP_KEY, None) == group_tombstone("gc-oracle-g")
-    assert decode_record(KAFKA_OFFSET[0], None) == offset_tombstone("gc-oracle-g", "gc-oracle", 0)
+    assert FORMATS.encode_record(group_tombstone("gc-oracle-g")) == (KAFKA_GROUP_KEY, None)
+    assert FORMATS.encode_record(offset_tombstone("gc-oracle-g", "gc-oracle", 0)) == (KAFKA_OFFSET[0], None)
+    assert FORMATS.decode_record(KAFKA_GROUP_KEY, None) == group_tombstone("gc-oracle-g")
+    assert FORMATS.decode_record(KAFKA_OFFSET[0], None) == offset_tombstone("gc-oracle-g", "gc-oracle", 0)
 
 
 def test_what_is_written_needs_no_other_codecs_than_those_loaded_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,15 +133,15 @@ def test_what_is_written_needs_no_other_codecs_than_those_loaded_before(monkeypa
         GroupMetadataRecord(GroupMetadataKey(group="g"), group),
     ]
     monkeypatch.setattr(codecs, "_codecs", {})
-    load_codecs()
+    FORMATS.load_codecs()
     monkeypatch.setattr(codecs, "_load", None)
-    assert [decode_record(*encode_record(each)) for each in records] == records
+    assert [FORMATS.decode_record(*FORMATS.encode_record(each)) for each in records] == records
 
 
 def test_records_share_one_batch() -> None:
     records = [group_tombstone("a"), offset_tombstone("a", "t", 1)]
-    batch = encode_records(records, 1234)
+    batch = FORMATS.encode_records(records, 1234)
     ((header, start, end),) = iter_batches(batch)
     assert crc_is_valid(batch, start, end)
     assert header.records_count == 2 and header.producer_id == -1 and header.max_timestamp == 1234
-    assert [decode_record(each.key, each.value) for each in decode_records(batch)] == records
+    assert [FORMATS.decode_record(each.key, each.value) for each in decode_records(batch)] == records

@@ -12,10 +12,13 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from ottla.groupcoord.groups.classic.java_hashing import absolute_string_hash
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.groups.records import GroupMetadataRecord, OffsetRecord, encode_record, encode_records
-from ottla.groupcoord.groups.shard import TIMERS_PER_CALL, Shard
+from ottla.groupcoord.groups.classic.records import GroupMetadataRecord
+from ottla.groupcoord.groups.limits import TIMERS_PER_CALL
+from ottla.groupcoord.groups.offsets.part import OffsetsPart
+from ottla.groupcoord.groups.offsets.records import OffsetRecord
+from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.runtime import turns as runtime
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.callers import PendingReply
@@ -23,7 +26,7 @@ from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
 from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, PartitionRuntime
 from ottla.groupcoord.runtime.turns import TURN_S
 from ottla.groupcoord.tests.conversation import offset_record
-from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination, FakeTopics
+from ottla.groupcoord.tests.fakes import FORMATS, PARTITION_COUNT, Coordination, FakeTopics
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
@@ -44,7 +47,7 @@ GROUP_PARTITION = absolute_string_hash("group") % PARTITION_COUNT
 def committed(talk: Coordination, group: str = "group", *, require_stable: bool = False) -> Any:
     topics = [OffsetFetchRequestTopic(name="topic", partition_indexes=[0])]
     request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=require_stable)
-    return talk.groups.offset_fetch(request, api_version=7)
+    return talk.groups.offsets.offset_fetch(request, api_version=7)
 
 
 def offset_of(response: Any) -> int:
@@ -115,7 +118,7 @@ async def test_heartbeats_do_not_wait_for_appends(autojump_clock: trio.abc.Clock
     talk.log.commit_seconds = 2
     syncing = talk.sync(joined, assignment=b"all")
     request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
-    assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+    assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.NONE
     assert (await finished(syncing)).assignment == b"all"
 
 
@@ -247,7 +250,7 @@ async def test_a_group_is_deleted_with_the_offsets_that_were_on_their_way(
     await talk.start(nursery)
     first = talk.commit(1)
     second = talk.commit(2)  # shares no append with the first, which has been written
-    delete = talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
+    delete = talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
     after = talk.commit(3)
     answers = await answers_to(first, second, delete, after)
     assert answers[2].results[0].error_code == ErrorCode.NONE
@@ -267,7 +270,7 @@ async def test_an_offset_that_was_on_its_way_does_not_expire_with_the_one_before
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name="topic", partitions=[partition])]
     outdated = OffsetCommitRequest(group_id="group", member_id="", retention_time_ms=0, topics=topics)
-    await finished(talk.groups.offset_commit(outdated, api_version=2))
+    await finished(talk.groups.offsets.offset_commit(outdated, api_version=2))
     talk.log.commit_seconds = 2
     await trio.sleep(0.5)
     assert error_of(await finished(talk.commit(2))) is ErrorCode.NONE
@@ -296,9 +299,9 @@ async def test_silent_members_are_dropped_in_time(autojump_clock: trio.abc.Clock
     joined = await finished(talk.join())
     await trio.sleep(9.9)
     request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
-    assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+    assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.NONE
     await trio.sleep(10.1)
-    assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     last = talk.log.records()[-1]
     assert isinstance(last, GroupMetadataRecord) and last.value is not None and last.value.members == []
 
@@ -329,12 +332,12 @@ async def test_request_after_a_deadline_is_judged_as_if_it_had_been_kept(
     request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
     await trio.sleep(9.999)
     delete = DeleteGroupsRequest(groups_names=["group"])
-    assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    assert (await finished(talk.groups.administration.delete_groups(delete))).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
     await trio.sleep(0.001 + lateness_ms / 1000)
-    assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    described = talk.groups.describe_groups(DescribeGroupsRequest(groups=["group"]), api_version=5)
+    assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    described = talk.groups.classic.describe_groups(DescribeGroupsRequest(groups=["group"]), api_version=5)
     assert described.groups[0].group_state == "Empty"
-    assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
+    assert (await finished(talk.groups.administration.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
 
 
 async def test_late_deletion_of_a_group_finds_its_session_over(
@@ -348,7 +351,7 @@ async def test_late_deletion_of_a_group_finds_its_session_over(
     talk.log.commit_seconds = 2  # so that the end of the session takes a while to be written
     await trio.sleep(10)
     delete = DeleteGroupsRequest(groups_names=["group"])
-    assert (await finished(talk.groups.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
+    assert (await finished(talk.groups.administration.delete_groups(delete))).results[0].error_code == ErrorCode.NONE
 
 
 async def test_queued_request_is_judged_by_when_it_came(
@@ -365,11 +368,11 @@ async def test_queued_request_is_judged_by_when_it_came(
     delete = DeleteGroupsRequest(groups_names=["group"])
     nursery.start_soon(collect, answers, "commit", talk.commit(5, group=_namesake()))
     await trio.sleep(0.5)
-    nursery.start_soon(collect, answers, "before", talk.groups.delete_groups(delete))
+    nursery.start_soon(collect, answers, "before", talk.groups.administration.delete_groups(delete))
     await trio.sleep(0.8)
-    nursery.start_soon(collect, answers, "after", talk.groups.delete_groups(delete))
+    nursery.start_soon(collect, answers, "after", talk.groups.administration.delete_groups(delete))
     heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
-    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # passes by the queue
+    assert talk.groups.classic.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # passes by the queue
     await trio.sleep(10)
     assert answers["before"].results[0].error_code == ErrorCode.NON_EMPTY_GROUP
     assert answers["after"].results[0].error_code == ErrorCode.NONE
@@ -392,7 +395,7 @@ async def test_many_deadlines_at_once_all_come_before_the_next_request(
         await finished(talk.join(group=name))
     punctual.cancel()
     await trio.sleep(10)
-    response = await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=names[-1:])))
+    response = await finished(talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=names[-1:])))
     assert response.results[0].error_code == ErrorCode.NONE
 
 
@@ -408,9 +411,9 @@ async def test_no_session_ends_while_nobody_can_reach_the_coordinator(
     await trio.sleep(60)
     talk.log.fenced = False
     await trio.sleep(9)
-    assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+    assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.NONE
     await trio.sleep(10.1)
-    assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_cancelled_caller_leaves_nothing_behind(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
@@ -429,7 +432,7 @@ async def test_caller_cancelled_in_line_is_not_handled(autojump_clock: trio.abc.
     await talk.start(nursery)
     nursery.start_soon(collect, {}, "commit", talk.commit(1))
     with trio.move_on_after(1):
-        await finished(talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"])))
+        await finished(talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=["group"])))
     await trio.sleep(20)
     assert offset_of(committed(talk)) == 1
 
@@ -506,9 +509,9 @@ async def test_a_session_begins_when_the_answer_is_out(autojump_clock: trio.abc.
     synced = await finished(talk.sync(joined, assignment=b"all"))
     request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
     assert synced.assignment == b"all"
-    assert talk.groups.heartbeat(request).error_code == ErrorCode.NONE
+    assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.NONE
     await trio.sleep(6.1)
-    assert talk.groups.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("commit_seconds", [0, 0.001])
@@ -516,13 +519,13 @@ async def test_a_long_deletion_stops_where_the_partition_is_lost(
     autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery, commit_seconds: float
 ) -> None:
     talk = Coordination()
-    talk.groups._topics = FakeTopics(topic=2000)
+    talk.groups.offsets._topics = FakeTopics(topic=2000)
     await talk.start(nursery)
     for start in range(0, 2000, 500):
         await finished(talk.commit(1, partitions=tuple(range(start, start + 500))))
     talk.log.commit_seconds = commit_seconds
     written = len(talk.log.batches[GROUP_PARTITION])
-    deletion = talk.groups.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
+    deletion = talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=["group"]))
     talk.groups.on_election(GROUP_PARTITION)  # before the task has had a turn that appends what is long
     assert (await finished(deletion)).results[0].error_code == ErrorCode.NOT_COORDINATOR
     await trio.sleep(5)
@@ -558,6 +561,21 @@ async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock:
 # ---------------------------------------------------------------------- elections and loading
 
 
+async def test_members_have_a_whole_session_after_a_load(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
+    talk = Coordination(group_initial_rebalance_delay_ms=0)
+    await talk.start(nursery)
+    joined = await finished(talk.join())
+    await finished(talk.sync(joined, assignment=b"all"))
+    talk.groups.on_resignation(GROUP_PARTITION)
+    await trio.sleep(20)
+    talk.groups.on_election(GROUP_PARTITION)
+    request = DescribeGroupsRequest(groups=["group"])
+    for seconds, members in ((9, 1), (2, 0)):
+        await trio.sleep(seconds)
+        (group,) = (await finished(talk.groups.classic.describe_groups(request, api_version=5))).groups
+        assert len(group.members) == members
+
+
 async def test_groups_move_with_the_partition(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination()
     answers: dict[str, Any] = {}
@@ -581,13 +599,13 @@ async def test_heartbeats_are_good_while_loading(autojump_clock: trio.abc.Clock,
     talk.log.load_seconds = 10
     heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id="somebody")
     await nursery.start(talk.groups.run)
-    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.NOT_COORDINATOR
+    assert talk.groups.classic.heartbeat(heartbeat).error_code == ErrorCode.NOT_COORDINATOR
     talk.groups.on_election(talk.groups.partition_for("group"))
     await trio.sleep(1)
-    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.NONE
+    assert talk.groups.classic.heartbeat(heartbeat).error_code == ErrorCode.NONE
     assert talk.join().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await trio.sleep(10)
-    assert talk.groups.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.groups.classic.heartbeat(heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_partition_lost_while_loading_stays_lost(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
@@ -719,7 +737,7 @@ async def test_log_of_a_kafka_broker_is_understood(autojump_clock: trio.abc.Cloc
     key = b"\0\x03\0\x05group"  # a record of a kind of group that is not served
     batches.append(encode_batch([Record(0, 1, key, b"\0\0\0\0\0\1"), Record(0, 1, None, b"x")]))
     batches.append(encode_batch([Record(0, 1, b"\0\1broken", b"\0\1broken")]))
-    batches.append(encode_records([offset_record(5)], 1))
+    batches.append(FORMATS.encode_records([offset_record(5)], 1))
     for producer_id, control_type, offset in ((1, ControlType.COMMIT, 6), (2, ControlType.ABORT, 7)):
         records = [Record(0, 1, *_encoded(offset_record(offset)))]
         batches.append(encode_batch(records, base_offset=10, producer_id=producer_id, is_transactional=True))
@@ -730,7 +748,7 @@ async def test_log_of_a_kafka_broker_is_understood(autojump_clock: trio.abc.Cloc
 
 
 def _encoded(record: OffsetRecord) -> tuple[bytes, bytes | None]:
-    return encode_record(record)
+    return FORMATS.encode_record(record)
 
 
 # ---------------------------------------------------------------------- bugs
@@ -749,7 +767,7 @@ async def test_bug_costs_no_more_than_a_reload(
     nursery.start_soon(collect, answers, "join", talk.join())
     await trio.sleep(1)
     with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
-        patch.setattr(Shard, "_check_commit", lambda *arguments: 1 / 0)
+        patch.setattr(OffsetsPart, "_check_commit", lambda *arguments: 1 / 0)
         assert error_of(talk.commit(6)) is ErrorCode.UNKNOWN_SERVER_ERROR
     await trio.testing.wait_all_tasks_blocked()
     assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
@@ -781,7 +799,7 @@ async def test_bug_in_a_request_that_stood_in_line_costs_nobody_an_answer(
     talk = Coordination()
     talk.log.commit_seconds = 2
     await talk.start(nursery)
-    monkeypatch.setattr(Shard, "_check_commit", failing_at(3, Shard._check_commit))
+    monkeypatch.setattr(OffsetsPart, "_check_commit", failing_at(3, OffsetsPart._check_commit))
     with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
         # The first one's commit is waited for by the fetch, behind which the others stand in line.
         first = talk.commit(0)
@@ -822,7 +840,7 @@ async def test_a_cancelled_request_about_many_groups_lets_go_of_all_of_them(
         nursery.start_soon(collect, {}, "commit", talk.commit(5))
         await trio.sleep(0.01)
         with trio.move_on_after(1):
-            await talk.groups.delete_groups(DeleteGroupsRequest(groups_names=names[:8]))
+            await talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=names[:8]))
         await trio.sleep(20)
 
 

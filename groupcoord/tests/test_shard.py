@@ -2,14 +2,15 @@
 
 import pytest
 
-from ottla.groupcoord.groups.records import (
+from ottla.groupcoord.groups.classic.part import DescribeGroup
+from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
+from ottla.groupcoord.groups.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
-    decode_record,
 )
-from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.tests.conversation import (
     GROUP,
@@ -19,6 +20,7 @@ from ottla.groupcoord.tests.conversation import (
     Conversation,
     subscription,
 )
+from ottla.groupcoord.tests.fakes import FORMATS
 from ottla.wire.errors import ErrorCode
 
 # ---------------------------------------------------------------------- restart
@@ -28,9 +30,9 @@ def test_stable_group_is_back_after_a_restart() -> None:
     talk = Conversation()
     joins = talk.stable_group(2)
     talk.commit(7, joined=joins[0])
-    before = talk.shard.describe(GROUP, 6)
+    before = talk.shard.read(DescribeGroup(GROUP, 6), now_ms=0)
     talk.restart()
-    assert talk.shard.describe(GROUP, 6) == before and talk.state() == "Stable"
+    assert talk.shard.read(DescribeGroup(GROUP, 6), now_ms=0) == before and talk.state() == "Stable"
     assert talk.committed() == 7
     assert [talk.heartbeat(each) for each in joins] == [ErrorCode.NONE] * 2
     assert talk.sync(joins[1]).response.assignment == joins[1].response.member_id.encode()
@@ -133,26 +135,61 @@ def test_record_that_contradicts_itself_is_loaded_as_far_as_it_makes_sense(
 ) -> None:
     talk = Conversation()
     value = GroupMetadataValue(protocol_type="consumer", generation=4, protocol="range", leader=leader, members=members)
-    shard = Shard(talk.config, make_uuid=str)
+    shard = talk._new_shard()
     shard.replay(GroupMetadataRecord(GroupMetadataKey(group=GROUP), value))
+    assert list(shard.start_sessions(0)) == []
     shard.loaded(now_ms=0, timestamp_ms=0)
-    assert [each.member_id for each in shard.describe(GROUP, 6).members] == kept
+    assert [each.member_id for each in shard.read(DescribeGroup(GROUP, 6), now_ms=0).members] == kept
     talk.shard = shard
     talk.advance(3 * SESSION_MS)
     assert talk.state() == "Empty"
+
+
+def test_the_end_of_a_load_does_not_look_at_every_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be a million of them, and it is done in one step."""
+    talk = Conversation(group_max_size=2)
+    shard = talk._new_shard()
+    members = {"small": 1, "large": 3, "ended": 3}
+    for group_id, count in members.items():
+        value = GroupMetadataValue(
+            protocol_type="consumer",
+            generation=4,
+            protocol="range",
+            leader="0",
+            members=[member(str(number)) for number in range(count)],
+        )
+        shard.replay(GroupMetadataRecord(GroupMetadataKey(group=group_id), value))
+    shard.replay(GroupMetadataRecord(GroupMetadataKey(group="ended"), None))
+    for number in range(1000):
+        key = OffsetCommitKey(group=f"offsets {number}", topic="topic", partition=0)
+        shard.replay(OffsetRecord(key, OffsetCommitValue(offset=1, metadata="", commit_timestamp=0)))
+    assert sum(1 for _ in shard.start_sessions(0)) == 10
+    looked_at: list[str] = []
+    shrink = ClassicGroup.shrink_to_size
+
+    def looking(group: ClassicGroup) -> None:
+        looked_at.append(group.group_id)
+        shrink(group)
+
+    monkeypatch.setattr(ClassicGroup, "shrink_to_size", looking)
+    monkeypatch.setattr(ClassicGroup, "start_sessions", None)
+    shard.loaded(now_ms=0, timestamp_ms=0)
+    assert looked_at == ["large"]
+    assert shard.read(DescribeGroup("large", 6), now_ms=0).group_state == "PreparingRebalance"
+    assert shard.read(DescribeGroup("small", 6), now_ms=0).group_state == "Stable"
 
 
 def test_loading_applies_the_latest_record_of_a_group() -> None:
     talk = Conversation()
     (joined,) = talk.stable_group(1)
     talk.leave((joined.response.member_id, None))
-    shard = Shard(talk.config, make_uuid=str)
+    shard = talk._new_shard()
     for key, value in talk.log:
-        record = decode_record(key, value)
+        record = FORMATS.decode_record(key, value)
         assert record is not None
         shard.replay(record)
     shard.loaded(now_ms=0, timestamp_ms=0)
-    assert shard.describe(GROUP, 6).group_state == "Empty"
+    assert shard.read(DescribeGroup(GROUP, 6), now_ms=0).group_state == "Empty"
 
 
 def test_everybody_who_waits_is_told_when_a_shard_is_unloaded() -> None:
@@ -172,7 +209,7 @@ def test_everybody_who_waits_is_told_when_a_shard_is_unloaded() -> None:
 def test_stable_group_is_described_with_protocol_and_metadata() -> None:
     talk = Conversation()
     joins = talk.stable_group(2)
-    described = talk.shard.describe(GROUP, 6)
+    described = talk.shard.read(DescribeGroup(GROUP, 6), now_ms=0)
     assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
     first = described.members[0]
     assert first.member_id == joins[0].response.member_id
@@ -184,14 +221,14 @@ def test_group_in_a_rebalance_is_described_without_protocol_and_metadata() -> No
     talk = Conversation()
     joins = talk.stable_group(2)
     talk.join(joins[0].response.member_id)
-    described = talk.shard.describe(GROUP, 6)
+    described = talk.shard.read(DescribeGroup(GROUP, 6), now_ms=0)
     assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
     assert [each.member_metadata for each in described.members] == [b"", b""]
 
 
 def test_unknown_group_is_dead_or_an_error_by_version() -> None:
     shard = Conversation().shard
-    old, new = shard.describe("who", 5), shard.describe("who", 6)
+    old, new = shard.read(DescribeGroup("who", 5), now_ms=0), shard.read(DescribeGroup("who", 6), now_ms=0)
     assert (old.group_state, old.error_code) == ("Dead", ErrorCode.NONE)
     assert (new.group_state, new.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
     assert new.error_message == "Group who not found."

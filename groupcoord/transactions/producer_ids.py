@@ -19,16 +19,29 @@ class ProducerIdManager:
     ) -> None:
         self._allocate_block = allocate_block
         self._lock = lock
-        self._block = iter(range(0))
+        self._block = range(0)
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the present block has no id left."""
+        return not self._block
 
     def take(self) -> int | None:
         """An id, if the present block has one left."""
-        return next(self._block, None)
+        if not self._block:
+            return None
+        producer_id, self._block = self._block[0], self._block[1:]
+        return producer_id
+
+    async def stock(self) -> None:
+        """Reserve a block if the present one has no id left. Raises KafkaError when none can be reserved."""
+        async with self._lock:
+            # Looked at again under the lock, because the caller before may have brought a new block.
+            if not self._block:
+                self._block = await self._allocate_block()
 
     async def next(self) -> int:
         """An id, from a new block if need be. Raises KafkaError when none can be reserved."""
-        async with self._lock:
-            # Looked at again under the lock, because the caller before may have brought a new block.
-            while (producer_id := self.take()) is None:
-                self._block = iter(await self._allocate_block())
-            return producer_id
+        while (producer_id := self.take()) is None:
+            await self.stock()
+        return producer_id

@@ -28,6 +28,7 @@ METADATA_DIRECTORY = "__cluster_metadata-0"
 # Kafka's numbers of its ConfigResource types.
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 
 _FRAME_VERSION = 1
 _LEADER_UNCHANGED = -2  # in a PartitionChangeRecord

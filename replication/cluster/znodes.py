@@ -23,7 +23,9 @@ BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 CONFIG_CHANGES = "/config/changes"
+FEATURE = "/feature"
 DELETED_TOPICS = "/admin/delete_topics"
 REASSIGNMENTS = "/admin/reassign_partitions"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
@@ -60,8 +62,13 @@ PERSISTENT_PATHS = (
 )
 """Nodes that a broker makes at start where they are missing, parents first."""
 
-OWN_PATHS = ("/ottla", "/ottla/log_dirs")
-"""Nodes of the same kind that brokers of Kafka know nothing of."""
+OWN_PATHS = (GROUP_CONFIGS, "/ottla", "/ottla/log_dirs")
+"""Nodes of the same kind that brokers of Kafka know nothing of.
+
+Kafka's ZooKeeper mode has no place for settings of groups. They are where it would look for them. There are no notices
+of them below /config/changes, because brokers of Kafka would complain of those: the node /config/groups is written anew
+with every change of a child, so that whoever watches it hears of the change.
+"""
 
 
 class MalformedNode(ValueError):
@@ -123,6 +130,17 @@ def _below(parent: str, name: str) -> str:
 def topic_config_path(topic: str) -> str:
     # Kafka's Sanitizer encodes the names of all entities below /config.
     return f"{TOPIC_CONFIGS}/{quote(topic, safe='')}"
+
+
+def group_config_path(group_id: str) -> str:
+    # No node can have one of NO_NAMES, which need no encoding otherwise.
+    element = group_id.replace(".", "%2E") if group_id in NO_NAMES else quote(group_id, safe="")
+    return f"{GROUP_CONFIGS}/{element}"
+
+
+def group_of_config(path_element: str) -> str:
+    """The group that a child of /config/groups stands for."""
+    return unquote(path_element)
 
 
 def broker_config_path(broker: int | None) -> str:

@@ -107,6 +107,17 @@ class TopicPlanner:
         )
         return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
 
+    def check_extension_total(self, asked: Iterable[tuple[str, int]]) -> None:
+        """The same for (topic, its new number of partitions); those that are refused anyway do not count."""
+        total = 0
+        for name, count in asked:
+            if (topic := self.cluster.topics.get(name)) is not None:
+                total += max(count - len(topic.partitions), 0)
+        if total > PARTITIONS_PER_REQUEST_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request."
+            )
+
     def plan_partitions(
         self, topic: TopicState | None, count: int, assignments: Sequence[Sequence[int]] | None = None
     ) -> TopicPlan:
@@ -121,8 +132,6 @@ class TopicPlanner:
                 f"Attempted to add {count - present} additional partition(s), but only {len(assignments)} "
                 "assignment(s) were specified.",
             )
-        if count - present > PARTITIONS_PER_REQUEST_MAX:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         replicas = self._added_replicas(topic, count - present, assignments)
         state = replace(topic, partitions=topic.partitions + self._new_partitions(replicas))
         return TopicPlan(before=topic, after=state, first_new=present)

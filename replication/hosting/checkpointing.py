@@ -53,12 +53,12 @@ class CheckpointWriter:
         self._was_cut = trio.Event()
 
     def note_cut(self, held: HeldDirectory) -> None:
-        """A log was cut below its recovery point. A recovery that believed the old point would trust other records there."""
+        """A log was cut below its recovery point, or where it is compacted. What a start believed would be of other records."""
         self._cut.add(held)
         self._was_cut.set()
 
     async def run(self) -> None:
-        """Write the recovery points of directories in which logs were cut, at once; until cancelled."""
+        """Write the checkpoints of directories in which logs were cut, at once; until cancelled."""
         while True:
             await self._was_cut.wait()
             # Replaced before the writing: a cut during it sets the new one.
@@ -67,7 +67,8 @@ class CheckpointWriter:
             for held in cut:
                 # A full disk may have room again later. Until then a crash
                 # would recover by the old point, so it is tried on and on.
-                if not await self.write(held, RECOVERY_POINT_CHECKPOINT) and held.log_directory.is_online:
+                names = (RECOVERY_POINT_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)
+                if not all([await self.write(held, name) for name in names]) and held.log_directory.is_online:
                     self.note_cut(held)
             if self._cut:
                 await trio.sleep(RETRY_S)

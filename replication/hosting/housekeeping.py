@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from ottla.replication.hosting.retaining import apply_retention
 from ottla.replication.log.cleaner import Cleanable, LogCleaner
+from ottla.replication.log.compaction import Limits
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
 from ottla.replication.slices import Slices
+from ottla.wire.settings import DOUBLE_MAX
 
 if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from ottla.replication.hosting.log_dir_moves import LogDirMoves
     from ottla.replication.hosting.repairing import Repairer
     from ottla.replication.log.storage import LogDirectory
+    from ottla.replication.partition.partition import Partition
 
 logger = logging.getLogger("ottla.replication")
 
@@ -57,7 +61,9 @@ class Housekeeping:
         self._repairer = repairer
         self._moves = moves
         self._clock_ms = clock_ms
-        self._cleaner = LogCleaner(run_in_thread, clock_ms)
+        self._cleaner = LogCleaner(run_in_thread, clock_ms, pay=self._pay_for_compaction)
+        self._being_compacted: set[Partition] = set()
+        self._paid_until = 0.0
 
     async def run(self) -> None:
         """Go round until cancelled."""
@@ -99,33 +105,79 @@ class Housekeeping:
             await trio.sleep(interval_s())
 
     async def apply_retention(self) -> None:
-        """Give up segments that are too old or too many."""
-        await apply_retention(self._catalogue.partitions(), self._repairer, self._clock_ms)
+        """Give up segments that are too old or too many. As in Kafka, those of compacted logs are left to the cleaner."""
+        partitions = [each for each in self._catalogue.partitions() if not each.log.config.is_compacted]
+        await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def compact(self) -> None:
-        """Compact the log that needs it most, then the next, as long as there is one."""
-        while self._config().log_cleaner_enable:
-            slices, found = Slices(), list[Cleanable]()
-            for partition in self._catalogue.partitions():
-                # A thread opens indexes that nobody has looked at yet: `look_at` would read them on the event loop.
-                await self._cleaner.learn_times(partition.log)
-                # A replica that moves to another disk is copied as it
-                # is. Compaction would pull records away under the copy.
-                is_at_rest = not partition.is_deleted and self._moves.move_of(partition) is None
-                if is_at_rest and (each := self._cleaner.look_at(partition.log, partition.last_stable_offset)):
-                    found.append(each)
-                await slices.give_way()
+        """Compact the logs that need it, several at a time if that is set, and let retention take what it may of them."""
+        config = self._config()
+        if not (config.log_cleaner_enable and config.log_cleaner_threads):
+            return
+        put_off: set[Partition] = set()
+        async with trio.open_nursery() as nursery:
+            for number in range(config.log_cleaner_threads):
+                nursery.start_soon(self._compact_dirtiest, number, put_off)
+        partitions = [each for each in self._catalogue.partitions() if each.log.config.is_compacted]
+        await apply_retention(partitions, self._repairer, self._clock_ms)
+
+    async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
+        """Compact the log that needs it most, then the next, as long as there is one, and this many are compacted at a time.
+
+        A log whose compaction was not finished is put off until the next round.
+        """
+        while self._config().log_cleaner_enable and number < self._config().log_cleaner_threads:
+            # Looked for anew after each log, because a round over many logs takes long and the dirtiest one changes.
+            found = [each for each in await self._cleanable() if each[0] not in put_off]
             if not found:
                 return
-            # Looked for anew after each log, because a round over many logs takes long and the dirtiest one changes.
-            dirtiest = max(found, key=lambda each: each.dirty_ratio)
+            partition, dirtiest = max(found, key=lambda each: each[1].dirty_ratio)
             held = self._directories.of(dirtiest.log.log_directory)
-            # Compaction leaves gaps between segments, which recovery takes for damage above the recovery point.
-            if not await self._checkpoints.write(held, RECOVERY_POINT_CHECKPOINT):
-                return
-            await self._cleaner.clean(dirtiest, map_bytes_max=self._config().log_cleaner_dedupe_buffer_size)
-            # After the work: a checkpoint that ran ahead of it would call records clean that are not.
-            await self._checkpoints.write(held, CLEANER_OFFSET_CHECKPOINT)
+            self._being_compacted.add(partition)
+            try:
+                # Compaction leaves gaps between segments, which recovery takes for damage above the recovery point.
+                if not await self._checkpoints.write(held, RECOVERY_POINT_CHECKPOINT):
+                    return
+                if not await self._cleaner.clean(dirtiest, self._cleaner_limits(), partial(self._is_at_rest, partition)):
+                    put_off.add(partition)
+                # After the work: a checkpoint that ran ahead of it would call records clean that are not.
+                await self._checkpoints.write(held, CLEANER_OFFSET_CHECKPOINT)
+            finally:
+                self._being_compacted.discard(partition)
+
+    async def _cleanable(self) -> list[tuple[Partition, Cleanable]]:
+        slices = Slices()
+        found: list[tuple[Partition, Cleanable]] = []
+        for partition in self._catalogue.partitions():
+            log = partition.log
+            # A thread opens indexes that nobody has looked at yet: `look_at` would read them on the event loop.
+            await self._cleaner.learn_times(log)
+            if self._is_at_rest(partition):
+                each = self._cleaner.look_at(log, partition.last_stable_offset, partition.high_watermark)
+                if each is not None:
+                    found.append((partition, each))
+            await slices.give_way()
+        # Others have begun while this looked.
+        return [each for each in found if each[0] not in self._being_compacted and each[1].log is each[0].log]
+
+    async def _pay_for_compaction(self, size: int) -> None:
+        """Wait until so many bytes are no more than log.cleaner.io.max.bytes.per.second allows, of all logs together."""
+        rate = self._config().log_cleaner_io_max_bytes_per_second
+        if rate < DOUBLE_MAX:
+            self._paid_until = max(self._paid_until, trio.current_time()) + size / max(rate, 1.0)
+            await trio.sleep_until(self._paid_until)
+
+    def _is_at_rest(self, partition: Partition) -> bool:
+        # A replica that moves to another disk is copied as it is. Compaction would pull records away under the copy.
+        return not partition.is_deleted and self._moves.move_of(partition) is None
+
+    def _cleaner_limits(self) -> Limits:
+        """Each of the logs that are compacted at a time gets its share of the memory."""
+        config = self._config()
+        map_bytes = config.log_cleaner_dedupe_buffer_size * config.log_cleaner_io_buffer_load_factor
+        threads = max(config.log_cleaner_threads, 1)
+        # Half of it for what is read, and half for what is written.
+        return Limits(int(map_bytes / threads), config.log_cleaner_io_buffer_size // threads // 2)
 
     async def _expire_producers(self) -> None:
         slices = Slices()

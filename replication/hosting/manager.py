@@ -229,7 +229,9 @@ class ReplicaManager:
         )
         log.enter_service(self._repairer.request)
         if checkpoints is not None:
-            log.first_dirty_offset = checkpoints.first_dirty_offsets.get(key, -1)
+            # Of a log that lost its end nobody knows how far it is compacted, once other records have come there.
+            noted = checkpoints.first_dirty_offsets.get(key, -1)
+            log.first_dirty_offset = noted if noted <= log.log_end_offset else -1
         self._catalogue.add(partition)
 
     async def _take_up_future(self, log: PartitionLog, hosted: HostedPartition) -> None:

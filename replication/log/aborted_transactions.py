@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -115,6 +116,17 @@ class TransactionIndex:
     def all(self) -> list[AbortedTransaction]:
         """Every entry."""
         return self._read(0, self.entries) if self.entries else []
+
+    def read_all(self) -> Iterator[AbortedTransaction]:
+        """Every entry, with no more than a few of them in memory."""
+        for slot in range(0, self.entries, _READ_ENTRIES):
+            yield from self._read(slot, min(_READ_ENTRIES, self.entries - slot))
+
+    def picture(self, files: FileCache) -> TransactionIndex:
+        """The entries as they are now, for a thread to read. Nothing may be added to it."""
+        picture = TransactionIndex(files, self.path, size_bytes=self._saved * _ENTRY.size)
+        picture._tail = self._tail[:]
+        return picture
 
     def sanity_check(self, base_offset: int) -> None:
         """Raise CorruptIndex if an entry cannot belong to a segment that begins at `base_offset`."""

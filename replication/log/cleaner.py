@@ -1,16 +1,18 @@
 """Which log to compact next, and the steps of doing it.
 
 A compacted log is clean below `first_dirty_offset`, which the cleaner-offset-checkpoint keeps. It may be cleaned up to the
-last stable offset, the recovery point, the last segment, and the first segment that has records younger than
-min.compaction.lag.ms. The log with the largest share of dirty bytes is taken first, once the share is above
-min.cleanable.dirty.ratio or a record has waited longer than max.compaction.lag.ms.
+segment that holds the last stable offset or the recovery point, up to the last segment, and up to the first segment that has
+records younger than min.compaction.lag.ms, whichever comes first. The log with the largest share of dirty bytes is taken
+first, once the share is above min.cleanable.dirty.ratio or a record has waited longer than max.compaction.lag.ms.
 
 The work alternates between a thread, which reads and writes files nobody else writes to (`compaction.py`), and the event
-loop, which swaps finished segments in. What happens to the log meanwhile (deletion, truncation, retention) wins: the
-pass notices and stops.
+loop, which looks after each piece whether the work still makes sense, and swaps finished segments in. What happens to the
+log meanwhile wins: the pass notices and stops.
 
 | what stops a pass                              | what follows                                                        |
 |------------------------------------------------|---------------------------------------------------------------------|
+| the log is deleted, cut, moved, or not         | What was swapped in stays. The log is as dirty as before, and is    |
+| compacted any more; retention took a segment   | looked at anew.                                                     |
 | no room, no descriptor, a file that is gone, a | The log is as it was. Other logs are cleaned, this one is tried     |
 | record that cannot be read, a log given up     | again after a while that doubles from try to try.                   |
 | a broken disk                                  | The log directory goes offline.                                     |
@@ -22,20 +24,25 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ottla.replication.log.compaction import Compaction, LastBatch, Source
+from ottla.replication.log.cleaned_transactions import IndexOfSegment
+from ottla.replication.log.compaction import OPEN_FILES_MAX, Compaction, LastBatch, Limits, Source, Task
 from ottla.replication.log.index import CorruptIndex
+from ottla.replication.log.log_reader import base_offset_of
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, Survey
+from ottla.replication.log.storage import FileCache
 from ottla.replication.slices import Slices
 from ottla.wire.errors import KafkaError
-from ottla.wire.threads import let_others_run
+from ottla.wire.threads import paced
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +53,16 @@ PAUSE_MAX_MS = 600_000
 
 
 class Cleanable(NamedTuple):
-    """A log that has something to clean in [first_dirty_offset, uncleanable_offset)."""
+    """A log that has something to clean in [first_dirty_offset, uncleanable_offset). The end is that of a segment."""
 
     log: PartitionLog
     first_dirty_offset: int
     uncleanable_offset: int
+    high_watermark: int
     dirty_ratio: float
 
 
-def cleanable(log: PartitionLog, last_stable_offset: int, now_ms: int) -> Cleanable | None:
+def cleanable(log: PartitionLog, last_stable_offset: int, high_watermark: int, now_ms: int) -> Cleanable | None:
     """What could be cleaned in a compacted log; None if that is not worth it yet."""
     first_dirty = log.first_dirty_offset
     # The checkpoint is missing or of another log, or retention has passed it: all that is left counts as dirty.
@@ -71,19 +79,21 @@ def cleanable(log: PartitionLog, last_stable_offset: int, now_ms: int) -> Cleana
         # From the first young segment on everything waits, because a log is clean up to one offset.
         young = (segment.base_offset for segment in dirty if segment.largest_timestamp() > now_ms - lag_ms)
         uncleanable = min(uncleanable, next(young, uncleanable))
+    # A segment is cleaned as a whole, or markers behind the border would be taken for those of no transaction.
+    uncleanable = segments[max(0, bisect_right(segments, uncleanable, key=base_offset_of) - 1)].base_offset
     dirty_bytes = sum(segment.size for segment in dirty if segment.base_offset < uncleanable)
     if first_dirty >= uncleanable or not dirty_bytes:
         return None
     clean_bytes = sum(segment.size for segment in segments if segment.base_offset < first_dirty)
     ratio = dirty_bytes / (clean_bytes + dirty_bytes)
     if ratio > log.config.min_cleanable_dirty_ratio or _is_overdue(dirty, log.config.max_compaction_lag_ms, now_ms):
-        return Cleanable(log, first_dirty, uncleanable, ratio)
+        return Cleanable(log, first_dirty, uncleanable, high_watermark, ratio)
     return None
 
 
 def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
-    # Records without a time are not overdue.
-    return any(0 < segment.first_batch_timestamp < now_ms - lag_ms for segment in dirty)
+    # Records without a time are not overdue. With the default lag none is, and no file has to be read for that.
+    return now_ms > lag_ms and any(0 < segment.first_batch_timestamp < now_ms - lag_ms for segment in dirty)
 
 
 class _Pause(NamedTuple):
@@ -94,26 +104,36 @@ class _Pause(NamedTuple):
     length_ms: int
 
 
+class _Aborted(Exception):
+    """The log is not what it was, or is not to be cleaned any more."""
+
+
+async def _at_once(size: int) -> None:
+    """Go on without a pause."""
+
+
 class LogCleaner:
-    """Compacts one log at a time."""
+    """Compacts logs, several at a time if it is asked to. `pay` waits after so many bytes were read or written."""
 
     def __init__(
         self,
         run_in_thread: RunInThread,
         clock_ms: Callable[[], int],
-        give_way: Callable[[], None] = let_others_run,
+        give_way: Callable[[], None] | None = None,
+        pay: Callable[[int], Awaitable[None]] = _at_once,
     ) -> None:
         self._run_in_thread = run_in_thread
         self._clock_ms = clock_ms
-        self._give_way = give_way
+        self._give_way = paced() if give_way is None else give_way
+        self._pay = pay
         self._pauses: dict[str, _Pause] = {}
 
-    def look_at(self, log: PartitionLog, last_stable_offset: int) -> Cleanable | None:
+    def look_at(self, log: PartitionLog, last_stable_offset: int, high_watermark: int) -> Cleanable | None:
         """What could be cleaned in a log; None for logs that are not compacted or cannot be read."""
         if not log.config.is_compacted or not log.log_directory.is_online or self._is_paused(log):
             return None
         try:
-            return cleanable(log, last_stable_offset, self._clock_ms())
+            return cleanable(log, last_stable_offset, high_watermark, self._clock_ms())
         except DamagedIndexes as damage:
             # A thread makes the indexes anew. A later round finds the log again.
             log.on_damage(log, damage.segment)
@@ -158,54 +178,93 @@ class LogCleaner:
             logger.warning("%s cannot be compacted now and will be later: %s", log.directory, error)
         self._pauses[log.directory] = _Pause(log, self._clock_ms() + length_ms, length_ms)
 
-    async def clean(self, found: Cleanable, *, map_bytes_max: int) -> None:
-        """Compact what was found."""
+    async def clean(self, found: Cleanable, limits: Limits, may_go_on: Callable[[], bool] = lambda: True) -> bool:
+        """Compact what was found, as long as the log stays what it is and the caller lets it; whether all was done."""
         log = found.log
+        cuts = log.cuts
+
+        def check() -> None:
+            is_as_it_was = log.cuts == cuts and not log.is_given_up and log.log_directory.is_online
+            if not (is_as_it_was and log.config.is_compacted and may_go_on()):
+                raise _Aborted
+
         try:
-            compaction = await self._begin(found, map_bytes_max)
-            await self._run_in_thread(compaction.build_map)
-            for group in compaction.groups():
-                cleaned = await self._run_in_thread(compaction.clean, group)
-                # Retention or a truncation was quicker. What is compacted stands for segments that are not there any
-                # more.
-                if not log.replace_segments(group, cleaned, now_ms=self._clock_ms()):
-                    await self._run_in_thread(compaction.discard, cleaned)
-                    return
-                await self._run_in_thread(log.log_directory.storage.sync_directory, log.directory)
-        except (OSError, CorruptSegment, KafkaError) as error:
+            compaction = await self._begin(found, limits)
+            await self._work(compaction.build_map(), check)
+            for group in await self._run_in_thread(compaction.groups):
+                await self._clean_group(log, compaction, group, check)
+            check()  # again after the last wait: a cut has told since how far the log is clean
+        except _Aborted:
+            logger.info("The compaction of %s was aborted", log.directory)
+            return False
+        except (OSError, CorruptSegment, CorruptIndex, KafkaError) as error:
             self._stop(log, error)
-            return
+            return False
         if self._pauses.pop(log.directory, None) is not None:
             logger.info("%s is compacted again", log.directory)
-        # Meanwhile the log may have been cut.
-        log.first_dirty_offset = min(compaction.end_offset, log.log_end_offset)
+        log.first_dirty_offset = compaction.end_offset
+        return True
 
-    async def _begin(self, found: Cleanable, map_bytes_max: int) -> Compaction:
+    async def _clean_group(
+        self, log: PartitionLog, compaction: Compaction, group: list[Source], check: Callable[[], None]
+    ) -> None:
+        check()
+        cleaned = await self._run_in_thread(compaction.begin, group)
+        try:
+            await self._work(compaction.clean(group, cleaned), check)
+        except Exception:
+            # The files of a deleted log go with its directory. Another log may stand in its place by now.
+            await self._run_in_thread(cleaned.release_files if log.is_given_up else partial(compaction.discard, cleaned))
+            raise
+        except BaseException:
+            cleaned.release_files()  # the broker stops, and the next start removes the files
+            raise
+        # Without a wait since the last check, so nobody has cut the log in between. If this answers no, retention was
+        # quicker: what is compacted stands for segments that are not there any more.
+        if not log.replace_segments(group, cleaned, now_ms=self._clock_ms()):
+            await self._run_in_thread(compaction.discard, cleaned)
+            raise _Aborted
+        await self._run_in_thread(log.log_directory.storage.sync_directory, log.directory)
+
+    async def _work(self, pieces: Iterator[int], check: Callable[[], None]) -> None:
+        """Do the pieces in threads, one after the other and no faster than is allowed. _Aborted: in vain."""
+        while (size := await self._run_in_thread(next, pieces, None)) is not None:
+            await self._pay(size)
+            check()
+        check()
+
+    async def _begin(self, found: Cleanable, limits: Limits) -> Compaction:
         log = found.log
-        segments = log.segments
+        # All of it at one moment. Pairs leave the last segment out, which is written to.
+        segments = list(log.segments)
         sources = [
             Source(segment.base_offset, following.base_offset, segment.size, segment.path(LOG_SUFFIX))
-            # Pairs leave the last segment out, which is written to.
             for segment, following in pairwise(segments)
             if segment.base_offset < found.uncleanable_offset
         ]
+        files = FileCache(log.log_directory.storage, OPEN_FILES_MAX)
+        # Also of segments that are not cleaned: they tell of transactions that began in those that are.
+        indexes = [
+            IndexOfSegment(segment.base_offset, segment.txn_index.picture(files))
+            for segment in segments
+            if segment.txn_index is not None
+        ]
+        config, now_ms = log.config, self._clock_ms()
         last_batches = {}
         slices = Slices()
-        # A copy, because appends change the producers while this gives way.
+        # A copy, because appends change the producers while this gives way. It also tells of what was the last by then.
         for entry in list(log.producers.values()):
             offset = entry.batches[-1].last_offset if entry.batches else -1
             last_batches[entry.producer_id] = LastBatch(offset, entry.epoch)
             await slices.give_way()
-        return Compaction(
-            log.log_directory.storage,
+        task = Task(
             log.directory,
+            config,
             sources,
-            log.config,
-            first_dirty_offset=found.first_dirty_offset,
-            uncleanable_offset=found.uncleanable_offset,
-            aborted=log.aborted_transactions(0, found.uncleanable_offset),
-            last_batches=last_batches,
-            now_ms=self._clock_ms(),
-            map_bytes_max=map_bytes_max,
-            give_way=self._give_way,
+            indexes,
+            last_batches,
+            found.first_dirty_offset,
+            found.uncleanable_offset,
+            found.high_watermark,
         )
+        return Compaction(log.log_directory.storage, task, limits, now_ms=now_ms, give_way=self._give_way)

@@ -9,47 +9,53 @@ One pass over a log
 What stays
     * Records above the map, and the last record of each key.
     * Deletion markers (no value) for delete.retention.ms more: the first pass that meets them writes the time they may go
-      into their batch (the delete horizon, KIP-534), a later one drops them.
+      into their batch (the delete horizon, KIP-534), a later one drops them. Batches of old have no room for that time:
+      there the file tells how old they are.
     * Markers of transactions as long as records of the transaction are left; after that like deletion markers.
     * The last batch of every producer that is still known, if need be without its records, because its sequence numbers
-      are needed; and the last batch of the range, because it says where the range ends.
+      are needed; and the last batch below the high watermark, because it says where the log ends.
     Records without a key have no place in a compacted log and go.
 
-A pass runs in a thread. It is given everything it needs when it is made, opens files of its own, and touches no log.
+A pass runs in threads, a piece at a time: `build_map` and `clean` are iterators, and each step reads no more than some
+hundred kilobytes, or one batch, and gives the bytes it has read and written. A pass is given everything it needs when it is
+made, opens files of its own, and touches no log. Its borders are borders of segments, so every transaction in it is decided.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.cleaned_transactions import IndexOfSegment, TransactionFilter
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX
-from ottla.replication.log.names import CLEANED_SUFFIX, LOG_SUFFIX
-from ottla.replication.log.scan import LARGE_SCAN_BYTES, scan_batches
+from ottla.replication.log.names import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from ottla.replication.log.offset_map import OffsetMap
+from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.storage import FileCache, Storage
-from ottla.wire.pages import COPIED_BYTES_MAX
+from ottla.replication.log.storage import FileCache, Storage, StorageFile
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import (
+    LOG_OVERHEAD,
     MAGIC_V2,
     BatchHeader,
-    ControlType,
     Record,
     TimestampType,
-    control_type_id,
     decode_records,
     encode_batch,
+    iter_batches,
     read_header,
 )
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
-BYTES_PER_KEY = 160  # of bookkeeping, beside the key itself
 OPEN_FILES_MAX = 8
 GROUP_MAX = 64
+SEGMENT_BYTES_MAX = 2**31 - 1  # positions in an index have 31 bits
+RECORDS_PER_TURN = 100
+IO_BYTES_MIN = 4096  # a buffer that is set to nothing would make every batch a piece of its own
 
 
 class Source(NamedTuple):
@@ -68,204 +74,174 @@ class LastBatch(NamedTuple):
     epoch: int
 
 
-class OffsetMap:
-    """The last offset of each key, and up to which offset (`latest_offset`) that is known."""
+class Limits(NamedTuple):
+    """Memory of one pass: of its map, and of what it reads and writes in one piece."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_left = bytes_max
-        self._offsets: dict[bytes, int] = {}
-        self.latest_offset = -1
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    def add(self, records: Sequence[Record]) -> bool:
-        """Note the records of a batch; False, with nothing noted, if they do not fit any more."""
-        keys = {_mapped(record.key): record.offset for record in records if record.key is not None}
-        new = [key for key in keys if key not in self._offsets]
-        size = sum(len(key) + BYTES_PER_KEY for key in new)
-        # The first batch is taken whatever its size, or the pass would never get beyond it.
-        if size > max(self._bytes_left, 0) and self._offsets:
-            return False
-        self._bytes_left -= size
-        self._offsets |= keys
-        return True
-
-    def is_last(self, key: bytes, offset: int) -> bool:
-        """Whether no later record has this key."""
-        return offset >= self._offsets.get(_mapped(key), -1)
+    map_bytes: int
+    io_bytes: int
 
 
-def _mapped(key: bytes) -> bytes:
-    """The map's entry for a key. The map has a digest of a very long key, and any other key as it is."""
-    # A key of a large batch is a view, which would keep the whole batch in memory for as long as the map.
-    return bytes(key) if len(key) <= COPIED_BYTES_MAX else hashlib.blake2b(key).digest()
+class Task(NamedTuple):
+    """What a pass has to know of its log, as it was when the pass began."""
 
-
-class TransactionFilter:
-    """Follows transactions through a log: which batches were aborted, and which markers still mean anything."""
-
-    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        self._coming = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
-        self._aborting: dict[int, AbortedTransaction] = {}
-        self._has_records: set[int] = set()
-        self._committing: set[int] = set()
-
-    def _advance(self, offset: int) -> None:
-        while self._coming and self._coming[0].first_offset <= offset:
-            transaction = self._coming.popleft()
-            self._aborting.setdefault(transaction.producer_id, transaction)
-
-    def is_aborted(self, batch: BatchHeader) -> bool:
-        """Whether a data batch belongs to a transaction that was aborted."""
-        self._advance(batch.last_offset)
-        if not batch.is_transactional:
-            return False
-        if batch.producer_id in self._aborting:
-            # Its records go now. The marker goes only when a later pass finds none of them.
-            self._has_records.add(batch.producer_id)
-            return True
-        self._committing.add(batch.producer_id)
-        return False
-
-    def end(self, batch: BatchHeader, records: Sequence[Record]) -> tuple[bool, AbortedTransaction | None]:
-        """For a control batch: whether it is obsolete, and the aborted transaction it ends if that is to be indexed."""
-        self._advance(batch.last_offset)
-        # An earlier pass has emptied the batch, so what it said is not there any more.
-        if not records:
-            return True, None
-        kind = control_type_id(records[0].key)
-        if kind == ControlType.ABORT:
-            transaction = self._aborting.pop(batch.producer_id, None)
-            if transaction is not None and batch.producer_id in self._has_records:
-                self._has_records.discard(batch.producer_id)
-                return False, transaction
-            return True, None
-        if kind == ControlType.COMMIT:
-            # Without records before it the marker ends nothing that a consumer can see.
-            is_known = batch.producer_id in self._committing
-            self._committing.discard(batch.producer_id)
-            return not is_known, None
-        return False, None
+    directory: str
+    config: LogConfig
+    sources: Sequence[Source]
+    indexes: Sequence[IndexOfSegment]
+    last_batches: Mapping[int, LastBatch]
+    first_dirty_offset: int
+    uncleanable_offset: int
+    high_watermark: int
 
 
 class Compaction:
     """One pass over one log; see the module's docstring."""
 
     def __init__(
-        self,
-        storage: Storage,
-        directory: str,
-        sources: Sequence[Source],
-        config: LogConfig,
-        *,
-        first_dirty_offset: int,
-        uncleanable_offset: int,
-        aborted: Sequence[AbortedTransaction],
-        last_batches: Mapping[int, LastBatch],
-        now_ms: int,
-        map_bytes_max: int,
-        give_way: Callable[[], None] = lambda: None,
+        self, storage: Storage, task: Task, limits: Limits, *, now_ms: int, give_way: Callable[[], None] = lambda: None
     ) -> None:
-        self.first_dirty_offset = first_dirty_offset
-        self.uncleanable_offset = uncleanable_offset
-        self.end_offset = first_dirty_offset
+        self.end_offset = task.first_dirty_offset
         self._storage = storage
-        self._directory = directory
-        self._sources = sources
-        self._config = config
-        self._aborted = aborted
-        self._last_batches = last_batches
+        self._task = task
+        self._io_bytes = max(limits.io_bytes, IO_BYTES_MIN)
         self._now_ms = now_ms
-        self._map = OffsetMap(map_bytes_max)
+        self._map = OffsetMap(limits.map_bytes)
         self._give_way = give_way
-        self._transactions = TransactionFilter(aborted)
+        self._transactions = TransactionFilter(task.indexes)
+        self._legacy_horizon_ms = 0
 
-    def build_map(self) -> None:
+    # --- the map ------------------------------------------------------------------------------------------------------
+
+    def build_map(self) -> Iterator[int]:
         """Note the last offset of each key in the dirty part. OSError, CorruptSegment or KafkaError end the pass."""
-        transactions = TransactionFilter(
-            [each for each in self._aborted if each.last_offset >= self.first_dirty_offset]
-        )
-        for source in self._sources:
-            if source.end_offset <= self.first_dirty_offset or source.base_offset >= self.uncleanable_offset:
-                continue
-            for header, data in self._batches(source):
-                if header.base_offset >= self.uncleanable_offset:
-                    break
-                if header.last_offset >= self.first_dirty_offset and not self._note(header, data, transactions):
-                    return
+        start = self._task.first_dirty_offset
+        clean = [source for source in self._task.sources if source.base_offset < start]
+        # Asked now: cleaned segments take the places of these later.
+        if clean:
+            self._legacy_horizon_ms = self._storage.modified_ms(clean[-1].path) - self._task.config.delete_retention_ms
+        dirty = [source for source in self._task.sources if source.end_offset > start]
+        first = dirty[0].base_offset if dirty else start
+        transactions = TransactionFilter([index for index in self._task.indexes if index.base_offset >= first])
+        for source in dirty:
+            transactions.reach(source.end_offset)
+            for batches, size in self._pieces(source):
+                for header, data in batches:
+                    if header.last_offset >= start and not self._note(header, data, transactions):
+                        self.end_offset = self._map.latest_offset + 1
+                        return
+                yield size
             # The end of the segment, and not of its last batch: there may be a gap between them.
-            self._map.latest_offset = min(source.end_offset, self.uncleanable_offset) - 1
-            self.end_offset = self._map.latest_offset + 1
+            self._map.latest_offset = source.end_offset - 1
+            self.end_offset = source.end_offset
 
-    def _note(self, header: BatchHeader, data: bytes, transactions: TransactionFilter) -> bool:
+    def _note(self, header: BatchHeader, data: memoryview, transactions: TransactionFilter) -> bool:
         if header.is_control:
             transactions.end(header, list(decode_records(data)))
         # A record of an aborted transaction never counted. It must not make the value before it obsolete.
-        elif not transactions.is_aborted(header):
-            # A batch may begin in the part that is clean already.
-            records = [record for record in decode_records(data, in_place=True) if record.offset >= self.first_dirty_offset]
-            if not self._map.add(records):
-                return False
+        # A batch may begin in the part that is clean already.
+        elif not transactions.is_aborted(header) and not self._map.add(self._records(header, data), self._task.first_dirty_offset):
+            return False
         self._map.latest_offset = header.last_offset
-        self.end_offset = header.next_offset
         return True
 
-    def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, bytes]]:
+    def _pieces(self, source: Source) -> Iterator[tuple[list[tuple[BatchHeader, memoryview]], int]]:
+        """The batches of a segment, some at a time, and the bytes read for them."""
         file = self._storage.open(source.path)
-        for header, position in scan_batches(file, 0, source.size, LARGE_SCAN_BYTES):
-            yield header, file.read_at(position, header.size_in_bytes)
-            self._give_way()
+        position, wanted = 0, self._io_bytes
+        while position < source.size:
+            data = memoryview(file.read_at(position, min(wanted, source.size - position)))
+            try:
+                batches = [(header, data[start:end]) for header, start, end in iter_batches(data)]
+            except KafkaError as error:
+                raise CorruptSegment(position, str(error)) from error
+            if batches:
+                read = sum(len(batch) for _, batch in batches)
+                position, wanted = position + read, self._io_bytes
+                yield batches, read
+            else:
+                wanted = _size_of_first(file, position, data, source.size)
+
+    def _records(self, header: BatchHeader, data: memoryview) -> Iterator[Record]:
+        for number, record in enumerate(decode_records(data, in_place=True, header=header)):
+            # Before the first one, too: most batches are small.
+            if not number % RECORDS_PER_TURN:
+                self._give_way()
+            yield record
+
+    # --- the groups ---------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[list[Source]]:
-        """The segments below `end_offset`, in groups that fit into one segment each.
+        """The segments below `end_offset`, in groups that fit into one segment each, with their indexes.
 
         The event loop gives the files of a whole group up at once, so a group has few of them.
         """
         groups: list[list[Source]] = []
-        size = 0
-        for source in self._sources:
+        sums = (0, 0, 0)
+        config = self._task.config
+        limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
+        for source in self._task.sources:
             if source.base_offset >= self.end_offset:
                 break
             group = groups[-1] if groups else []
-            size += source.size
+            own = (source.size, self._size_of_index(source, INDEX_SUFFIX), self._size_of_index(source, TIME_INDEX_SUFFIX))
+            together = (sums[0] + own[0], sums[1] + own[1], sums[2] + own[2])
             if (
                 not group
                 or len(group) == GROUP_MAX
-                or size > self._config.segment_bytes
-                # Indexes hold offsets relative to the segment, in 32 bits.
-                or source.end_offset - 1 - group[0].base_offset > RELATIVE_OFFSET_MAX
+                or any(size > limit for size, limit in zip(together, limits, strict=True))
+                # Indexes hold offsets relative to the segment, in 31 bits. An empty segment has none.
+                or (source.size > 0 and source.end_offset - 1 - group[0].base_offset > RELATIVE_OFFSET_MAX)
             ):
                 groups.append([source])
-                size = source.size
+                sums = own
             else:
                 group.append(source)
+                sums = together
         return groups
 
-    def clean(self, group: Sequence[Source]) -> Segment:
-        """Copy what stays of a group into a new segment with the suffix `.cleaned`, durably. Groups in order, once."""
+    def _size_of_index(self, source: Source, suffix: str) -> int:
+        # An index that is missing is made when the segment is read.
+        with contextlib.suppress(FileNotFoundError):
+            return self._storage.size(source.path.removesuffix(LOG_SUFFIX) + suffix)
+        return 0
+
+    # --- the copies ---------------------------------------------------------------------------------------------------
+
+    def begin(self, group: Sequence[Source]) -> Segment:
+        """A new segment for a group, with the suffix `.cleaned`."""
         # A small cache of its own, so that the pass pushes no files out that logs have in use.
         files = FileCache(self._storage, OPEN_FILES_MAX)
-        cleaned = Segment.create(
-            files, self._directory, group[0].base_offset, created_ms=self._now_ms, suffix=CLEANED_SUFFIX
-        )
-        try:
-            for source in group:
-                modified_ms = self._storage.modified_ms(source.path)
-                for header, data in self._batches(source):
-                    kept = self._kept(header, data, modified_ms, cleaned)
-                    if kept:
-                        cleaned.append(kept, [read_header(kept)], self._config)
-            # Everything is on the disk before the caller gives the old segments up.
-            cleaned.seal()
-            for lazy in cleaned.files_to_sync():
-                lazy.open().sync()
-            # Retention goes by this time where records have none. A fresh one would keep old records alive.
-            self._storage.set_modified_ms(cleaned.path(LOG_SUFFIX), self._storage.modified_ms(group[-1].path))
-        except BaseException:
-            self.discard(cleaned)
-            raise
-        return cleaned
+        base_offset = group[0].base_offset
+        return Segment.create(files, self._task.directory, base_offset, created_ms=self._now_ms, suffix=CLEANED_SUFFIX)
+
+    def clean(self, group: Sequence[Source], cleaned: Segment) -> Iterator[int]:
+        """Copy what stays of a group into a new segment, durably. Groups in order, once."""
+        for source in group:
+            self._transactions.reach(source.end_offset)
+            modified_ms = self._storage.modified_ms(source.path)
+            for batches, size in self._pieces(source):
+                kept = []
+                for header, data in batches:
+                    if batch := self._kept(header, data, modified_ms, cleaned):
+                        kept.append(batch)
+                yield size + self._write(kept, cleaned)
+        # Everything is on the disk before the caller gives the old segments up.
+        cleaned.seal()
+        for lazy in cleaned.files_to_sync():
+            lazy.open().sync()
+        # Retention goes by this time where records have none. A fresh one would keep old records alive.
+        self._storage.set_modified_ms(cleaned.path(LOG_SUFFIX), self._storage.modified_ms(group[-1].path))
+
+    def _write(self, batches: Sequence[bytes | memoryview], cleaned: Segment) -> int:
+        if not batches:
+            return 0
+        data = b"".join(batches)
+        # Batches of old, and those of another level of compression, may grow.
+        if cleaned.size + len(data) > SEGMENT_BYTES_MAX:
+            message = f"{cleaned!r} would be larger than its index can tell"
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
+        cleaned.append(data, [read_header(batch) for batch in batches], self._task.config)
+        return len(data)
 
     def discard(self, cleaned: Segment) -> None:
         """Remove a new segment nobody wants."""
@@ -275,31 +251,45 @@ class Compaction:
 
     # --- what stays of a batch ----------------------------------------------------------------------------------------
 
-    def _kept(self, header: BatchHeader, data: bytes, modified_ms: int, cleaned: Segment) -> bytes:
-        records = list(decode_records(data, in_place=True))
+    def _kept(self, header: BatchHeader, data: memoryview, modified_ms: int, cleaned: Segment) -> bytes | memoryview:
+        needs_horizon = False
         if header.is_control:
-            is_obsolete, aborted = self._transactions.end(header, records)
-            if aborted is not None:
-                cleaned.append_aborted(aborted)
-            horizon_ms = header.delete_horizon_ms
-            # An obsolete marker stays for a while, like a deletion marker, for readers that have seen the records
-            # before it.
-            kept = [] if is_obsolete and horizon_ms is not None and horizon_ms <= self._now_ms else records
-            needs_horizon = is_obsolete
+            kept, needs_horizon = self._kept_of_marker(header, data, cleaned)
         elif self._transactions.is_aborted(header):
-            kept, needs_horizon = [], False
+            kept = bytearray(header.records_count)
         else:
-            retains_deletes = self._retains_deletes(header, modified_ms)
-            kept = [record for record in records if self._is_kept(record, retains_deletes)]
-            needs_horizon = any(record.value is None for record in kept)
-        if not kept:
-            return self._emptied(header) if self._is_needed(header) else b""
+            kept, needs_horizon = self._kept_of_data(header, data, modified_ms)
+        count = sum(kept)
+        if not count:
+            return _emptied(header) if self._is_needed(header) else b""
         needs_horizon = needs_horizon and header.delete_horizon_ms is None
         # Nothing changes, so the bytes stay as they are: no new encoding, no compression.
-        if len(kept) == len(records) and not needs_horizon and header.magic == MAGIC_V2:
+        if count == len(kept) and not needs_horizon and header.magic == MAGIC_V2:
             return data
-        horizon_ms = self._now_ms + self._config.delete_retention_ms if needs_horizon else header.delete_horizon_ms
-        return _rebuilt(header, kept, horizon_ms)
+        horizon_ms = self._now_ms + self._task.config.delete_retention_ms if needs_horizon else header.delete_horizon_ms
+        # Decoded anew, one by one: all records of a large batch at once would take several times its memory.
+        return _rebuilt(header, compress(self._records(header, data), kept), horizon_ms)
+
+    def _kept_of_marker(self, header: BatchHeader, data: memoryview, cleaned: Segment) -> tuple[bytearray, bool]:
+        """Which records of a control batch stay, and whether they do for a while only."""
+        records = list(decode_records(data))
+        is_obsolete, aborted = self._transactions.end(header, records)
+        if aborted is not None:
+            cleaned.append_aborted(aborted)
+        horizon_ms = header.delete_horizon_ms
+        # An obsolete marker stays for a while, like a deletion marker, for readers that have seen the records before it.
+        is_over = is_obsolete and horizon_ms is not None and horizon_ms <= self._now_ms
+        return bytearray([not is_over] * len(records)), is_obsolete
+
+    def _kept_of_data(self, header: BatchHeader, data: memoryview, modified_ms: int) -> tuple[bytearray, bool]:
+        """Which records stay, one byte for each, and whether there is a deletion marker among them."""
+        retains_deletes, has_deletes = self._retains_deletes(header, modified_ms), False
+        kept = bytearray()
+        for record in self._records(header, data):
+            is_kept = self._is_kept(record, retains_deletes)
+            kept.append(is_kept)
+            has_deletes = has_deletes or (is_kept and record.value is None)
+        return kept, has_deletes
 
     def _is_kept(self, record: Record, retains_deletes: bool) -> bool:
         # The map does not reach so far, so nobody knows whether a later record has this key.
@@ -310,44 +300,55 @@ class Compaction:
         return self._map.is_last(record.key, record.offset) and (record.value is not None or retains_deletes)
 
     def _retains_deletes(self, header: BatchHeader, modified_ms: int) -> bool:
-        if header.magic < MAGIC_V2:  # no room for a horizon: go by the age of the file
-            return modified_ms > self._now_ms - self._config.delete_retention_ms
+        if header.magic < MAGIC_V2:  # no room for a horizon: go by how much older the file is than what was clean before
+            return modified_ms > self._legacy_horizon_ms
         horizon_ms = header.delete_horizon_ms
         return horizon_ms is None or self._now_ms < horizon_ms
 
     def _is_needed(self, header: BatchHeader) -> bool:
         """Whether a batch stays although none of its records does."""
-        if header.next_offset == self.uncleanable_offset:
-            return True
-        last = self._last_batches.get(header.producer_id) if header.producer_id >= 0 else None
-        if last is None:
-            return False
-        if last.offset >= 0:
-            return header.last_offset == last.offset
-        return header.is_control and header.producer_epoch == last.epoch
+        last = self._task.last_batches.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is not None:
+            is_last = header.last_offset == last.offset
+            if is_last if last.offset >= 0 else header.is_control and header.producer_epoch == last.epoch:
+                return True
+        return header.next_offset == self._task.high_watermark
 
-    def _emptied(self, header: BatchHeader) -> bytes:
-        return encode_batch(
-            [],
-            base_offset=header.base_offset,
-            timestamp_type=_timestamp_type(header),
-            max_timestamp=header.max_timestamp,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            is_transactional=header.is_transactional,
-            is_control=header.is_control,
-            leader_epoch=header.partition_leader_epoch,
-            last_offset_delta=header.last_offset_delta,
-        )
+
+def _size_of_first(file: StorageFile, position: int, data: memoryview, end: int) -> int:
+    """The size of the batch at `position`, which does not fit into `data`."""
+    front = data if len(data) >= LOG_OVERHEAD else memoryview(file.read_at(position, min(LOG_OVERHEAD, end - position)))
+    size = int.from_bytes(front[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+    if len(front) < LOG_OVERHEAD or not len(data) < size <= end - position:
+        raise CorruptSegment(position, f"batch of impossible size {size}")
+    return size
 
 
 def _timestamp_type(header: BatchHeader) -> TimestampType:
     return TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME
 
 
-def _rebuilt(header: BatchHeader, records: Sequence[Record], delete_horizon_ms: int | None) -> bytes:
-    base_offset = header.base_offset if header.magic == MAGIC_V2 else records[0].offset
+def _emptied(header: BatchHeader) -> bytes:
+    return encode_batch(
+        [],
+        base_offset=header.base_offset,
+        timestamp_type=_timestamp_type(header),
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+        leader_epoch=header.partition_leader_epoch,
+        last_offset_delta=header.last_offset_delta,
+    )
+
+
+def _rebuilt(header: BatchHeader, records: Iterable[Record], delete_horizon_ms: int | None) -> bytes:
+    base_offset = header.base_offset
+    if header.magic < MAGIC_V2:
+        records = list(records)
+        base_offset = records[0].offset
     return encode_batch(
         records,
         base_offset=base_offset,
@@ -362,7 +363,7 @@ def _rebuilt(header: BatchHeader, records: Sequence[Record], delete_horizon_ms: 
         is_control=header.is_control,
         leader_epoch=header.partition_leader_epoch,
         keep_offsets=True,
-        # The batch goes on covering the same offsets, although its last record may be gone.
-        last_offset_delta=header.last_offset - base_offset,
+        # The batch goes on covering the same offsets, and with them sequence numbers, although its last record may be gone.
+        last_offset_delta=header.last_offset - base_offset if header.magic == MAGIC_V2 else None,
         delete_horizon_ms=delete_horizon_ms,
     )

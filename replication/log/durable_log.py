@@ -68,6 +68,11 @@ class DurableLog(LogReader):
         self._name_changes = 1  # how often files came or went; nobody knows whether the last broker synced its own
         self._names_synced = 0
 
+    @property
+    def cuts(self) -> int:
+        """How often records were taken back."""
+        return self._cuts
+
     # --- flushing -----------------------------------------------------------------------------------------------------
 
     @guarded

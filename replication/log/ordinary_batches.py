@@ -17,15 +17,20 @@ from ottla.wire.records import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     RECORDS_OFFSET,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     unpack_header,
 )
 
+_OTHER_ATTRIBUTES = ~TRANSACTIONAL_FLAG
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 def ordinary_header(records: memoryview) -> BatchHeader | None:
-    """The header of what nearly all producers send: one whole, uncompressed batch without a flag, its counts in order."""
+    """The header of what nearly all producers send: one whole, uncompressed batch, its counts in order.
+
+    It may be transactional; it has no other flag.
+    """
     if len(records) < RECORDS_OFFSET:
         return None
     # All fields at once: one call for the header costs less than a look at each field.
@@ -35,8 +40,8 @@ def ordinary_header(records: memoryview) -> BatchHeader | None:
         # Exactly one batch and nothing behind it, so the log can write the view as it is.
         length == len(records) - LOG_OVERHEAD
         and magic == MAGIC_V2
-        # No codec and no flag: nothing to decompress, no transaction, no control record, no claim of LogAppendTime.
-        and not attributes
+        # No codec and no other flag: nothing to decompress, no control record, no claim of LogAppendTime.
+        and not attributes & _OTHER_ATTRIBUTES
         # A client counts from 0; the leader puts the offset in.
         and not base_offset
         and 0 < count == last_offset_delta + 1

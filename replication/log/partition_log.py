@@ -65,6 +65,7 @@ from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
+    from ottla.replication.log.verification import VerificationGuard
 
 SEGMENTS_MAX = 2**31
 
@@ -197,6 +198,7 @@ class PartitionLog(DurableLog):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         checked: CheckedRecords | None = None,
         transaction_version: int = 0,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
         """Check a batch, unless it is `checked` already, give it offsets and write it. KafkaError: nothing was appended."""
         # Looked at directly and not by `guarded`, which costs a call more for each append.
@@ -212,7 +214,7 @@ class PartitionLog(DurableLog):
         if batches[0].producer_id < 0 and len(batches) == 1:
             rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
         else:
-            appended = self._append_with_producers(validated, origin, transaction_version, now_ms)
+            appended = self._append_with_producers(validated, origin, transaction_version, guard, now_ms)
             if isinstance(appended, BatchMetadata):
                 # A duplicate is answered as its original was. It may not be on the disk yet, so `flush_due` is the same
                 # as well.
@@ -244,10 +246,15 @@ class PartitionLog(DurableLog):
         return check_produced(records, rules, now_ms=now_ms, topic_partition=self.name, at_once=at_once)
 
     def _append_with_producers(
-        self, validated: ValidatedBatches, origin: AppendOrigin, transaction_version: int, now_ms: int
+        self,
+        validated: ValidatedBatches,
+        origin: AppendOrigin,
+        transaction_version: int,
+        guard: VerificationGuard | None,
+        now_ms: int,
     ) -> BatchMetadata | bool:
         batches = validated.batches
-        producers = self._known_producers()
+        producers = self.producer_state()
         is_client = origin is AppendOrigin.CLIENT
         # The producer's next batch, as nearly always: nothing can be refused, so no update has to be kept aside.
         if is_client and (entry := producers.in_order(batches)) is not None:
@@ -263,9 +270,9 @@ class PartitionLog(DurableLog):
         marker = marker_of(first, validated.buffer) if first.is_control else None
         if marker is not None:
             assert len(batches) == 1, "a marker comes alone"
-            update = producers.check_marker(first, marker, MarkerVersion(min(transaction_version, 2)))
+            update = producers.check_marker(first, marker, MarkerVersion.of(transaction_version))
         else:
-            update = producers.check(batches, is_client=is_client)
+            update = producers.check(batches, is_client=is_client, guard=guard)
         rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
         self._note_aborted(producers.apply(update))
         producers.map_end_offset = self.log_end_offset
@@ -287,7 +294,7 @@ class PartitionLog(DurableLog):
                 self._epochs.assign(batch.partition_leader_epoch, batch.base_offset)
             # The leader has checked the sequences. This replica only remembers them, for the time when it leads.
             if batch.producer_id >= 0:
-                producers = self._known_producers()
+                producers = self.producer_state()
                 self._note_aborted(producers.apply(producers.note(batch, marker)))
         if self._producers is not None:
             self._producers.map_end_offset = self.log_end_offset
@@ -333,7 +340,8 @@ class PartitionLog(DurableLog):
         end = self.log_end_offset
         return end if last_offset - end <= RELATIVE_OFFSET_MAX else first_offset
 
-    def _known_producers(self) -> ProducerStateManager:
+    def producer_state(self) -> ProducerStateManager:
+        """What is known of producers, to be looked at and asked only."""
         producers = self._producers
         if producers is None:
             producers = self._producers = ProducerStateManager()
@@ -447,10 +455,8 @@ class PartitionLog(DurableLog):
                 raise
             raise Irreparable(f"{self.name} is cut only in part", error) from error
         # Only memory from here on.
-        self._note_cut(offset)
+        self._note_cut(offset, first_dirty_offset=self._segments[-1].base_offset)
         self.log_start_offset = log_start_offset
-        # What is written from here on has never been compacted.
-        self.first_dirty_offset = min(self.first_dirty_offset, self._segments[-1].base_offset)
         self._epochs.truncate_from_end(offset)
         self._producers = producers
         return True
@@ -469,16 +475,17 @@ class PartitionLog(DurableLog):
             is_cut = True
         return is_cut
 
-    def _note_cut(self, offset: int) -> None:
+    def _note_cut(self, offset: int, *, first_dirty_offset: int) -> None:
         # A flush that is under way has synced records that are gone. It sees by this count that it must not move the
         # recovery point.
         self._cuts += 1
         self.layout += 1
         self.log_end_offset = offset
-        # The checkpoint on the disk still has the old recovery point. After a crash it would vouch for records that
-        # were written later and never synced.
-        if offset < self.recovery_point:
-            self.recovery_point = offset
+        # The checkpoints on the disk still have the old offsets. After a crash they would vouch for records that were
+        # written later and never synced, or never compacted: a deletion marker among those would go before the value.
+        if offset < self.recovery_point or first_dirty_offset < self.first_dirty_offset:
+            self.recovery_point = min(self.recovery_point, offset)
+            self.first_dirty_offset = min(self.first_dirty_offset, first_dirty_offset)
             if self.log_directory.on_cut is not None:
                 self.log_directory.on_cut()
 
@@ -505,9 +512,8 @@ class PartitionLog(DurableLog):
             raise Irreparable(f"{self.name} cannot begin anew at {offset}", error) from error
         fresh.defers_repair = self._segments[-1].defers_repair
         self._segments = [fresh]
-        self._note_cut(offset)
+        self._note_cut(offset, first_dirty_offset=offset)
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self._epochs.clear()
         self._producers = None
 

@@ -16,7 +16,7 @@ Theory
     | lower              | any                                   | INVALID_PRODUCER_EPOCH                       |
     | id unknown         | any                                   | appended                                     |
 
-    A transactional batch opens a transaction unless one is open; a batch that is not transactional while one is open is
+    The first batch of a transaction has to be verified before (`verification.py` has the rules). A transactional batch opens a transaction unless one is open; a batch that is not transactional while one is open is
     INVALID_TXN_STATE. A marker closes it: it may raise the epoch (then sequences begin at 0 again) and remembers the
     coordinator's epoch, below which later markers are fenced. An aborted transaction goes to the segment's .txnindex.
 
@@ -43,6 +43,7 @@ from struct import error as struct_error
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.verification import NOT_REQUIRED, VerificationGuard, Verifications
 from ottla.wire.checksum import crc32c
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, ControlType, EndTxnMarker
@@ -56,7 +57,9 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 SEQUENCE_MAX = 2**31 - 1
+UNKNOWN_TRANSACTION_VERSION = -1
 
+_TRANSACTION_FLAGS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_CRC_END = 6
@@ -91,6 +94,14 @@ class MarkerVersion(IntEnum):
 
     TV_0 = 0
     TV_2 = 2
+
+    @classmethod
+    def of(cls, transaction_version: int) -> MarkerVersion:
+        """The rule for markers of a transaction version; later versions keep that of 2."""
+        # Kafka keeps this number for appends that end no transaction, and fails if it comes with a marker.
+        if transaction_version == UNKNOWN_TRANSACTION_VERSION:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A marker does not say of which transaction version it is")
+        return cls.TV_2 if transaction_version >= cls.TV_2 else cls.TV_0
 
 
 class ProducerEntry:
@@ -166,10 +177,11 @@ class CompletedTransaction(NamedTuple):
 class ProducerUpdate:
     """What an append will change, kept aside until it has happened."""
 
-    __slots__ = ("completed", "entries", "started")
+    __slots__ = ("completed", "entries", "started", "transactional")
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
+        self.transactional: list[BatchHeader] = []
         self.started: list[tuple[int, int]] = []
         self.completed: list[CompletedTransaction] = []
 
@@ -177,10 +189,11 @@ class ProducerUpdate:
 class ProducerStateManager:
     """Producers of one partition. Methods take batches whose offsets are assigned."""
 
-    __slots__ = ("_holds", "_ongoing", "_unreplicated", "map_end_offset", "producers")
+    __slots__ = ("_holds", "_ongoing", "_unreplicated", "map_end_offset", "producers", "verifications")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
+        self.verifications = Verifications()
         self.map_end_offset = 0
         self._holds = 0  # threads that read entries, which are replaced instead of changed meanwhile
         # First offset -> producer id, and first offset -> marker offset; few at a time.
@@ -201,21 +214,22 @@ class ProducerStateManager:
         return min((*self._ongoing, *self._unreplicated))
 
     def in_order(self, batches: Sequence[BatchHeader]) -> ProducerEntry | None:
-        """The producer's entry, if a client's append is the one expected next and takes part in no transaction.
+        """The producer's entry, if a client's append is the one expected next and neither begins nor ends a transaction.
 
         This is nearly every append of an idempotent producer, so it makes no `ProducerUpdate`.
         """
         batch = batches[0]
         entry = self.producers.get(batch.producer_id)
         if (
-            # What these conditions leave out takes the long way: a new id or epoch, a gap, a duplicate, transactions
-            # and markers.
+            # What these conditions leave out takes the long way: a new id or epoch, a gap, a duplicate, the first batch of
+            # a transaction, and markers.
             entry is not None
             and entry.epoch == batch.producer_epoch
             and entry.batches
             and batch.base_sequence == (entry.batches[-1].last_sequence + 1) & SEQUENCE_MAX
-            and entry.current_txn_first_offset < 0
-            and not batch.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
+            and (
+                not batch.attributes & _TRANSACTION_FLAGS if entry.current_txn_first_offset < 0 else self._goes_on(batch)
+            )
             and len(batches) == 1
         ):
             # A thread writes the entry into a snapshot. It keeps the old one, and changes go to a copy.
@@ -223,6 +237,11 @@ class ProducerStateManager:
                 entry = self.producers[entry.producer_id] = entry.copy()
             return entry
         return None
+
+    def _goes_on(self, batch: BatchHeader) -> bool:
+        """Whether a batch belongs to the open transaction of its producer, and none of the next epoch is waiting."""
+        is_data = batch.attributes & _TRANSACTION_FLAGS == TRANSACTIONAL_FLAG
+        return is_data and batch.producer_id not in self.verifications.by_producer
 
     def duplicate(self, batches: Iterable[BatchHeader]) -> BatchMetadata | None:
         """What was answered before, if a client sends one of `batches` again."""
@@ -234,17 +253,50 @@ class ProducerStateManager:
                     return known
         return None
 
-    def check(self, batches: Iterable[BatchHeader], *, is_client: bool) -> ProducerUpdate:
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has a transaction open; one of another epoch may be over without its marker having come."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.current_txn_first_offset >= 0 and entry.epoch == epoch
+
+    def start_verification(
+        self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool, now_ms: int
+    ) -> VerificationGuard | None:
+        """The guard for the first batch of a transaction. None: it is open. KafkaError: the epoch is outdated."""
+        _check_epoch(self.producers.get(producer_id) or ProducerEntry(producer_id), epoch)
+        if self.is_in_transaction(producer_id, epoch):
+            return None
+        return self.verifications.start(
+            producer_id, sequence, epoch, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
+        )
+
+    def check(
+        self, batches: Iterable[BatchHeader], *, is_client: bool, guard: VerificationGuard | None = None
+    ) -> ProducerUpdate:
         """Check data batches, in order; raises KafkaError. Control batches are left out by the caller."""
         update = ProducerUpdate()
         for batch in batches:
             if batch.producer_id >= 0:
                 entry = self._staged(update, batch.producer_id)
-                _check_epoch(entry, batch)
+                _check_epoch(entry, batch.producer_epoch)
+                if batch.is_transactional:
+                    self._check_verified(batch, guard)
                 if is_client:
+                    verification = self.verifications.by_producer.get(batch.producer_id)
+                    if verification is not None:
+                        verification.check_sequence(batch, is_known=bool(entry.batches))
                     _check_sequence(entry, batch)
                 self._note_data(update, entry, batch)
         return update
+
+    def _check_verified(self, batch: BatchHeader, guard: VerificationGuard | None) -> None:
+        producer_id = batch.producer_id
+        if guard is NOT_REQUIRED or self.is_in_transaction(producer_id, batch.producer_epoch):
+            return
+        if not self.verifications.accept(producer_id, guard):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Producer {producer_id} has no transaction here, or it has ended meanwhile",
+            )
 
     def check_marker(
         self,
@@ -282,6 +334,8 @@ class ProducerStateManager:
         """Put an append into force that has been written; returns what belongs into the transaction index."""
         # Whole entries are put in place of the old ones, so a thread that holds those sees no change.
         self.producers.update(update.entries)
+        if self.verifications.by_producer:
+            self.verifications.end(update.transactional)
         for first_offset, producer_id in update.started:
             self._ongoing[first_offset] = producer_id
         aborted = []
@@ -310,6 +364,8 @@ class ProducerStateManager:
         self, update: ProducerUpdate, entry: ProducerEntry, batch: BatchHeader, *, strict: bool = True
     ) -> None:
         entry.add(batch)
+        if batch.is_transactional:
+            update.transactional.append(batch)
         if entry.current_txn_first_offset >= 0:
             # As in Kafka: while its transaction is open, a producer writes nothing beside it.
             if strict and not batch.is_transactional:
@@ -351,6 +407,7 @@ class ProducerStateManager:
                     del self.producers[producer_id]
                     count += 1
             yield count
+        self.verifications.remove_expired(now_ms, expiration_ms)
 
     def clear(self, map_end_offset: int) -> None:
         """Forget everything; the state is that of a log that is empty up to `map_end_offset`."""
@@ -457,12 +514,12 @@ def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
     return entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
 
 
-def _check_epoch(entry: ProducerEntry, batch: BatchHeader) -> None:
+def _check_epoch(entry: ProducerEntry, epoch: int) -> None:
     # A producer with a higher epoch has taken over; the old one must not write any more.
-    if batch.producer_epoch < entry.epoch:
+    if epoch < entry.epoch:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"Epoch of producer {entry.producer_id} is {batch.producer_epoch},"
+            f"Epoch of producer {entry.producer_id} is {epoch},"
             f" which is smaller than the last seen epoch {entry.epoch}",
         )
 
@@ -489,7 +546,7 @@ def _check_marker_epoch(entry: ProducerEntry, batch: BatchHeader, version: Marke
     epoch = batch.producer_epoch
     # Before transaction version 2 a marker carries the epoch of its producer.
     if version < MarkerVersion.TV_2 or epoch > entry.epoch:
-        _check_epoch(entry, batch)
+        _check_epoch(entry, epoch)
         return
     # From version 2 on each transaction ends with a raised epoch. A marker of the same epoch is a late one, which must
     # not end the next transaction. It passes if none is open, or if no higher epoch exists.
@@ -504,6 +561,7 @@ def _check_marker_epoch(entry: ProducerEntry, batch: BatchHeader, version: Marke
 def _note_marker(
     update: ProducerUpdate, entry: ProducerEntry, batch: BatchHeader, marker: EndTxnMarker
 ) -> None:
+    update.transactional.append(batch)
     if entry.current_txn_first_offset >= 0:
         # A transaction without data here leaves no trace in the index.
         update.completed.append(

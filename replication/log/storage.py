@@ -532,7 +532,7 @@ class LogDirectory:
         self.files.on_read_failure = lambda error: self.judge(error, path)
         self.failure: OSError | None = None
         self.on_failure: Callable[[LogDirectory, OSError], None] | None = None
-        self.on_cut: Callable[[], None] | None = None  # a recovery point has gone down
+        self.on_cut: Callable[[], None] | None = None  # a recovery point, or the end of what is compacted, has gone down
         self._removals: list[tuple[int, str]] = []
 
     @property

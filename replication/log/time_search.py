@@ -12,6 +12,9 @@ Theory
         search.run()         in a thread: reads pictures of segments, and nothing else
         search.advance()     on the loop: goes on, or begins anew if the log was cut meanwhile
 
+    As in Kafka nobody finds a record of a compressed batch that is longer than max.decompressed.message.bytes, or behind such
+    a one: the setting may have become smaller since.
+
     A search never changes the log, except that segments learn what the thread found out about them.
 """
 
@@ -21,13 +24,16 @@ from typing import NamedTuple
 
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader, translated
+from ottla.replication.log.record_sizes import check_sizes_until
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, PictureJob, Survey
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.wire.records import BatchHeader, first_record
+from ottla.wire.settings import INT_MAX
 
 MAX_TIMESTAMP = -3
+UNLIMITED = INT_MAX - 8  # the largest that the setting can be
 # A batch beyond these, or a compressed one, is decoded in a thread.
 SMALL_BATCH_BYTES = 16 * 1024
 SMALL_BATCH_RECORDS = 250
@@ -48,8 +54,9 @@ class TooLarge(Exception):
 class TimestampSearch:
     """The search for the first record that is not older than a timestamp, or that has the largest; see the docstring."""
 
-    def __init__(self, log: LogReader, timestamp: int) -> None:
+    def __init__(self, log: LogReader, timestamp: int, record_bytes_max: int = UNLIMITED) -> None:
         self.log = log
+        self._record_bytes_max = record_bytes_max
         self.found: TimestampedOffset | None = None
         self._timestamp = timestamp
         self._passed: set[int] = set()  # base offsets of segments in which nothing was found
@@ -103,11 +110,13 @@ class TimestampSearch:
                 return segment
             try:
                 with only_cached:
-                    found = find_in(segment, self._timestamp, self.log.log_start_offset, is_at_once=True)
+                    found = find_in(
+                        segment, self._timestamp, self.log.log_start_offset, self._record_bytes_max, is_at_once=True
+                    )
                 self._note(segment, found)
             except (TooLarge, DamagedIndexes, NotCached):
                 # The thread repeats the look at this segment without a limit.
-                return _Find(self.log, segment, self._timestamp)
+                return _Find(self.log, segment, self._timestamp, self._record_bytes_max)
         return None
 
     def _next_segment(self) -> Segment | PictureJob | None:
@@ -135,15 +144,16 @@ class TimestampSearch:
 class _Find(PictureJob):
     """Looks for the record in one segment."""
 
-    def __init__(self, log: LogReader, segment: Segment, timestamp: int) -> None:
+    def __init__(self, log: LogReader, segment: Segment, timestamp: int, record_bytes_max: int) -> None:
         super().__init__(log, [segment])
         self.segment = segment
+        self._record_bytes_max = record_bytes_max
         self.found: TimestampedOffset | None = None
         self._timestamp = timestamp
         self._start_offset = log.log_start_offset
 
     def work(self, picture: Segment) -> None:
-        self.found = find_in(picture, self._timestamp, self._start_offset)
+        self.found = find_in(picture, self._timestamp, self._start_offset, self._record_bytes_max)
 
 
 def _max_timestamp_of(segment: Segment) -> int:
@@ -151,7 +161,7 @@ def _max_timestamp_of(segment: Segment) -> int:
 
 
 def find_in(
-    segment: Segment, timestamp: int, start_offset: int, *, is_at_once: bool = False
+    segment: Segment, timestamp: int, start_offset: int, record_bytes_max: int = UNLIMITED, *, is_at_once: bool = False
 ) -> TimestampedOffset | None:
     """The record in one segment, if it is there. TooLarge: that would take long, and was to be `is_at_once`."""
     # An index that contradicts the log is made anew, and the search done again, once. A second contradiction is
@@ -159,8 +169,8 @@ def find_in(
     for is_repaired in (False, True):
         try:
             if timestamp == MAX_TIMESTAMP:
-                return _find_latest(segment, is_at_once)
-            return _find_not_older(segment, timestamp, start_offset, is_at_once)
+                return _find_latest(segment, record_bytes_max, is_at_once)
+            return _find_not_older(segment, timestamp, start_offset, record_bytes_max, is_at_once)
         except (CorruptIndex, CorruptSegment) as error:
             if is_repaired:
                 raise
@@ -168,19 +178,21 @@ def find_in(
     return None
 
 
-def _find_latest(segment: Segment, is_at_once: bool) -> TimestampedOffset | None:
+def _find_latest(segment: Segment, record_bytes_max: int, is_at_once: bool) -> TimestampedOffset | None:
     timestamp, offset = segment.max_timestamp, segment.offset_of_max_timestamp
-    wanted = _Wanted(timestamp, 0, offset, is_exact=True)
+    wanted = _Wanted(timestamp, 0, offset, record_bytes_max, is_exact=True)
     return wanted.look(segment, segment.offset_index.floor(offset), is_at_once)
 
 
-def _find_not_older(segment: Segment, timestamp: int, start_offset: int, is_at_once: bool) -> TimestampedOffset | None:
+def _find_not_older(
+    segment: Segment, timestamp: int, start_offset: int, record_bytes_max: int, is_at_once: bool
+) -> TimestampedOffset | None:
     # Kafka reads on from the last older entry of the time index, which may be at the very beginning if one record
     # there has a time ahead of all others. But the batch of the first entry that is late enough was the first of its
     # kind when that entry was made, so the entry of the offset index before it knew of none.
     reached = segment.time_index.first_reaching(timestamp)
     start = segment.end_of_known_times() if reached is None else segment.offset_index.floor(reached - 1)
-    wanted = _Wanted(timestamp, start_offset, reached, is_exact=False)
+    wanted = _Wanted(timestamp, start_offset, reached, record_bytes_max, is_exact=False)
     return wanted.look(segment, max(start, segment.offset_index.floor(start_offset)), is_at_once)
 
 
@@ -190,6 +202,7 @@ class _Wanted(NamedTuple):
     timestamp: int
     start_offset: int
     promised: int | None
+    record_bytes_max: int
     is_exact: bool
 
     def look(self, segment: Segment, start: int, is_at_once: bool) -> TimestampedOffset | None:
@@ -211,6 +224,8 @@ class _Wanted(NamedTuple):
                 data = file.read_at(position, header.size_in_bytes)
                 found = first_record(data, self.timestamp, self.start_offset, is_exact=self.is_exact)
                 if found is not None:
+                    if self.record_bytes_max < UNLIMITED:
+                        check_sizes_until(data, found[1], self.record_bytes_max)
                     return TimestampedOffset(*found, header.partition_leader_epoch)
         return None
 

@@ -5,7 +5,8 @@ In Kafka's order, with Kafka's codes (each was asked of a real broker):
 1. The request (`check_produce_request_records`): exactly one batch of magic 2 from Produce v3 on, zstd only from v7 on.
 2. The batch: base offset 0, no larger than max.message.bytes, a valid checksum, a known codec; offset range and count
    agree; no control batch and no producer id without sequence from a client.
-3. Its records, decompressed within a limit: exactly as many as the header says and not a byte more, else INVALID_RECORD.
+3. Its records, decompressed within a limit: exactly as many as the header says and not a byte more, and in a compressed
+   batch none larger than max.decompressed.message.bytes, else INVALID_RECORD.
 4. Each record: a key where the topic is compacted, a timestamp in range. These are the only refusals that say which
    records they mean (`InvalidRecords`); one bad record refuses the batch.
 5. What the topic wants changed: the maximum timestamp and its type are corrected in place, another codec means a new
@@ -18,7 +19,7 @@ offsets and a leader epoch, in a microsecond, to the buffer that the client sent
 Where Kafka has accidents, clients see the same codes: a codec that fails or does not exist, and compressed records with
 offset deltas other than 0..n-1 are UNKNOWN_SERVER_ERROR; uncompressed ones with such deltas are accepted as they are.
 Where Kafka is careless, this is not: a record in a compressed batch must be as long as it says, although Kafka skips
-over lengths there, because such a batch would stop every consumer that reads it; and what decompresses to more than the
+over most lengths there, because such a batch would stop every consumer that reads it; and what decompresses to more than the
 limit is refused.
 
 Message sets of magic 0 and 1 (Produce v0-2) become one batch with the codec the topic wants.
@@ -72,6 +73,7 @@ from ottla.wire.records import (
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
 
+INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
 
@@ -125,6 +127,7 @@ class ValidationRules(NamedTuple):
     timestamp_after_max_ms: int = 3_600_000
     origin: AppendOrigin = AppendOrigin.CLIENT
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    record_bytes_max: int = INT_MAX - 8  # of a compressed batch
 
     @classmethod
     @lru_cache(maxsize=256)
@@ -151,6 +154,7 @@ class ValidationRules(NamedTuple):
             origin=origin,
             # A topic with larger messages may expand further. Ten times is still a bound.
             decompressed_bytes_max=max(DECOMPRESSED_BYTES_MAX, 10 * config.max_message_bytes),
+            record_bytes_max=config.max_decompressed_message_bytes,
         )
 
 
@@ -254,6 +258,7 @@ def check_produced(
     if source:
         area: Buffer = records_area(records, header, 0, rules.decompressed_bytes_max)
         summary = check_records(area, header.records_count)
+        _check_record_sizes(area, rules)
     else:
         area = records[RECORDS_OFFSET:size]
         summary = check_records(records, header.records_count, RECORDS_OFFSET, size)
@@ -334,6 +339,17 @@ def _check_size(size: int, rules: ValidationRules) -> None:
 
 
 # --- its records ------------------------------------------------------------------------------------------------------
+
+
+def _check_record_sizes(area: Buffer, rules: ValidationRules) -> None:
+    """Of good records."""
+    limit, position = rules.record_bytes_max, 0
+    # Nearly never: by default the limit is beyond what is decompressed at all.
+    while position + limit < len(area):
+        length, position = read_varint(area, position)
+        if length > limit:
+            raise invalid(f"A record of {length} bytes exceeds the maximum of {limit}")
+        position += length
 
 
 def _highest_timestamp(header: BatchHeader, summary: RecordsSummary, rules: ValidationRules, now_ms: int) -> int | None:

@@ -48,7 +48,7 @@ def look_up(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No timestamp means {timestamp}")
     # While the thread searched, the replica may have moved to another log directory.
     if search is None or search.log is not log:
-        search = TimestampSearch(log, timestamp)
+        search = TimestampSearch(log, timestamp, log.config.max_decompressed_message_bytes)
     if not search.advance():
         return search
     found = search.found

@@ -54,6 +54,7 @@ from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
+    from ottla.replication.log.verification import VerificationGuard
 
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling: each record is read several times
 
@@ -283,7 +284,7 @@ class Partition:
             self._flush()
         self.notify_watchers()
 
-    def _leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
+    def leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
         """The log, for a request that only the leader answers."""
         if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
             raise self._other_epoch(current_leader_epoch)
@@ -294,10 +295,10 @@ class Partition:
     def _readable_log(self, current_leader_epoch: int, *, only_from_leader: bool) -> PartitionLog:
         """The log, for a reader that may be content with a follower's (KIP-392)."""
         if only_from_leader:
-            return self._leading_log(current_leader_epoch)
+            return self.leading_log(current_leader_epoch)
         if current_leader_epoch not in (NO_LEADER_EPOCH, self.leader_epoch):
             raise self._other_epoch(current_leader_epoch)
-        # `_leading_log` sees this by the leader's id, which does not matter here.
+        # `leading_log` sees this by the leader's id, which does not matter here.
         if self.is_deleted:
             raise self._not_leader()
         return self.log
@@ -327,6 +328,7 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         checked: CheckedRecords | None = None,
         transaction_version: int = 0,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
         """Append batches. KafkaError: nothing was appended. Whether they count is `acknowledgement`'s to say."""
         # This covers a deleted partition, too; see `mark_deleted`.
@@ -348,6 +350,7 @@ class Partition:
             origin=origin,
             checked=checked,
             transaction_version=transaction_version,
+            guard=guard,
         )
         # A duplicate has written nothing. Its producer waits for the records that are there already.
         if not info.duplicate:
@@ -417,7 +420,7 @@ class Partition:
         self, broker: int, fetch_offset: int, log_start_offset: int, *, broker_epoch: int = -1, now_ms: int
     ) -> None:
         """A follower has everything below `fetch_offset`. KafkaError: it does not follow here."""
-        log = self._leading_log()
+        log = self.leading_log()
         if self.followers is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Nobody follows {self.topic}-{self.index}")
         is_news = self.followers.on_fetch(
@@ -574,7 +577,7 @@ class Partition:
 
     def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
         """Refuse a broker that fetches as a follower but holds no replica of this partition."""
-        self._leading_log(current_leader_epoch)
+        self.leading_log(current_leader_epoch)
         is_newer = current_leader_epoch >= 0  # the asker may know of a reassignment that has not come here yet
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_newer else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -608,14 +611,14 @@ class Partition:
 
     def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
         """Where the log begins on all live replicas. KafkaError: this broker does not lead."""
-        log = self._leading_log()
+        log = self.leading_log()
         log.log_directory.check_online()
         start = log.log_start_offset
         return start if self.followers is None else self.followers.common_start(start, is_alive)
 
     def end_offset_for_epoch(self, epoch: int, *, current_leader_epoch: int = NO_LEADER_EPOCH) -> tuple[int, int]:
         """The largest epoch at or below `epoch` and its end offset; (-1, -1): unknown."""
-        log = self._leading_log(current_leader_epoch)
+        log = self.leading_log(current_leader_epoch)
         log.log_directory.check_online()
         return log.end_offset_for_epoch(epoch)
 
@@ -623,7 +626,7 @@ class Partition:
 
     def delete_records(self, offset: int) -> int:
         """Let the log begin at `offset`, or at the high watermark for -1; returns which offset that is."""
-        log = self._leading_log()
+        log = self.leading_log()
         log.log_directory.check_online()
         if log.config.is_compacted and not log.config.is_deleting:
             raise KafkaError(

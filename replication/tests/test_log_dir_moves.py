@@ -18,6 +18,7 @@ from ottla.replication.hosting import future_replica
 from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.tests.logs import batch, idempotent, marker, offsets, read_batches
 from ottla.replication.log.validator import AppendOrigin
+from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.replication.partition.partition import Partition
 from ottla.replication.tests.disks import NODE, Disk, Hosted, LedReplicas, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -84,7 +85,7 @@ async def test_a_replica_moves_and_everything_about_it_moves_along(disk: Disk, a
         partition.delete_records(4)
         partition.make_leader(leader_epoch=3, partition_epoch=1, replicas=(NODE,), isr=(NODE,))
         partition.append_as_leader(idempotent(0, 2), required_acks=-1, now_ms=0)
-        partition.append_as_leader(idempotent(2, is_transactional=True), required_acks=-1, now_ms=0)
+        partition.append_as_leader(idempotent(2, is_transactional=True), required_acks=-1, now_ms=0, guard=NOT_REQUIRED)
         before = (partition.log_start_offset, partition.log_end_offset, partition.high_watermark, values(partition))
         assert home(partition) == "/a"
         partition.make_leader(leader_epoch=5, partition_epoch=2, replicas=(NODE,), isr=(NODE,))

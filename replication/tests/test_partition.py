@@ -20,6 +20,7 @@ from ottla.replication.log.tests.logs import (
     offsets,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.replication.partition.offset_lookup import NOT_FOUND
 from ottla.replication.partition.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -42,6 +43,7 @@ flushes: list[Partition] = []
 def produce(partition: Partition, records: memoryview | None = None, *, acks: int = -1, **options: Any) -> int:
     """Append; the offset after it."""
     records = batch(NOW_MS, NOW_MS + 1) if records is None else records
+    options = {"guard": NOT_REQUIRED} | options
     return partition.append_as_leader(records, required_acks=acks, now_ms=NOW_MS, **options).last_offset + 1
 
 

@@ -220,7 +220,6 @@ def test_more_partitions_have_as_many_replicas_as_the_first() -> None:
         ),
         ("t", 3, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty rep"),
         ("t", 3, [[9]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes broker 9, but"),
-        ("t", 20_000, None, ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."),
     ],
 )
 def test_partitions_that_cannot_be_added(
@@ -232,3 +231,13 @@ def test_partitions_that_cannot_be_added(
         planner.plan_partitions(planner.cluster.topics.get(name), count, assignments)
     assert failure.value.code is code
     assert message is None or (failure.value.message or "").startswith(message)
+
+
+def test_a_request_to_add_too_many_partitions_is_refused_as_a_whole() -> None:
+    planner = planner_of(1)
+    created(planner, "t", 2)
+    created(planner, "u", 1)
+    planner.check_extension_total([("t", 5_002), ("u", 5_001), ("unknown", 20_000), ("t", 1), ("u", -20_000)])
+    with pytest.raises(KafkaError) as failure:
+        planner.check_extension_total([("t", 5_002), ("u", 5_002)])
+    assert failure.value.code is ErrorCode.POLICY_VIOLATION

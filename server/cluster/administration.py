@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from ottla.server.settings.repository import ConfigRepository
     from ottla.wire.messages.create_topics import CreateTopicsResponse
 
+    Heard = Callable[[str, KafkaError | None], None]
+
 logger = logging.getLogger("ottla.administration")
 
 AUTO_CREATIONS_MAX = 10_000
@@ -119,6 +121,7 @@ class Administration:
         self._marking = trio.CapacityLimiter(TOPICS_PER_TURN)  # of all requests together
         self._wanted: dict[str, None] = {}
         self._in_creation: set[str] = set()
+        self._ordered: list[tuple[Sequence[NewTopic], Heard]] = []
         self._wakeup = trio.Event()
         self.settings = SettingsAdministration(
             coordination=coordination,
@@ -416,8 +419,13 @@ class Administration:
         if self._wanted:
             self._wakeup.set()
 
+    def request_topics(self, topics: Sequence[NewTopic], heard: Heard) -> None:
+        """Have these topics created soon, as if a client asked for them, and hear of each how that went."""
+        self._ordered.append((topics, heard))
+        self._wakeup.set()
+
     async def run(self) -> None:
-        """Create what `request_creation` was asked for, until cancelled."""
+        """Create what was requested, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 await self._wakeup.wait()
@@ -426,6 +434,9 @@ class Administration:
                 self._wanted.clear()
                 self._in_creation.update(names)
                 nursery.start_soon(self._create_wanted, names)
+                for order in self._ordered:
+                    nursery.start_soon(self._create_ordered, *order)
+                self._ordered.clear()
 
     async def _create_wanted(self, names: Sequence[str]) -> None:
         try:
@@ -437,15 +448,23 @@ class Administration:
         finally:
             self._in_creation.difference_update(names)
 
+    async def _create_ordered(self, topics: Sequence[NewTopic], heard: Heard) -> None:
+        timeout_s = self.configs.current.server.request_timeout_ms / 1000
+        outcomes = await self._created_somewhere(topics, timeout_s, is_internal=False)
+        for topic, outcome in zip(topics, outcomes, strict=True):
+            heard(topic.name, outcome if isinstance(outcome, KafkaError) else None)
+
     def _to_create(self, name: str) -> NewTopic:
         return new_topic(name, self.configs.current, replicas_max=1 if self._is_alone else None)
 
-    async def _created_somewhere(self, topics: Sequence[NewTopic], timeout_s: float) -> Sequence[PlanOrError | None]:
-        """Have topics created, here or elsewhere, by the rules for internal topics."""
+    async def _created_somewhere(
+        self, topics: Sequence[NewTopic], timeout_s: float, *, is_internal: bool = True
+    ) -> Sequence[PlanOrError | None]:
+        """Have topics created, here or elsewhere, by the rules for internal topics or by those for others."""
         if not self.is_controller:
             return await self._created_elsewhere(topics, timeout_s)
         try:
-            return await self.create_topics(topics, is_internal=True, timeout_s=timeout_s)
+            return await self.create_topics(topics, is_internal=is_internal, timeout_s=timeout_s)
         except KafkaError as error:
             return [bare(error)] * len(topics)
 

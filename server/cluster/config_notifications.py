@@ -4,6 +4,9 @@ A broker that changes settings leaves a notice below /config/changes. The notice
 settings are always read from /config. At the start of every session a broker reads all settings, and passes over the
 notices from before. It removes notices that are older than 15 minutes.
 
+Settings of groups have no notices there: the node above them is written with every change (`znodes.OWN_PATHS`). Then those
+of all groups are read.
+
 Topics are created and deleted without a notice. Their settings are read when the cluster begins to show them.
 
 Settings of users, clients and addresses (quotas) are not heeded.
@@ -62,6 +65,7 @@ class ConfigNotifications:
         self._unread: set[str] = set()
         self._last_heard = -1
         self._created_ms: dict[str, int] = {}  # of the notices that were read
+        self._are_groups_unread = False
         self._changed = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -69,6 +73,7 @@ class ConfigNotifications:
         # Before anything is read, so that no notice is missed in between.
         ends = [
             self._coordination.watch_children(znodes.CONFIG_CHANGES, self._on_notice),
+            self._coordination.watch_node(znodes.GROUP_CONFIGS, self._on_group_settings),
             self._cluster.on_topic_change(self._on_topic_change),
         ]
         try:
@@ -83,6 +88,10 @@ class ConfigNotifications:
                 end()
 
     def _on_notice(self, _: str) -> None:
+        self._changed.set()
+
+    def _on_group_settings(self, _: str) -> None:
+        self._are_groups_unread = True
         self._changed.set()
 
     def _on_topic_change(self, name: str) -> None:
@@ -117,6 +126,7 @@ class ConfigNotifications:
         self._on_unclean_allowed(None)
 
     async def _read_what_changed(self) -> None:
+        await self._read_groups()
         notices = await self._notices()
         nodes = await self._read_notices(notices)
         entities = {_entity(node) for name, node in nodes.items() if notices[name] > self._last_heard}
@@ -145,6 +155,16 @@ class ConfigNotifications:
         found = {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
         self._created_ms |= {name: node.created_ms for name, node in found.items()}
         return found
+
+    async def _read_groups(self) -> None:
+        if not self._are_groups_unread:
+            return
+        self._are_groups_unread = False
+        try:
+            await self._settings.read_all_groups()
+        except CoordinationUnavailable:
+            self._are_groups_unread = True  # they are read again when the tree answers
+            raise
 
     async def _read_topics(self, names: Sequence[str]) -> None:
         if not names:

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.gate.context import RequestContext
-from ottla.server.gate.dispatch import load_handlers
+from ottla.server.gate.dispatch import all_routes
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class LocalPeer:
 
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """The handler's response; it takes as long as it takes."""
-        route = load_handlers()[request.api_key]
+        route = all_routes()[request.api_key]
         context = RequestContext(
             self._broker, api_version=version, client_id=self._client_id, now_ms=self._broker.now_ms()
         )

@@ -51,6 +51,7 @@ from ottla.server.cluster.administration import Administration
 from ottla.server.cluster.cluster_id import random_cluster_id, settle_cluster_id
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.controller.shell import ControllerElection
+from ottla.server.cluster.features import Features
 from ottla.server.cluster.local_peer import LocalPeer
 from ottla.server.cluster.log_dir_failures import LogDirFailures
 from ottla.server.cluster.log_dir_identities import settle_identities
@@ -171,10 +172,15 @@ class ClusterMember:
             is_alone=not tree.is_shared,
             clock_ms=broker.now_ms,
         )
+        self.features = Features(self.session, broker.node_id, is_alone=not tree.is_shared)
         self.log_dir_failures = LogDirFailures(self.session, broker.node_id)
-        broker.replicas.on_directory_failure = self.log_dir_failures.note
+        self._tell_replicas()
+
+    def _tell_replicas(self) -> None:
+        replicas, cluster = self._broker.replicas, self._broker.cluster
+        replicas.on_directory_failure = self.log_dir_failures.note
         # A leader proposes only brokers that live. Whether it means the right incarnation the controller judges.
-        broker.replicas.is_eligible = lambda node_id, _: node_id in broker.cluster.brokers
+        replicas.is_eligible = lambda node_id, _: node_id in cluster.brokers
 
     @property
     def controller(self) -> ActiveController | None:
@@ -349,6 +355,27 @@ class ClusterMember:
     async def open(self) -> None:
         """Learn the cluster's id and settings, and load all logs that are here."""
         broker = self._broker
+        cluster_id = await self._learn_of_cluster()
+        hosted = await self._tree.hosted(self.session)
+        self._loaded.update(each.topic for each in hosted)
+        await broker.replicas.load(hosted, cluster_id=cluster_id)
+
+    async def _learn_of_cluster(self) -> str:
+        """Learn all that a start needs to know of the tree, however long ZooKeeper is away meanwhile; the cluster's id."""
+        while True:
+            try:
+                return await self._read_tree()
+            except (CoordinationUnavailable, SessionExpired) as problem:
+                # No other try mends a tree on a disk of this broker's own.
+                if not self._tree.is_shared:
+                    raise
+                # A session that cannot be opened again ends the start (`hold`).
+                logger.warning("The start waits for ZooKeeper (%r)", problem)
+                await trio.sleep(RETRY_S)
+
+    async def _read_tree(self) -> str:
+        # Every step looks first at what there is, so a try goes on where the last one was cut off.
+        broker = self._broker
         # A log directory that was in use names its cluster. The id has to stay the same even if the tree is new.
         known_id = broker.replicas.cluster_id
         fill = partial(self._tree.fill, self.session)
@@ -363,9 +390,8 @@ class ClusterMember:
         await self._tree.begin()
         # Before the logs, which are loaded with them.
         await self.administration.settings.read_all()
-        hosted = await self._tree.hosted(self.session)
-        self._loaded.update(each.topic for each in hosted)
-        await broker.replicas.load(hosted, cluster_id=cluster_id)
+        await self.features.read()
+        return cluster_id
 
     async def _settle_identities(self, cluster_id: str) -> None:
         """Know the log directories, unless they would be taken for those of another broker with the same id."""

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.replication.cluster.coordination import Coordination
+    from ottla.replication.cluster.peers import Peer
     from ottla.replication.cluster.state import PartitionState, TopicState
     from ottla.replication.control.control_batch import TopicPartition
     from ottla.replication.control.elect_leaders import ElectionType
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.replication.control.topic_planner import TopicPlan
     from ottla.replication.hosting.isr_changes import IsrChanges
     from ottla.replication.hosting.replica_control import ReplicaControl
+    from ottla.server.cluster.features import Features
     from ottla.wire.errors import KafkaError
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
     from ottla.wire.schema import Message
@@ -72,6 +74,10 @@ class Member(Protocol):
     def session(self) -> Coordination: ...
 
     @property
+    def features(self) -> Features:
+        """The features that have levels, and the levels in use."""
+
+    @property
     def is_fenced(self) -> bool:
         """Whether this broker may have been replaced."""
 
@@ -81,6 +87,12 @@ class Member(Protocol):
 
     @property
     def isr_changes(self) -> IsrChanges: ...
+
+    async def until_told(self) -> None:
+        """Return when a controller has sent this broker the live brokers, itself among them, and the topics."""
+
+    def peer(self, broker_id: int, *, purpose: str) -> Peer:
+        """A new way to a broker. PeerUnavailable: the controller has not named such a broker."""
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Ask whoever is the controller, once. Raises PeerUnavailable."""

@@ -1,6 +1,6 @@
-"""Changing the settings of topics and brokers, and knowing them as the coordination tree has them.
+"""Changing the settings of topics, groups and brokers, and knowing them as the coordination tree has them.
 
-Any broker changes those of topics and of all brokers, each broker its own. A change is written first, on the version that
+Any broker changes those of topics, groups and of all brokers, each broker its own. A change is written first, on the version that
 was read, and then put into force here. With it goes a notice below /config/changes, by which other brokers hear of it
 (`config_notifications.py`).
 """
@@ -19,6 +19,7 @@ from ottla.replication.cluster.coordination import (
     BadVersion,
     CoordinationError,
     Create,
+    Delete,
     NodeExists,
     NoNode,
     Operation,
@@ -26,8 +27,9 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.server.cluster.turns_by_name import TurnsByName
 from ottla.server.net.turns import computed
-from ottla.server.settings.changes import check_broker, check_topic
-from ottla.server.settings.repository import NO_OVERRIDES, ConfigRepository, Overrides, Texts
+from ottla.server.settings.changes import check_broker, check_group, check_topic
+from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
+from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -133,19 +135,55 @@ class SettingsAdministration:
                 return
             await self.apply_broker(await self._write(path, known, texts), for_all=for_all)
 
+    async def alter_group(
+        self, group_id: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
+    ) -> None:
+        """Change a group's settings. There need not be such a group."""
+        while True:
+            await self._up_to_date(partial(self.read_groups, [group_id]))
+            try:
+                return await self._alter_group(group_id, change, validate_only=validate_only, in_thread=in_thread)
+            except OutdatedSettings:
+                continue
+
+    async def _alter_group(
+        self, group_id: str, change: SettingsChange, *, validate_only: bool, in_thread: bool
+    ) -> None:
+        path = znodes.group_config_path(group_id)
+        async with self._turns.of([path]):
+            known = self.configs.groups.overrides(group_id)
+            texts = await computed(partial(change, known.texts), in_thread=in_thread)
+            check_group(self.configs, group_id, texts)
+            if validate_only or texts == known.texts:
+                return
+            self.configs.groups.put(group_id, await self._write_group(path, known, texts))
+
     async def _write(self, path: str, known: Overrides, texts: Texts) -> Overrides:
+        # One transaction with the notice, so that no broker misses the change.
+        return await self._write_with(self._notice(path), path, known, texts)
+
+    async def _write_group(self, path: str, known: Overrides, texts: Texts) -> Overrides:
+        # See `znodes.OWN_PATHS`. A group without settings of its own has no node.
+        notice: list[Operation] = [SetData(znodes.GROUP_CONFIGS, b"")] if self._has_readers else []
+        return await self._write_with(notice, path, known, texts, keeps_empty=False)
+
+    async def _write_with(
+        self, notice: Sequence[Operation], path: str, known: Overrides, texts: Texts, *, keeps_empty: bool = True
+    ) -> Overrides:
+        written = Overrides(dict(texts), 0 if known.version is None else known.version + 1)
         data = znodes.encode_config(texts)
         write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
+        if known.version is not None and not texts and not keeps_empty:
+            written, write = NO_OVERRIDES, Delete(path, known.version)
         try:
-            # One transaction with the notice, so that no broker misses the change.
-            await self._coordination.multi([write, *self._notice(path)])
+            await self._coordination.multi([write, *notice])
         except CoordinationError as error:
             if error.path == path and isinstance(error, (NodeExists, NoNode, BadVersion)):
                 # Another broker has changed the settings since they were read here.
                 raise OutdatedSettings(ErrorCode.UNKNOWN_SERVER_ERROR) from None
             logger.error("the settings in %s cannot be written: %r", path, error)
             raise self._refusal(error) from None
-        return Overrides(dict(texts), 0 if known.version is None else known.version + 1)
+        return written
 
     def _notice(self, path: str) -> list[Operation]:
         entity = path.removeprefix("/config/")
@@ -176,9 +214,10 @@ class SettingsAdministration:
 
     # ------------------------------------------------------------------ reading
 
-    async def refresh(self, topics: Sequence[str]) -> None:
-        """Know the settings of topics and of this broker as they are written now."""
+    async def refresh(self, topics: Sequence[str], groups: Sequence[str] = ()) -> None:
+        """Know the settings of topics, of groups and of this broker as they are written now."""
         await self._up_to_date(partial(self.read_topics, topics))
+        await self._up_to_date(partial(self.read_groups, groups))
         for for_all in (True, False):
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
 
@@ -203,6 +242,28 @@ class SettingsAdministration:
             self._take_topic(name, node)
             if number % TOPICS_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
+        await self.read_all_groups()
+
+    async def read_all_groups(self) -> None:
+        """Read the settings of all groups anew and put them into force here."""
+        nodes = await self._coordination.children_data(znodes.GROUP_CONFIGS)
+        found = {znodes.group_of_config(element): node for element, node in nodes.items()}
+        for group_id in [each for each in self.configs.groups if each not in found]:
+            self._take_group(group_id, None)
+        for number, (group_id, node) in enumerate(found.items(), 1):
+            self._take_group(group_id, node)
+            if number % TOPICS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def read_groups(self, group_ids: Sequence[str]) -> None:
+        """Read the settings of groups anew and put them into force here."""
+        found = await self._coordination.get_all([znodes.group_config_path(each) for each in group_ids])
+        for group_id, node in zip(group_ids, found, strict=True):
+            self._take_group(group_id, node)
+
+    def _take_group(self, group_id: str, node: Node | None) -> None:
+        overrides = NO_OVERRIDES if node is None else Overrides(_settings(node), node.version)
+        self.configs.groups.put(group_id, overrides)
 
     async def read_topics(self, names: Sequence[str]) -> None:
         """Read the settings of topics anew and put them into force here."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Protocol, cast
 
 import trio
 
-from ottla.groupcoord.groups.records import load_codecs
-from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
+from ottla.groupcoord.runtime.ports import Appended
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition.partition import Partition
 from ottla.server.ports import HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings
@@ -17,9 +17,11 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.replication.log.partition_log import PartitionLog
     from ottla.replication.log.storage import FileRegion
+    from ottla.replication.log.verification import VerificationGuard
 
 READ_BYTES = 1024 * 1024
 ALL_REPLICAS = -1
+TRANSACTION_COMMIT_TIMEOUT_MS = 60_000
 
 
 class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings, Protocol):
@@ -53,8 +55,10 @@ class InternalTopicLog:
     def is_fenced(self) -> bool:
         return self._broker.member.is_fenced
 
-    def append(self, partition: int, batch: bytes) -> Coroutine[Any, Any, None] | None:
-        """Append for the coordinator; None if that is committed, else what to await until it is."""
+    def append(
+        self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
+    ) -> Appended:
+        """Append for the coordinator."""
         found = self._broker.partition(self.topic, partition)
         info = found.append_as_leader(
             # A buffer of its own, because the log writes offset and leader epoch into the header in place.
@@ -62,19 +66,26 @@ class InternalTopicLog:
             required_acks=ALL_REPLICAS,
             now_ms=self._broker.now_ms(),
             origin=AppendOrigin.COORDINATOR,
+            transaction_version=transaction_version,
+            guard=cast("VerificationGuard | None", guard),
         )
         next_offset = info.last_offset + 1
         # Where this broker has the only copy, the append is committed already, and no task has to wait.
         if found.acknowledgement(next_offset, ALL_REPLICAS) is ErrorCode.NONE:
-            return None
+            return Appended(info.first_offset, None)
         # Its time runs from here on, whenever somebody comes to await it.
-        return self._commit(found, next_offset, trio.current_time() + self._commit_timeout_ms() / 1000)
+        deadline = trio.current_time() + self._commit_timeout_ms() / 1000
+        return Appended(info.first_offset, self._commit(found, next_offset, deadline))
 
     async def _commit(self, partition: Partition, next_offset: int, deadline: float) -> None:
         timeout_s = max(0.0, deadline - trio.current_time())
         code = await self._broker.replicas.wait_committed(partition, next_offset, timeout_s=timeout_s)
         if code:
             raise KafkaError(code)
+
+    def delete_records(self, partition: int, offset: int) -> None:
+        """Let a partition begin at an offset. Raises KafkaError where that cannot be done now."""
+        self._broker.partition(self.topic, partition).delete_records(offset)
 
     async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
         """Everything up to the end, about a megabyte at a time, read in a thread.
@@ -112,12 +123,39 @@ class InternalTopicLog:
         return found
 
 
-def offsets_topic(broker: Port) -> InternalTopicLog:
+def offsets_topic(broker: Port, load_codecs: Callable[[], None]) -> InternalTopicLog:
     """`__consumer_offsets`, the log of the group coordinator."""
     return InternalTopicLog(
         broker,
         GROUP_METADATA_TOPIC,
         partitions_wanted=lambda: broker.config.groups.offsets_topic_num_partitions,
         commit_timeout_ms=lambda: broker.config.groups.offsets_commit_timeout_ms,
+        load_codecs=load_codecs,
+    )
+
+
+def share_state_topic(broker: Port) -> InternalTopicLog:
+    """`__share_group_state`, the log of the share coordinator."""
+    from ottla.groupcoord.share_state.records import load_codecs  # here, because most brokers have no share groups
+
+    return InternalTopicLog(
+        broker,
+        SHARE_GROUP_STATE_TOPIC,
+        partitions_wanted=lambda: broker.config.share_coordinator.share_coordinator_state_topic_num_partitions,
+        commit_timeout_ms=lambda: broker.config.share_coordinator.share_coordinator_write_timeout_ms,
+        load_codecs=load_codecs,
+    )
+
+
+def transaction_topic(broker: Port) -> InternalTopicLog:
+    """`__transaction_state`, the log of the transaction coordinator."""
+    from ottla.groupcoord.transactions.records import load_codecs  # here, because most brokers have no transactions
+
+    return InternalTopicLog(
+        broker,
+        TRANSACTION_STATE_TOPIC,
+        partitions_wanted=lambda: broker.config.transactions.transaction_state_log_num_partitions,
+        # Kafka waits as long as the transaction may last, which a producer sets to a minute if it does not care.
+        commit_timeout_ms=lambda: TRANSACTION_COMMIT_TIMEOUT_MS,
         load_codecs=load_codecs,
     )

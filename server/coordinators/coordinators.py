@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Protocol
+
+logger = logging.getLogger("ottla.broker")
 
 
 class Coordinator(Protocol):
@@ -22,20 +25,39 @@ class Coordinator(Protocol):
 class Coordinators:
     """See the module's docstring. What happens to partitions of other topics is nothing to them."""
 
-    def __init__(self, coordinators: Mapping[str, Coordinator]) -> None:
+    def __init__(self, coordinators: Mapping[str, Callable[[], Coordinator]]) -> None:
+        """`coordinators`: how to have each, by its topic. It is asked for when this broker first leads a partition of that."""
         self._coordinators = coordinators
+        self._needed: dict[str, Coordinator] = {}
+        self._led: dict[str, set[int]] = {topic: set() for topic in coordinators}
 
     def on_election(self, topic: str, partition: int) -> None:
         """This broker leads a partition from now on."""
-        if (coordinator := self._coordinators.get(topic)) is not None:
-            coordinator.on_election(partition)
+        if topic not in self._led:
+            return
+        self._led[topic].add(partition)
+        if topic in self._needed:
+            self._needed[topic].on_election(partition)
+            return
+        try:
+            self.take_up(topic, self._coordinators[topic]())
+        except (ImportError, OSError):  # its code cannot be read now, as when too many files are open
+            logger.exception("%s has no coordinator before a request asks for it", topic)
+
+    def take_up(self, topic: str, coordinator: Coordinator) -> None:
+        """A coordinator was made, by an election or by a request: it hears of all partitions that are led."""
+        if topic not in self._needed:
+            self._needed[topic] = coordinator
+            for partition in sorted(self._led[topic]):
+                coordinator.on_election(partition)
 
     def on_resignation(self, topic: str, partition: int) -> None:
         """This broker does not lead a partition any more."""
-        if (coordinator := self._coordinators.get(topic)) is not None:
+        self._led.get(topic, set()).discard(partition)
+        if (coordinator := self._needed.get(topic)) is not None:
             coordinator.on_resignation(partition)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Topics are gone: name -> topic id."""
-        for coordinator in self._coordinators.values():
+        for coordinator in tuple(self._needed.values()):
             await coordinator.on_topics_deleted(topics)

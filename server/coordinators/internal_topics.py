@@ -1,6 +1,6 @@
 """How Kafka's own topics are created when they are first needed."""
 
-from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.settings.broker_config import BrokerConfig
 
@@ -36,6 +36,22 @@ def new_topic(name: str, config: BrokerConfig, *, replicas_max: int | None) -> N
                 "min.insync.replicas": str(_bounded(transactions.transaction_state_log_min_isr, replicas_max)),
                 "segment.bytes": str(transactions.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
+            },
+        )
+    if name == SHARE_GROUP_STATE_TOPIC:
+        share = config.share_coordinator
+        return NewTopic(
+            name=name,
+            partition_count=share.share_coordinator_state_topic_num_partitions,
+            replication_factor=_bounded(share.share_coordinator_state_topic_replication_factor, replicas_max),
+            # Not compacted, as an update does not replace the one before it. The coordinator itself cuts off what is
+            # redundant.
+            configs={
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(_bounded(share.share_coordinator_state_topic_min_isr, replicas_max)),
+                "retention.ms": "-1",
+                "segment.bytes": str(share.share_coordinator_state_topic_segment_bytes),
             },
         )
     return NewTopic(name=name)

@@ -25,6 +25,15 @@ def _bits(*operations: AclOperation) -> int:
     return sum(1 << operation for operation in operations)
 
 
+GROUP_OPERATIONS = _bits(
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+"""The operations that exist for groups."""
+
 TOPIC_OPERATIONS = _bits(
     AclOperation.READ,
     AclOperation.WRITE,

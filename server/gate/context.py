@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Generic, TypeVar
+
+logger = logging.getLogger("ottla.server")
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -16,7 +20,16 @@ class RequestContext(Generic[PortT_co]):
     stable while a handler runs, only `now_ms` grows old across an await.
     """
 
-    __slots__ = ("api_version", "broker", "client_host", "client_id", "listener_name", "now_ms", "principal")
+    __slots__ = (
+        "_on_close",
+        "api_version",
+        "broker",
+        "client_host",
+        "client_id",
+        "listener_name",
+        "now_ms",
+        "principal",
+    )
 
     def __init__(
         self,
@@ -36,3 +49,17 @@ class RequestContext(Generic[PortT_co]):
         self.principal = principal
         self.listener_name = listener_name
         self.now_ms = now_ms
+        self._on_close: dict[Callable[[object], None], None] = {}
+
+    def on_close(self, leave: Callable[[object], None]) -> None:
+        """Call `leave` with this object when the connection has ended. To ask twice is to ask once."""
+        self._on_close[leave] = None
+
+    def close(self) -> None:
+        """The connection has ended."""
+        leavers, self._on_close = self._on_close, {}
+        for leave in leavers:
+            try:
+                leave(self)
+            except Exception:  # it would end the task of the connection, and with it the broker
+                logger.exception("bug: the end of the connection of %s", self.client_host)

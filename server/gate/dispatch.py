@@ -7,17 +7,21 @@ that sometimes returns a coroutine, or an async function. `ottla.wire.answers` l
 Buffers inside a request (record batches) are views of the connection's receive buffer. They are valid until the handler
 function returns, so an `async def`, whose body starts later, never sees them valid, and a plain function that returns a
 coroutine copies what the coroutine needs.
+
+A broker is asked a dozen of its seventy APIs, so the module of a handler, its message and all that it imports are loaded
+when its API is first asked for: by the thread that makes the call (`server/net/calls.py`). What has to be known before
+that, such as the versions, is in an index (`route_index.py`) that the last complete load has left behind.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import pkgutil
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ottla.server.gate import route_index
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message, VersionRange
@@ -29,70 +33,111 @@ Handler = Callable[[Any, "RequestContext[Any]"], Answer[Any]]
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Answer[Any]])
 
 
+HANDLERS = "ottla.server.handlers"
+
+
 class CloseConnection(Exception):
     """A handler's wish to end the connection without an answer, as Kafka does for acks=0 errors; says why."""
+
+
+OPTIONS = (
+    "abandonable",
+    "alone_only",
+    "answers_at_length",
+    "between_brokers",
+    "few_at_once",
+    "in_cluster_only",
+    "pipelined",
+    "reads_only",
+)
+
+
+class Code(NamedTuple):
+    """What answers the requests of a route."""
+
+    request_class: type[Message]
+    response_class: type[Message]
+    handler: Handler
 
 
 class Route:
     """Everything the connection needs to serve one api key; counters are plain integers read by metrics."""
 
-    __slots__ = (
-        "abandonable",
-        "alone_only",
-        "answers_at_length",
-        "api_key",
-        "between_brokers",
-        "error_count",
-        "few_at_once",
-        "handler",
-        "in_cluster_only",
-        "pipelined",
-        "reads_only",
-        "request_class",
-        "request_count",
-        "response_class",
-        "versions",
-    )
+    __slots__ = (*OPTIONS, "_code", "_load", "api_key", "error_count", "name", "request_count", "versions")
+
+    abandonable: bool
+    alone_only: bool
+    answers_at_length: bool
+    between_brokers: bool
+    few_at_once: bool
+    in_cluster_only: bool
+    pipelined: bool
+    reads_only: bool
 
     def __init__(
-        self,
-        request_class: type[Message],
-        versions: VersionRange,
-        handler: Handler,
-        *,
-        abandonable: bool = False,
-        alone_only: bool = False,
-        answers_at_length: bool = False,
-        between_brokers: bool = False,
-        few_at_once: bool = False,
-        in_cluster_only: bool = False,
-        pipelined: bool = False,
-        reads_only: bool = False,
+        self, name: str, api_key: int, versions: VersionRange, options: Collection[str], load: Callable[[], Code]
     ) -> None:
-        self.api_key = request_class.api_key
-        self.request_class = request_class
-        self.response_class: type[Message] = response_class_of(request_class)
+        """`name`: Kafka's name of the API, such as `ListOffsets`. `options`: those of `OPTIONS` that are set."""
+        self.name = name
+        self.api_key = api_key
         self.versions = versions
-        self.handler = handler
-        self.abandonable = abandonable
-        self.alone_only = alone_only
-        self.answers_at_length = answers_at_length
-        self.between_brokers = between_brokers
-        self.few_at_once = few_at_once
+        for option in OPTIONS:
+            setattr(self, option, option in options)
         # A broker that is alone has no others that could ask.
-        self.in_cluster_only = in_cluster_only or between_brokers
-        self.pipelined = pipelined
-        self.reads_only = reads_only
+        self.in_cluster_only |= self.between_brokers
+        self._load = load
+        self._code: Code | None = None
         self.request_count = 0
         self.error_count = 0
 
+    @classmethod
+    def of(
+        cls,
+        request_class: type[Message],
+        versions: VersionRange,
+        handler: Handler,
+        prepare: Callable[[], object] = lambda: None,
+        **options: bool,
+    ) -> Route:
+        """The route of a handler that is loaded; `prepare` may load what that needs."""
+
+        def load() -> Code:
+            prepare()
+            return Code(request_class, response_class_of(request_class), handler)
+
+        chosen = [name for name, is_set in options.items() if is_set]
+        name = request_class.__name__.removesuffix("Request")
+        return cls(name, request_class.api_key, versions, chosen, load)
+
     @property
-    def name(self) -> str:
-        """Kafka's name of the API, such as `ListOffsets`."""
-        return self.request_class.__name__.removesuffix("Request")
+    def code(self) -> Code:
+        """Loaded when somebody first asks; whatever an import raises is raised here, and it is tried again."""
+        if self._code is None:
+            self._code = self._load()
+        return self._code
+
+    @property
+    def request_class(self) -> type[Message]:
+        return self.code.request_class
+
+    @property
+    def response_class(self) -> type[Message]:
+        return self.code.response_class
+
+    @property
+    def handler(self) -> Handler:
+        return self.code.handler
+
+    @property
+    def declared(self) -> Declared:
+        """What can be known of it without its code."""
+        options = tuple(option for option in OPTIONS if getattr(self, option))
+        return self.name, self.api_key, str(self.versions), options
 
 
-ROUTES: dict[int, Route] = {}
+Declared = tuple[str, int, str, tuple[str, ...]]
+ROUTE = "__route__"
+"""What a module that has a handler has its route as."""
 
 
 def response_class_of(request_class: type[Message]) -> type[Message]:
@@ -110,10 +155,13 @@ def handles(
     alone_only: bool = False,
     answers_at_length: bool = False,
     between_brokers: bool = False,
+    feature: str | None = None,
     few_at_once: bool = False,
     in_cluster_only: bool = False,
     pipelined: bool = False,
+    prepare: Callable[[], object] = lambda: None,
     reads_only: bool = False,
+    turned_off: Handler | None = None,
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`.
 
@@ -127,17 +175,21 @@ def handles(
     alone_only         neither served nor advertised by a member of a cluster
     in_cluster_only    neither served nor advertised by a broker that is alone
     between_brokers    served only by members of a cluster, and only on their inter-broker listener
+    feature            answered with UNSUPPORTED_VERSION, at its top level, while that feature is at level 0
+    turned_off         the handler while that feature is at level 0, where the answer says so elsewhere
+    prepare            called before the first request, in a thread: loads code that takes long to load, and few brokers need
     pipelined          called while answers to earlier requests of the connection are pending
     """
 
     def register(handler: HandlerT) -> HandlerT:
-        # The second would replace the first in silence.
-        assert request_class.api_key not in ROUTES, f"two handlers for {request_class.__name__}"
-        served = request_class.versions if versions is None else VersionRange.parse(versions)
-        ROUTES[request_class.api_key] = Route(
+        # In the module itself: of one whose import fails nothing stays.
+        namespace = vars(sys.modules[handler.__module__])
+        assert ROUTE not in namespace, f"two handlers in {handler.__module__}"
+        namespace[ROUTE] = Route.of(
             request_class,
-            served,
-            handler,
+            request_class.versions if versions is None else VersionRange.parse(versions),
+            handler if feature is None else _with_level(handler, feature, turned_off),
+            prepare,
             abandonable=abandonable,
             alone_only=alone_only,
             answers_at_length=answers_at_length,
@@ -152,22 +204,48 @@ def handles(
     return register
 
 
-@functools.cache
-def load_handlers() -> dict[int, Route]:
-    """Import every module of `ottla.server.handlers` and return the finished table."""
-    # Not at the top, because handlers import this module. They are found by their folder: no list can lack one.
-    import ottla.server.handlers as package
+def _with_level(handler: Handler, feature: str, turned_off: Handler | None) -> Handler:
+    """The handler as it is routed to: an operator can turn off what a feature is about."""
 
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
-    return ROUTES
+    def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
+        if context.broker.member.features.level(feature):
+            return handler(request, context)
+        if turned_off is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        return turned_off(request, context)
+
+    return handle
+
+
+@functools.cache
+def all_routes() -> dict[int, Route]:
+    """The whole table, by api key. Handlers are found by their folder: no list can lack one."""
+    table: dict[int, Route] = {}
+    for module, declared in route_index.index(HANDLERS, lambda module: _route_in(module).declared).items():
+        name, api_key, versions, options = declared
+        assert api_key not in table, f"two handlers for {name}"
+        load = functools.partial(_load, module, declared)
+        table[api_key] = Route(name, api_key, VersionRange.parse(versions), options, load)
+    return table
+
+
+def _load(module: str, declared: Declared) -> Code:
+    route = _route_in(module)
+    # Clients were told what the index says.
+    assert route.declared == declared, f"{module} has changed since this broker started, which has to be started again"
+    return route.code
+
+
+def _route_in(module: str) -> Route:
+    route: Route = getattr(importlib.import_module(module), ROUTE)
+    return route
 
 
 def served_routes(*, is_in_cluster: bool, is_between_brokers: bool = True) -> dict[int, Route]:
     """The routes of a broker that is, or is not, a member of a cluster, on a listener that is, or is not, for brokers."""
     return {
         key: route
-        for key, route in load_handlers().items()
+        for key, route in all_routes().items()
         if not (route.alone_only if is_in_cluster else route.in_cluster_only)
         and (is_between_brokers or not route.between_brokers)
     }
@@ -187,4 +265,4 @@ def _refusing(route: Route) -> Route:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     # Without `between_brokers`: on this listener the limits and the waits of clients hold for such a request.
-    return Route(route.request_class, route.versions, refuse)
+    return Route(route.name, route.api_key, route.versions, (), lambda: route.code._replace(handler=refuse))

@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all settings of a topic or of this broker; what is not named goes back to its default.
+"""AlterConfigs: replace all settings of a topic, a group or this broker; what is not named goes back to its default.
 
 Behaviour
 * Rules, resources and errors are those of IncrementalAlterConfigs, which replaced this API in clients (KIP-339).
@@ -55,6 +55,7 @@ async def _replace(broker: Port, resource: AlterConfigsResource, *, validate_onl
         resource.resource_name,
         change_topic=lambda _: texts,
         change_broker=lambda _: texts,
+        change_group=lambda _: texts,
         validate_only=validate_only,
     )
 

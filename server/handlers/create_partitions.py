@@ -2,6 +2,7 @@
 
 Behaviour
 * A topic that comes twice is refused. Each other one succeeds or fails by itself.
+* If the others would add more than 10,000 partitions together, all of the request is POLICY_VIOLATION.
 * The count is the new total; it must be more than there are. Assignments, if given, are for the new partitions only and
   must have the replication factor of the topic.
 * A request that leaves no time (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all
@@ -46,6 +47,10 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = (await _all_failed([name for name, count in named.items() if count > 1], twice)).results
     asked = [topic for topic in request.topics if named[topic.name] == 1]
+    try:
+        administration.planner.check_extension_total((topic.name, topic.count) for topic in asked)
+    except KafkaError as error:
+        return await _all_failed([topic.name for topic in request.topics], error)
     created: dict[str, CreatePartitionsTopicResult] = {}
     for start in range(0, len(asked), TOPICS_PER_SLICE):
         async with trio.open_nursery() as nursery:

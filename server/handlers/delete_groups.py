@@ -13,4 +13,4 @@ from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsR
 
 @handles(DeleteGroupsRequest)
 def delete_groups(request: DeleteGroupsRequest, context: RequestContext[HasGroups]) -> Answer[DeleteGroupsResponse]:
-    return context.broker.groups.delete_groups(request)
+    return context.broker.groups.administration.delete_groups(request)

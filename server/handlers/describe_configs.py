@@ -1,16 +1,19 @@
-"""DescribeConfigs: the settings of topics and of this broker, with where each value comes from.
+"""DescribeConfigs: the settings of topics, of groups and of this broker, with where each value comes from.
 
 Behaviour
 * A topic's settings are described with the chain of values behind each: its own, then those of the broker-wide setting
   of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
 * A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
+* A group need not exist to be described. What it does not set is as the broker has it. Kafka's internal settings of groups
+  are told only where somebody has set them. Of groups without settings of their own a request may name a thousand: each
+  costs two kilobytes, and a name costs its sender nothing.
 * A resource that is named twice is described twice. If a request names more than 20 resources each is described once,
   because a few bytes that name a broker again would cost fifty kilobytes each time.
 * Configuration keys restrict what is described; null and an empty list mean everything.
 * A member of a cluster asks ZooKeeper for the settings that are in force at this moment. It may not have heard of all yet.
 * The values of sensitive settings stay secret. A setting that Kafka does not know counts as sensitive.
 
-Not served: broker loggers (8), client metrics (16) and groups (32) are refused with INVALID_REQUEST.
+Not served: broker loggers (8) and client metrics (16) are refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.groupcoord.group_settings import broker_synonym, group_settings
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
@@ -30,8 +34,10 @@ from ottla.server.settings.repository import (
     DEFAULT_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
+    GROUP_CONFIG,
     ConfigRepository,
     SynonymValue,
+    default_text,
     described_setting,
     synonym_values,
     topic_settings,
@@ -47,15 +53,17 @@ from ottla.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ottla.wire.settings import field_name, format_value, parse_integer
+from ottla.wire.settings import InvalidSetting, field_name, format_value, parse_integer, parse_value
 
 if TYPE_CHECKING:
+    from ottla.server.settings.overrides import Texts
     from ottla.wire.settings import Setting
 
 logger = logging.getLogger("ottla.configs")
 
 UNKNOWN_TYPE = 0
 RESOURCES_PER_TURN = 2  # a broker has hundreds of settings
+GROUPS_WITHOUT_SETTINGS_MAX = 1_000
 RESOURCES_REPEATED_MAX = 20  # a request that names more has each of them described once
 
 
@@ -104,8 +112,11 @@ async def _read_and_describe(
     If ZooKeeper does not answer, the settings that this broker knows are described.
     """
     topics = [each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC]
+    groups = [each.resource_name for each in resources if each.resource_type == ResourceType.GROUP]
     try:
-        await broker.administration.settings.refresh([name for name in topics if name in broker.cluster.topics])
+        await broker.administration.settings.refresh(
+            [name for name in topics if name in broker.cluster.topics], groups[:GROUPS_WITHOUT_SETTINGS_MAX]
+        )
     except KafkaError as error:
         logger.warning("Describing settings as they were known last: %s", error)
     return await _describe_in_turns(describer, resources)
@@ -125,6 +136,9 @@ class _Describer:
         self._configs: ConfigRepository = broker.configs
         self._unchanged: dict[frozenset[str], list[DescribeConfigsResourceResult]] = {}
         """The entries of a topic without settings of its own, by the names asked for. Thousands of topics share them."""
+        self._unchanged_groups: dict[frozenset[str], list[DescribeConfigsResourceResult]] = {}
+        """The same for groups."""
+        self._groups_left = GROUPS_WITHOUT_SETTINGS_MAX
         self._with_synonyms = request.include_synonyms
         self._with_documentation = request.include_documentation
 
@@ -150,6 +164,8 @@ class _Describer:
                 return self._all_brokers(wanted)
             self._check_broker(name)
             return [self._broker_entry(each) for each in self._configs.names() if not wanted or each in wanted]
+        if resource.resource_type == ResourceType.GROUP:
+            return self._group(name, wanted)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {ResourceType(resource.resource_type).name}"
         )
@@ -188,6 +204,49 @@ class _Describer:
         if declared.name in self._configs.topic_overrides(topic).texts:
             chain.insert(0, SynonymValue(declared.name, value, DYNAMIC_TOPIC_CONFIG))
         return self._entry(declared.name, value, declared, chain, is_read_only=False)
+
+    # ------------------------------------------------------------------ groups
+
+    def _group(self, group_id: str, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        if group_id not in self._configs.groups:
+            self._groups_left -= 1
+            if self._groups_left < 0:
+                message = f"No more than {GROUPS_WITHOUT_SETTINGS_MAX} groups without settings are described at a time"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        if texts := self._configs.groups.overrides(group_id).texts:
+            return self._group_entries(texts, wanted)
+        key = frozenset(wanted)
+        if key not in self._unchanged_groups:
+            self._unchanged_groups[key] = self._group_entries({}, wanted)
+        return self._unchanged_groups[key]
+
+    def _group_entries(self, texts: Texts, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
+        entries = (self._group_entry(each, texts) for each in group_settings().values() if not wanted or each.name in wanted)
+        return [each for each in entries if each is not None]
+
+    def _group_entry(self, declared: Setting, texts: Texts) -> DescribeConfigsResourceResult | None:
+        name, synonym = declared.name, broker_synonym(declared)
+        if declared.internal and name not in texts and (synonym is None or not self._configs.is_given(synonym)):
+            return None
+        value = self._group_value(declared, texts)
+        if synonym is not None:
+            chain = synonym_values(self._configs, synonym)
+        else:
+            chain = [SynonymValue(name, default_text(declared), DEFAULT_CONFIG)]
+        if name in texts:
+            chain.insert(0, SynonymValue(name, value, GROUP_CONFIG))
+        return self._entry(name, value, declared, chain, is_read_only=False)
+
+    def _group_value(self, declared: Setting, texts: Texts) -> str | None:
+        """As it is set, be it beyond the broker's bounds."""
+        if declared.name not in texts:
+            return format_value(declared.kind, getattr(self._configs.groups.of_broker, field_name(declared.name)))
+        try:
+            return format_value(declared.kind, parse_value(declared, texts[declared.name]))
+        except InvalidSetting:
+            return texts[declared.name]
 
     # ------------------------------------------------------------------ brokers
 

@@ -9,25 +9,12 @@ from __future__ import annotations
 
 import trio
 
-from ottla.server.gate.authorized_operations import AclOperation
+from ottla.server.gate.authorized_operations import GROUP_OPERATIONS
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasGroups
 from ottla.wire.answers import Answer
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-
-GROUP_OPERATIONS = sum(
-    1 << operation
-    for operation in (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
-"""The operations that exist for groups."""
-
 
 GROUPS_PER_TURN = 4
 
@@ -52,7 +39,7 @@ async def _describe_in_turns(request: DescribeGroupsRequest, context: RequestCon
 
 
 def _describe(request: DescribeGroupsRequest, context: RequestContext[HasGroups]) -> DescribeGroupsResponse:
-    response = context.broker.groups.describe_groups(request, api_version=context.api_version)
+    response = context.broker.groups.classic.describe_groups(request, api_version=context.api_version)
     if request.include_authorized_operations:
         for group in response.groups:
             if not group.error_code:

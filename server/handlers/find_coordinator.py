@@ -1,21 +1,22 @@
-"""FindCoordinator: which broker coordinates a group.
+"""FindCoordinator: which broker coordinates a group, a transactional id or a share partition.
 
 Behaviour
-* The coordinator of a group leads the partition of `__consumer_offsets` that the group's id falls to. The first request
-  makes the topic; until its partitions have leaders the answer is COORDINATOR_NOT_AVAILABLE, which clients retry.
-* Coordinators of transactions and of share partitions are not served. The refusal is meant to stop a client at once with
-  words: librdkafka stops asking only for an authorization error, and shows our message with it; clients that speak
-  version 4 and newer (Java, kafka-python) stop for any error that is not retriable, and Java shows the message.
+* The coordinator of a group leads the partition of `__consumer_offsets` that the group's id falls to, that of a
+  transactional id a partition of `__transaction_state`, and that of a share partition the partition of
+  `__share_group_state` that its key ("group:topic id:partition") falls to. The first request makes the topic; until its
+  partitions have leaders the answer is COORDINATOR_NOT_AVAILABLE, which clients retry.
+* A key that names no share partition is INVALID_REQUEST, and so is a type that does not exist.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
+from ottla.groupcoord.share_state.keys import parse_coordinator_key
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each
-from ottla.server.ports import HasAdministration, HasCluster, HasGroups
+from ottla.server.ports import HasAdministration, HasCluster, HasGroups, HasShareCoordinator, HasTransactions
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -27,53 +28,68 @@ NO_NODE = -1
 KEYS_AT_ONCE = 4  # they may be very long
 
 
-class Port(HasAdministration, HasCluster, HasGroups, Protocol):
+class Port(HasAdministration, HasCluster, HasGroups, HasShareCoordinator, HasTransactions, Protocol):
     """What is needed of the broker here."""
+
+
+class Place(NamedTuple):
+    """Where coordinators of one type live: their topic, and which partition of it a key falls to (None: no such key)."""
+
+    topic: str
+    partition_for: Callable[[Port, str], int | None]
+
+
+def _share_partition_for(broker: Port, key: str) -> int | None:
+    share_partition = parse_coordinator_key(key)
+    return None if share_partition is None else broker.share_coordinator.partition_for(share_partition)
+
+
+PLACES = {
+    GROUP: Place(GROUP_METADATA_TOPIC, lambda broker, key: broker.groups.partition_for(key)),
+    TRANSACTION: Place(TRANSACTION_STATE_TOPIC, lambda broker, key: broker.transactions.partition_for(key)),
+    SHARE: Place(SHARE_GROUP_STATE_TOPIC, _share_partition_for),
+}
 
 
 @handles(FindCoordinatorRequest)
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext[Port]
 ) -> Worked[FindCoordinatorResponse]:
-    refusal = _refusal(request.key_type, context.api_version)
-    if refusal is not None:
+    place = PLACES.get(request.key_type)
+    if place is None or (request.key_type == SHARE and context.api_version < SHARE_VERSION):
+        refusal = _refusal(request.key_type)
         return _answer(request, context, lambda key: _refused(key, refusal, context))
-    if context.broker.cluster.topic(GROUP_METADATA_TOPIC) is None:
-        return _find_in_new_topic(request, context)
-    return _find(request, context)
+    if context.broker.cluster.topic(place.topic) is None:
+        return _find_in_new_topic(request, context, place)
+    return _find(request, context, place)
 
 
-def _refusal(key_type: int, api_version: int) -> KafkaError | None:
-    """Why coordinators of this type cannot be found here."""
-    if key_type == GROUP:
-        return None
-    if key_type == TRANSACTION:
-        code = ErrorCode.UNSUPPORTED_VERSION
-        if api_version < BATCH_VERSION:
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return KafkaError(code, "This broker does not serve transactions: use the producer without a transactional.id.")
-    if key_type == SHARE and api_version >= SHARE_VERSION:
-        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker does not serve share groups.")
+def _refusal(key_type: int) -> KafkaError:
+    """There are no coordinators of this type, or not in this version."""
     return KafkaError(ErrorCode.INVALID_REQUEST, None if key_type == SHARE else ErrorCode.INVALID_REQUEST.message)
 
 
-async def _find_in_new_topic(request: FindCoordinatorRequest, context: RequestContext[Port]) -> FindCoordinatorResponse:
+async def _find_in_new_topic(
+    request: FindCoordinatorRequest, context: RequestContext[Port], place: Place
+) -> FindCoordinatorResponse:
     try:
-        await context.broker.ensure_internal_topic(GROUP_METADATA_TOPIC)
+        await context.broker.ensure_internal_topic(place.topic)
     except KafkaError as error:
         not_available = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
         answer = _answer(request, context, lambda key: _refused(key, not_available, context))
     else:
-        answer = _find(request, context)
+        answer = _find(request, context, place)
     return answer if isinstance(answer, FindCoordinatorResponse) else await answer
 
 
-def _find(request: FindCoordinatorRequest, context: RequestContext[Port]) -> Worked[FindCoordinatorResponse]:
+def _find(
+    request: FindCoordinatorRequest, context: RequestContext[Port], place: Place
+) -> Worked[FindCoordinatorResponse]:
     """A key that is named again is not looked up again."""
     found: dict[str, Coordinator] = {}
 
     def find(key: str) -> Coordinator:
-        return found.get(key) or found.setdefault(key, _coordinator(key, context))
+        return found.get(key) or found.setdefault(key, _coordinator(key, context, place))
 
     return _answer(request, context, find)
 
@@ -91,14 +107,17 @@ def _keys(request: FindCoordinatorRequest, context: RequestContext[Port]) -> lis
     return request.coordinator_keys if context.api_version >= BATCH_VERSION else [request.key]
 
 
-def _coordinator(group_id: str, context: RequestContext[Port]) -> Coordinator:
+def _coordinator(key: str, context: RequestContext[Port], place: Place) -> Coordinator:
     broker = context.broker
-    partition = broker.cluster.partition(GROUP_METADATA_TOPIC, broker.groups.partition_for(group_id))
+    index = place.partition_for(broker, key)
+    if index is None:
+        return _refused(key, KafkaError(ErrorCode.INVALID_REQUEST), context)
+    partition = broker.cluster.partition(place.topic, index)
     endpoint = None if partition is None else broker.cluster.endpoint(partition.leader, context.listener_name)
     if endpoint is None:
-        return _refused(group_id, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE), context)
+        return _refused(key, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE), context)
     return Coordinator(
-        key=group_id,
+        key=key,
         node_id=endpoint.node_id,
         host=endpoint.host,
         port=endpoint.port,

@@ -12,4 +12,4 @@ from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 @handles(HeartbeatRequest)
 def heartbeat(request: HeartbeatRequest, context: RequestContext[HasGroups]) -> HeartbeatResponse:
-    return context.broker.groups.heartbeat(request)
+    return context.broker.groups.classic.heartbeat(request)

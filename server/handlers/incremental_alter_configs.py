@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: change single settings of topics and of this broker.
+"""IncrementalAlterConfigs: change single settings of topics, of groups and of this broker.
 
 Behaviour
 * One resource, one result: if one of its changes is wrong, none of them happens. Resources are independent.
@@ -6,9 +6,10 @@ Behaviour
 * Appending to and subtracting from a list that is not set starts from the setting's default.
 * A broker is named by its id; the empty name changes the settings of all brokers. What Kafka does not change at run time
   is refused.
+* A group need not exist to have settings.
 * The change is durable and in force when the answer goes out; `validate_only` stops before that.
 
-Not served: broker loggers (8), client metrics (16) and groups (32) are refused as unknown resource types.
+Not served: broker loggers (8) and client metrics (16) are refused as unknown resource types.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
 from ottla.server.net.turns import computed
 from ottla.server.ports import HasAdministration, HasSettings
-from ottla.server.settings.changes import ConfigChange, changed_broker, changed_topic, check_changes
+from ottla.server.settings.changes import ConfigChange, changed_broker, changed_group, changed_topic, check_changes
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -74,6 +75,7 @@ async def _alter(broker: Port, resource: AlterConfigsResource, *, validate_only:
         resource.resource_name,
         change_topic=lambda texts: changed_topic(texts, changes),
         change_broker=lambda texts: changed_broker(texts, changes),
+        change_group=lambda texts: changed_group(texts, changes),
         validate_only=validate_only,
         in_thread=is_long,
     )
@@ -92,13 +94,18 @@ async def alter_resource(
     *,
     change_topic: SettingsChange,
     change_broker: SettingsChange,
+    change_group: SettingsChange,
     validate_only: bool,
     in_thread: bool = False,
 ) -> None:
-    """Change a topic's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
+    """Change a topic's, a group's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
     if resource_type == ResourceType.TOPIC:
         change = _then_check_name(name, change_topic)
         await broker.administration.settings.alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
+    elif resource_type == ResourceType.GROUP:
+        await broker.administration.settings.alter_group(
+            name, change_group, validate_only=validate_only, in_thread=in_thread
+        )
     elif resource_type == ResourceType.BROKER:
         check_broker_name(name, broker.config.node_id)
         await broker.administration.settings.alter_broker(

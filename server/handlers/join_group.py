@@ -14,7 +14,7 @@ from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 @handles(JoinGroupRequest, abandonable=True)
 def join_group(request: JoinGroupRequest, context: RequestContext[HasGroups]) -> Answer[JoinGroupResponse]:
-    return context.broker.groups.join_group(
+    return context.broker.groups.classic.join_group(
         request,
         api_version=context.api_version,
         client_id=context.client_id,

@@ -13,4 +13,4 @@ from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupRespons
 
 @handles(LeaveGroupRequest)
 def leave_group(request: LeaveGroupRequest, context: RequestContext[HasGroups]) -> Answer[LeaveGroupResponse]:
-    return context.broker.groups.leave_group(request, api_version=context.api_version)
+    return context.broker.groups.classic.leave_group(request, api_version=context.api_version)

@@ -16,4 +16,4 @@ from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsRespons
 def list_groups(
     request: ListGroupsRequest, context: RequestContext[HasGroups]
 ) -> Answer[ListGroupsResponse]:
-    return context.broker.groups.list_groups(request)
+    return context.broker.groups.administration.list_groups(request)

@@ -15,4 +15,4 @@ from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitR
 
 @handles(OffsetCommitRequest)
 def offset_commit(request: OffsetCommitRequest, context: RequestContext[HasGroups]) -> Answer[OffsetCommitResponse]:
-    return context.broker.groups.offset_commit(request, api_version=context.api_version)
+    return context.broker.groups.offsets.offset_commit(request, api_version=context.api_version)

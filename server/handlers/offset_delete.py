@@ -14,4 +14,4 @@ from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteR
 
 @handles(OffsetDeleteRequest)
 def offset_delete(request: OffsetDeleteRequest, context: RequestContext[HasGroups]) -> Answer[OffsetDeleteResponse]:
-    return context.broker.groups.offset_delete(request)
+    return context.broker.groups.offsets.offset_delete(request)

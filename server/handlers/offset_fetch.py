@@ -23,7 +23,7 @@ _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousa
 
 @handles(OffsetFetchRequest, reads_only=True)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext[HasGroups]) -> Answer[OffsetFetchResponse]:
-    answer = context.broker.groups.offset_fetch(request, api_version=context.api_version)
+    answer = context.broker.groups.offsets.offset_fetch(request, api_version=context.api_version)
     return _encoded(answer, context.api_version) if isinstance(answer, Coroutine) else answer
 
 

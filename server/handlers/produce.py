@@ -19,7 +19,9 @@ Behaviour
   records stay.
 * Requests of one connection are appended one after the other, so a producer's order is kept, but while they wait for
   their commits the next ones are appended: a `PendingAnswer`.
-* Transactions are not served yet: a transactional batch is INVALID_TXN_STATE, as no transaction is ever open.
+* The first batch of a transaction in a partition is appended when its coordinator has confirmed the partition, or has
+  added it (`server/produce/verification.py`). A request with transactions of two producers is
+  INVALID_PRODUCER_ID_MAPPING for all partitions.
 
 Work: checking compressed or very many records takes time, so large ones are checked in a thread first (`is_expensive`). A
 request of several megabytes or many partitions gives way between partitions. Meanwhile the receive buffer serves other
@@ -47,6 +49,8 @@ def produce(request: ProduceRequest, context: RequestContext[Port]) -> Answer[Pr
     count = sum([len(topic.partition_data) for topic in request.topic_data])
     # A request gives way only between two partitions, so one partition gains nothing from turns.
     if count > 1 and (count > PARTITIONS_AT_ONCE or has_a_buffer(request)):
+        return appending.append_in_turns()
+    if request.transactional_id is not None and not appending.verify():
         return appending.append_in_turns()
     # The usual way has no coroutine: an answer that is there at once costs no switch of tasks.
     appending.append_all()

@@ -13,4 +13,4 @@ from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 @handles(SyncGroupRequest, abandonable=True)
 def sync_group(request: SyncGroupRequest, context: RequestContext[HasGroups]) -> Answer[SyncGroupResponse]:
-    return context.broker.groups.sync_group(request, api_version=context.api_version)
+    return context.broker.groups.classic.sync_group(request, api_version=context.api_version)

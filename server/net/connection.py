@@ -173,6 +173,7 @@ class Connection:
             self._let_go()
             self._count_unread(0)
             self._socket.close()
+            self._context.close()
 
     async def _report_bug(self, error: Exception) -> None:
         """Log it in a thread: a traceback has source lines in it, and those of many tasks take long to look up."""

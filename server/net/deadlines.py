@@ -7,10 +7,13 @@ cost neither a task nor a search. Kafka's timing wheel does the same.
 from __future__ import annotations
 
 import heapq
+import logging
 import math
 from collections.abc import Callable
 
 import trio
+
+logger = logging.getLogger("ottla.server")
 
 TICK_S = 0.01
 
@@ -81,7 +84,10 @@ class Deadlines:
         # Taken out first: a call may cancel other deadlines, or add one.
         for deadline in self._by_tick.pop(tick, ()):
             call, deadline.call = deadline.call, _nothing
-            call()
+            try:
+                call()
+            except Exception:  # a bug of one request ends neither the waits of all others nor the broker
+                logger.exception("bug: the end of a wait")
 
 
 def _nothing() -> None:

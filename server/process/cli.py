@@ -14,9 +14,11 @@ The broker is imported after the settings are read, so that a wrong setting is r
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,7 +153,8 @@ def _count(text: str) -> int:
 
 
 def _start(file: Path | None, overrides: Sequence[str], accepted_log_dirs: Sequence[str]) -> int:
-    from ottla.server.settings.broker_config import ConfigError, load_config
+    with _importing():
+        from ottla.server.settings.broker_config import ConfigError, load_config
 
     try:
         config = load_config(_texts(file, overrides))
@@ -198,13 +201,14 @@ def _texts(file: Path | None, overrides: Sequence[str]) -> dict[str, str]:
 
 
 def _run(config: BrokerConfig) -> int:
-    import logging
+    with _importing():
+        import logging
 
-    import trio
+        import trio
 
-    from ottla.server.process.log_lines import LogFormatter
-    from ottla.server.process.running import run_broker
-    from ottla.server.serving import StartupError
+        from ottla.server.process.log_lines import LogFormatter
+        from ottla.server.process.running import run_broker
+        from ottla.server.serving import StartupError
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogFormatter())
@@ -220,6 +224,16 @@ def _run(config: BrokerConfig) -> int:
     except KeyboardInterrupt:
         pass
     return EXIT_OK
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    """What is imported stays: collections of garbage would look at it again and again, for nothing."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def announce(broker: Broker) -> None:

@@ -27,16 +27,26 @@ from ottla.replication.log.validator import (
 )
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.inbox import belongs_to_one_frame
-from ottla.server.ports import HasCluster, HasDeadlines, HasPartitions, HasReplicas
+from ottla.server.ports import (
+    HasCluster,
+    HasDeadlines,
+    HasPartitions,
+    HasReplicas,
+    HasSettings,
+    HasSurroundings,
+    HasTransactionVerifier,
+)
 from ottla.server.produce.leader_hints import current_leader, endpoints
 from ottla.server.produce.requests import (
+    TOPIC_IDS_SINCE,
     has_a_buffer,
     holds_transactional,
-    is_transactional,
+    named_topic,
     numbered_batch,
     without_repetitions,
 )
 from ottla.server.produce.thread_checks import checked_in_thread
+from ottla.server.produce.verification import NotVerified, Verification
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import (
@@ -64,7 +74,6 @@ Answered = ProduceResponse | PendingAnswer[ProduceResponse] | None
 ADMIN_CLIENT_ID = "__admin_client"
 # The first version of Produce in which each partition must have exactly one batch.
 ONE_BATCH_SINCE = 3
-TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
 TURN_S = 0.005  # then a long request gives way, and compressed and doubtful batches of a short one are checked in a thread
@@ -83,7 +92,16 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-class Port(HasCluster, HasDeadlines, HasPartitions, HasReplicas, Protocol):
+class Port(
+    HasCluster,
+    HasDeadlines,
+    HasPartitions,
+    HasReplicas,
+    HasSettings,
+    HasSurroundings,
+    HasTransactionVerifier,
+    Protocol,
+):
     """What is needed of the broker here."""
 
 
@@ -127,6 +145,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         "_turn_end",
         "_uncommitted",
         "_undecided",
+        "_verification",
         "_version",
         "_waits",
     )
@@ -141,6 +160,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         self._has_moved = False  # a partition of the request is led by another broker
         self._turn_end = time.monotonic() + TURN_S
         self._topics: list[TopicProduceResponse] = []
+        self._verification: Verification | None = None  # of a request that is to write in transactions
         # Made only when an error has to be noted; see `_place_of`.
         self._places: dict[int, Place] | None = None
         self._deferred: list[tuple[Partition, PartitionProduceResponse, memoryview]] = []
@@ -161,8 +181,25 @@ class Appending(PendingAnswer[ProduceResponse]):
         for topic in without_repetitions(self._request.topic_data):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
 
+    def verify(self) -> bool:
+        """Ask about the transactions of a request that has any. False: the answer takes time; `append_in_turns` awaits it."""
+        if not self._is_transactional():
+            return True
+        self._verification = self._new_verification()
+        return self._verification.begin()
+
+    def _is_transactional(self) -> bool:
+        """Whether the request has to be verified. One that is refused as a whole has not."""
+        try:
+            return self._request.transactional_id is not None and holds_transactional(self._request)
+        except KafkaError:
+            return False
+
+    def _new_verification(self) -> Verification:
+        return Verification(self._request, self._broker, self._version)
+
     def append_in_turns(self) -> Coroutine[Any, Any, Answered]:
-        """The same for a great many partitions or bytes, giving way in between."""
+        """The same for a great many partitions or bytes, giving way in between; or for what is not verified yet."""
         # The copies are made here and not in the coroutine: that begins to run when the shared receive buffer may hold
         # the bytes of another connection already.
         if not has_a_buffer(self._request):
@@ -172,6 +209,11 @@ class Appending(PendingAnswer[ProduceResponse]):
         return self._append_in_turns()
 
     async def _append_in_turns(self) -> Answered:
+        if self._verification is not None:
+            await self._verification.finish()
+        elif self._is_transactional():
+            self._verification = self._new_verification()
+            await self._verification.begin_in_turns()
         await self._append_pieces()
         self.release_records()
         return await self.append_deferred()
@@ -196,6 +238,8 @@ class Appending(PendingAnswer[ProduceResponse]):
         try:
             if holds_transactional(request) and request.transactional_id is None:
                 raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            if self._verification is not None and (refusal := self._verification.refusal()) is not None:
+                raise refusal
         except KafkaError as error:
             return partial(self._refuse, error)
         return self._append
@@ -206,8 +250,9 @@ class Appending(PendingAnswer[ProduceResponse]):
     def _refuse(
         self, error: KafkaError, topic: TopicProduceData, data: PartitionProduceData
     ) -> PartitionProduceResponse:
-        # Kafka sends a text here only with CORRUPT_MESSAGE.
-        message = error.message if error.code is ErrorCode.CORRUPT_MESSAGE else None
+        # Kafka sends a text here only with these.
+        is_told = error.code is ErrorCode.CORRUPT_MESSAGE or isinstance(error, NotVerified)
+        message = error.message if is_told else None
         return PartitionProduceResponse(
             index=data.index, error_code=error.code, base_offset=NO_OFFSET, error_message=message
         )
@@ -221,6 +266,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         checked = partition = None
         try:
             partition = self._partition(topic, data, is_ordinary=header is not None)
+            guard = None if self._verification is None else self._verification.guard(partition)
             # Old clients may send no batch. Kafka answers NONE to that, without an offset.
             if records is None or (self._version < ONE_BATCH_SINCE and not batch_size(records, 0, len(records))):
                 return answer
@@ -242,7 +288,7 @@ class Appending(PendingAnswer[ProduceResponse]):
                 self._check_none_is_missing((topic.name, topic.topic_id, data.index), partition, records, header)
             # Phase 3: the append.
             acks = self._request.acks
-            info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
+            info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked, guard=guard)
         # The log found out, before it wrote anything, that the records need a look one by one.
         except TooManyForTheLoop:
             assert partition is not None and records is not None
@@ -317,12 +363,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         """The partition to append to, after all checks that come before its own."""
         broker, request = self._broker, self._request
         # The order of these checks is Kafka's: it decides which error a client sees where two apply.
-        name = topic.name
-        if self._version >= TOPIC_IDS_SINCE:
-            state = broker.cluster.topic_by_id.get(topic.topic_id)
-            if state is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            name = state.name
+        name = topic.name if self._version < TOPIC_IDS_SINCE else named_topic(broker, topic)
         if broker.cluster.partition(name, data.index) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         # An ordinary batch has passed this by its header.
@@ -333,10 +374,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         # Kafka lets nobody write to internal topics but this client id.
         if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        partition = broker.partition(name, data.index)
-        if not is_ordinary and is_transactional(data.records):
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-        return partition
+        return broker.partition(name, data.index)
 
     def _accept(
         self, answer: PartitionProduceResponse, partition: Partition, info: AppendInfo, header: BatchHeader | None
@@ -394,8 +432,9 @@ class Appending(PendingAnswer[ProduceResponse]):
                 self._check_it_is_known(partition, records, None)
             if self._refused.by_producer:
                 self._check_none_is_missing(self._place_of(answer), partition, records, None)
+            guard = None if self._verification is None else self._verification.guard(partition)
             info = partition.append_as_leader(
-                records, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked
+                records, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked, guard=guard
             )
         except KafkaError as error:
             self._refuse_batch(self._place_of(answer), answer, error, partition, numbered_batch(records))
@@ -482,6 +521,10 @@ class Appending(PendingAnswer[ProduceResponse]):
         answer.error_code = error.code
         if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._has_moved = True
+        if isinstance(error, NotVerified):
+            # The log has not been asked, so nothing of it is told.
+            answer.error_message = error.message or None
+            return
         if partition is not None and error.code not in _WITHOUT_LOG_START:
             answer.log_start_offset = partition.log_start_offset
         if isinstance(error, InvalidRecords):

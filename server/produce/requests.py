@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.server.net.inbox import belongs_to_one_frame
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
 
+if TYPE_CHECKING:
+    from ottla.server.ports import HasCluster
+
+TOPIC_IDS_SINCE = 13
 TRANSACTIONAL_FLAG = 0x10
 # All flags are in the low byte of the attributes, so reading one byte is enough.
 _MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
@@ -28,6 +34,14 @@ def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData
         TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
         for (name, topic_id), partitions in named.items()
     ]
+
+
+def named_topic(broker: HasCluster, topic: TopicProduceData) -> str:
+    """The name of a topic that is given by its id; KafkaError if this broker does not know the id."""
+    state = broker.cluster.topic_by_id.get(topic.topic_id)
+    if state is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return state.name
 
 
 def has_a_buffer(request: ProduceRequest) -> bool:

@@ -10,11 +10,19 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ottla.groupcoord.config import GroupConfig, TransactionConfig
+from ottla.groupcoord.config import (
+    DeadLetterConfig,
+    GroupBoundsConfig,
+    GroupConfig,
+    ShareCoordinatorConfig,
+    SharePartitionConfig,
+    TransactionConfig,
+)
+from ottla.groupcoord.group_settings import check_bounds_of_broker
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.member_config import MemberConfig
 from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings
@@ -148,7 +156,10 @@ class BrokerConfig:
     log: LogConfig
     replication: ReplicationConfig
     groups: GroupConfig
+    share_partitions: SharePartitionConfig
+    dead_letters: DeadLetterConfig
     transactions: TransactionConfig
+    share_coordinator: ShareCoordinatorConfig
     node_id: int
     listeners: tuple[Endpoint, ...]
     advertised: Mapping[str, Endpoint]
@@ -177,7 +188,15 @@ def broker_settings() -> Mapping[str, Setting]:
     for topic_setting in settings_of(LogConfig).values():
         for synonym in topic_setting.synonyms:
             known[synonym.name] = synonym_setting(topic_setting, synonym)
-    for config_class in (ServerConfig, ReplicationConfig, GroupConfig, TransactionConfig, MemberConfig):
+    coordinators = (
+        GroupConfig,
+        GroupBoundsConfig,
+        TransactionConfig,
+        ShareCoordinatorConfig,
+        SharePartitionConfig,
+        DeadLetterConfig,
+    )
+    for config_class in (ServerConfig, ReplicationConfig, *coordinators, MemberConfig):
         known.update(settings_of(config_class))
     return known
 
@@ -199,6 +218,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         log = log_config_from(static)
         log.check_consistency()
         check_together(server, replication)
+        check_bounds_of_broker(partial(broker_value, static))
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
@@ -212,7 +232,10 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         log=log,
         replication=replication,
         groups=_read(GroupConfig, static),
+        share_partitions=_read(SharePartitionConfig, static),
+        dead_letters=_read(DeadLetterConfig, static),
         transactions=_read(TransactionConfig, static),
+        share_coordinator=_read(ShareCoordinatorConfig, static),
         node_id=node_id,
         listeners=listeners,
         advertised=_advertised(server, listeners, inter_broker),
@@ -271,6 +294,12 @@ def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> Conf
     """A configuration class filled from texts, the rest at its defaults; raises InvalidSetting."""
     known = settings_of(config_class)
     return config_class(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
+
+
+def broker_value(texts: Mapping[str, str], name: str) -> Any:
+    """The value of one broker setting that is known, at its default if it is not given; raises InvalidSetting."""
+    declared, text = broker_settings()[name], texts.get(name)
+    return declared.default if text is None else parse_value(declared, text)
 
 
 def default_data_directory() -> Path:

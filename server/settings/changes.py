@@ -1,8 +1,8 @@
 """Changing settings at run time: what a request comes to and whether it may be, in Kafka's words.
 
 Two ways in: IncrementalAlterConfigs changes single settings, AlterConfigs replaces all of a resource's. Topics accept
-only settings of `LogConfig`. Brokers accept what Kafka calls dynamic, per broker or for all; an unknown name is kept, as
-Kafka does for plugins that might read it.
+only settings of `LogConfig`, groups those of `GroupSettings`. Brokers accept what Kafka calls dynamic, per broker or for
+all; an unknown name is kept, as Kafka does for plugins that might read it.
 """
 
 from collections import Counter
@@ -10,12 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from ottla.groupcoord.group_settings import check_group_settings
 from ottla.server.settings.broker_config import BROKEN_RULE, broker_settings
-from ottla.server.settings.repository import ConfigRepository, Texts, default_text, topic_settings, without_listener
+from ottla.server.settings.overrides import Texts
+from ottla.server.settings.repository import ConfigRepository, default_text, topic_settings, without_listener
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value
 
 VALUE_LENGTH_MAX = 32_767
+# Settings are kept for groups that need not exist, so that nothing else limits them.
+GROUP_ID_LENGTH_MAX = 1_000
+GROUPS_MAX = 10_000
 
 _POOLS = (
     "background.threads",
@@ -75,7 +80,11 @@ def check_names(count: int, different: int, empty: Sequence[str]) -> None:
 
 def changed_topic(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
     """A topic's settings after incremental changes."""
-    known = topic_settings()
+    return _changed(texts, changes, topic_settings())
+
+
+def _changed(texts: Texts, changes: Sequence[ConfigChange], known: Mapping[str, Setting]) -> dict[str, str]:
+    """Settings after incremental changes. Those that are not `known` cannot be appended to."""
     result = dict(texts)
     for change in changes:
         if change.operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
@@ -93,6 +102,14 @@ def changed_topic(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, st
 
 def check_topic(repository: ConfigRepository, texts: Texts) -> None:
     """Refuse settings that a topic cannot have."""
+    _check_lengths(texts)
+    try:
+        repository.current.log.with_overrides(texts)
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _check_lengths(texts: Texts) -> None:
     for text in texts.values():
         if len(text) > VALUE_LENGTH_MAX:
             raise KafkaError(
@@ -100,10 +117,6 @@ def check_topic(repository: ConfigRepository, texts: Texts) -> None:
                 "The configuration value cannot be added because it exceeds the maximum value size of "
                 f"{VALUE_LENGTH_MAX} bytes.",
             )
-    try:
-        repository.current.log.with_overrides(texts)
-    except InvalidSetting as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
@@ -113,6 +126,31 @@ def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     if empty:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
     return {name: text for name, text in listed if text is not None}
+
+
+# ---------------------------------------------------------------------- groups
+
+
+def changed_group(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
+    """A group's settings after incremental changes; Kafka takes none of them for a list."""
+    return _changed(texts, changes, {})
+
+
+def check_group(repository: ConfigRepository, group_id: str, texts: Texts) -> None:
+    """Refuse settings that a group cannot have."""
+    _check_lengths(texts)
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    if len(group_id) > GROUP_ID_LENGTH_MAX:
+        message = f"A group with settings has an id of no more than {GROUP_ID_LENGTH_MAX} characters."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if len(repository.groups) >= GROUPS_MAX and group_id not in repository.groups:
+        message = f"No more than {GROUPS_MAX} groups can have settings of their own."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+    try:
+        check_group_settings(texts, repository.value_in_force)
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 # ---------------------------------------------------------------------- brokers

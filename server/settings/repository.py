@@ -12,28 +12,33 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+from ottla.groupcoord.config import DeadLetterConfig
+from ottla.groupcoord.group_settings import check_bounds_of_broker
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.broker_config import (
     BrokerConfig,
     ServerConfig,
     broker_settings,
+    broker_value,
     check_together,
     log_config_from,
     read_settings,
 )
-from ottla.wire.settings import InvalidSetting, Setting, format_value, parse_value, settings_of
+from ottla.server.settings.group_repository import GroupRepository
+from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
+from ottla.wire.settings import InvalidSetting, Setting, format_value, settings_of
 
 logger = logging.getLogger("ottla.configs")
-
-Texts = Mapping[str, str]
 
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
+GROUP_CONFIG = 8
 
 _SYNONYM_GROUPS = (
     ("log.roll.ms", "log.roll.hours"),
@@ -57,16 +62,6 @@ _OF_ONE_MECHANISM = (
 )
 
 
-class Overrides(NamedTuple):
-    """Settings kept in one node of the coordination tree, and the node's version (None: there is no node)."""
-
-    texts: Texts
-    version: int | None
-
-
-NO_OVERRIDES = Overrides({}, None)
-
-
 class ConfigRepository:
     """All settings in force; `current` is the broker's configuration with run-time changes applied."""
 
@@ -79,6 +74,7 @@ class ConfigRepository:
         self.topics: dict[str, Overrides] = {}
         self._log_configs: dict[str, LogConfig] = {}
         self._listeners: list[Callable[[BrokerConfig], None]] = []
+        self.groups = GroupRepository(self.value_in_force)
 
     # ------------------------------------------------------------------ topics
 
@@ -133,6 +129,7 @@ class ConfigRepository:
         else:
             self.for_this_broker = overrides
         self._texts = self._merged(self.for_all_brokers.texts, self.for_this_broker.texts)
+        self.groups.on_broker_change()
         changed = self.configuration(self.for_all_brokers.texts, self.for_this_broker.texts)
         if changed == self.current:
             return
@@ -166,10 +163,12 @@ class ConfigRepository:
         replication = read_settings(ReplicationConfig, texts)
         server = read_settings(ServerConfig, texts)
         check_together(server, replication)
+        check_bounds_of_broker(partial(broker_value, texts))
         return replace(
             self.started_with,
             server=server,
             replication=replication,
+            dead_letters=read_settings(DeadLetterConfig, texts),
             log=log_config_from(texts),
         )
 
@@ -185,10 +184,17 @@ class ConfigRepository:
     def value(self, name: str) -> str | None:
         """The text in force of one broker setting, None if it is neither set nor has a default."""
         declared = broker_settings().get(name)
-        text = self._texts.get(name)
         if declared is None:
-            return text
-        return format_value(declared.kind, declared.default if text is None else parse_value(declared, text))
+            return self._texts.get(name)
+        return format_value(declared.kind, self.value_in_force(name))
+
+    def value_in_force(self, name: str) -> Any:
+        """The value in force of a broker setting that is known."""
+        return broker_value(self._texts, name)
+
+    def is_given(self, name: str) -> bool:
+        """Whether somebody has set a broker setting."""
+        return name in self._texts
 
     def names(self) -> list[str]:
         """All broker settings that are described: Kafka's public ones, and whatever else was given."""

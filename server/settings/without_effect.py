@@ -19,8 +19,6 @@ from ottla.wire.settings import Setting, SettingType, parse_value
 DOCUMENTATION = "Accepted for compatibility with Apache Kafka; has no effect here."
 
 _TABLE = """
-add.partitions.to.txn.retry.backoff.max.ms int 100 0..
-add.partitions.to.txn.retry.backoff.ms int 20 1..
 background.threads int 10 1.. cluster-wide
 broker.heartbeat.interval.ms int 2000
 broker.session.timeout.ms int 9000
@@ -51,68 +49,26 @@ delete.records.purgatory.purge.interval.requests int 1
 early.start.listeners list -
 fetch.purgatory.purge.interval.requests int 1000
 follower.fetch.last.tiered.offset.enable boolean false cluster-wide
-group.consumer.assignment.interval.ms int 1000 0.. cluster-wide
-group.consumer.assignors list uniform,range
-group.consumer.heartbeat.interval.ms int 5000 1..
-group.consumer.max.assignment.interval.ms int 15000 0..
-group.consumer.max.heartbeat.interval.ms int 15000 1..
-group.consumer.max.session.timeout.ms int 60000 1..
-group.consumer.max.size int 2147483647 1..
-group.consumer.migration.policy string bidirectional disabled/downgrade/upgrade/bidirectional
-group.consumer.min.assignment.interval.ms int 0 0..
-group.consumer.min.heartbeat.interval.ms int 5000 1..
-group.consumer.min.session.timeout.ms int 45000 1..
-group.consumer.regex.refresh.interval.ms int 600000 10000.. internal
-group.consumer.session.timeout.ms int 45000 1..
+group.consumer.assignor.offload.enable boolean true cluster-wide internal
 group.coordinator.append.linger.ms int -1 -1..
 group.coordinator.background.threads int 2 1..
 group.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
 group.coordinator.rebalance.protocols list classic,consumer,streams consumer/classic/share/streams
 group.coordinator.threads int 4 1..
-group.share.assignment.interval.ms int 1000 0.. cluster-wide
+group.share.assignor.offload.enable boolean true cluster-wide internal
 group.share.assignors list simple
-group.share.delivery.count.limit int 5 2..10
-group.share.heartbeat.interval.ms int 5000 1..
-group.share.initialize.retry.interval.ms int 30000 1.. internal
-group.share.max.assignment.interval.ms int 15000 0..
-group.share.max.delivery.count.limit int 10 5..25
-group.share.max.heartbeat.interval.ms int 15000 1..
-group.share.max.partition.max.record.locks int 4000 2000..10000
-group.share.max.record.lock.duration.ms int 60000 30000..3600000
-group.share.max.session.timeout.ms int 60000 1..
-group.share.max.share.sessions int 2000 1..
-group.share.max.size int 200 1..1000
-group.share.min.assignment.interval.ms int 0 0..
-group.share.min.delivery.count.limit int 2 2..5
-group.share.min.heartbeat.interval.ms int 5000 1..
-group.share.min.partition.max.record.locks int 100 100..2000
-group.share.min.record.lock.duration.ms int 15000 1000..30000
-group.share.min.session.timeout.ms int 45000 1..
-group.share.partition.max.record.locks int 2000 100..10000
+group.share.dlq.manager.class.name string org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager internal
 group.share.persister.class.name string org.apache.kafka.server.share.persister.DefaultStatePersister internal
-group.share.record.lock.duration.ms int 30000 1000..3600000
-group.share.session.timeout.ms int 45000 1..
-group.streams.assignment.interval.ms int 1000 0.. cluster-wide
-group.streams.heartbeat.interval.ms int 5000 1..
-group.streams.initial.rebalance.delay.ms int 3000 0..
-group.streams.max.assignment.interval.ms int 15000 0..
-group.streams.max.heartbeat.interval.ms int 15000 1..
-group.streams.max.session.timeout.ms int 60000 1..
-group.streams.max.size int 2147483647 1..
-group.streams.max.standby.replicas int 2 0..
-group.streams.min.assignment.interval.ms int 0 0..
-group.streams.min.heartbeat.interval.ms int 5000 1..
-group.streams.min.session.timeout.ms int 45000 1..
-group.streams.num.standby.replicas int 0 0..
-group.streams.session.timeout.ms int 45000 1..
+group.streams.assignor.offload.enable boolean true cluster-wide internal
+group.streams.assignors list sticky
+group.streams.num.warmup.replicas int 2 0.. internal
+group.streams.topology.description.plugin.class class -
 initial.broker.registration.timeout.ms int 60000
 internal.metadata.delete.delay.millis long 60000 internal
 internal.metadata.log.segment.bytes int - internal
 internal.metadata.max.batch.size.in.bytes int 8388608 internal
 kafka.metrics.polling.interval.secs int 10 1..
 kafka.metrics.reporters list ''
-log.cleaner.io.buffer.load.factor double 0.9 cluster-wide
-log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308 cluster-wide
 log.dir.failure.timeout.ms long 30000 1..
 log.initial.task.delay.ms long 30000 0.. internal
 metadata.log.dir string -
@@ -186,6 +142,8 @@ sasl.login.retry.backoff.max.ms long 10000
 sasl.login.retry.backoff.ms long 100
 sasl.mechanism.controller.protocol string GSSAPI
 sasl.mechanism.inter.broker.protocol string GSSAPI per-broker
+sasl.oauthbearer.allow.unverified.audience boolean false
+sasl.oauthbearer.allow.unverified.issuer boolean false
 sasl.oauthbearer.assertion.algorithm string RS256 es256/rs256
 sasl.oauthbearer.assertion.claim.aud string -
 sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400
@@ -218,17 +176,9 @@ security.providers string -
 server.max.startup.time.ms long 9223372036854775807 0.. internal
 share.coordinator.append.linger.ms int -1 -1..
 share.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
-share.coordinator.cold.partition.snapshot.interval.ms int 300000 1.. internal
 share.coordinator.load.buffer.size int 5242880 1..
-share.coordinator.snapshot.update.records.per.snapshot int 500 0..500
 share.coordinator.state.topic.compression.codec int 0
-share.coordinator.state.topic.min.isr short 2 1..
-share.coordinator.state.topic.num.partitions int 50 1..
-share.coordinator.state.topic.prune.interval.ms int 300000 1.. internal
-share.coordinator.state.topic.replication.factor short 3 1..
-share.coordinator.state.topic.segment.bytes int 104857600 1..
 share.coordinator.threads int 1 1..
-share.coordinator.write.timeout.ms int 5000 1..
 share.fetch.purgatory.purge.interval.requests int 1000
 socket.connection.setup.timeout.max.ms long 30000
 socket.connection.setup.timeout.ms long 10000
@@ -256,7 +206,6 @@ ssl.truststore.location string - per-broker
 ssl.truststore.password password - per-broker
 ssl.truststore.type string JKS per-broker
 telemetry.max.bytes int 1048576 1..
-transaction.partition.verification.enable boolean true cluster-wide
 transaction.state.log.load.buffer.size int 5242880 1..
 transaction.two.phase.commit.enable boolean false
 unclean.leader.election.interval.ms long 300000 1.. internal

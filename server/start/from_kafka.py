@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from ottla.groupcoord.group_settings import group_settings
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Coordination, Create, Operation, SetData
 from ottla.replication.cluster.kraft_metadata import (
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     ClusterImage,
     TopicImage,
@@ -50,10 +53,12 @@ from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_ba
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.server.coordinators.internal_topics import new_topic
 from ottla.server.coordinators.producer_id_blocks import BLOCK_SIZE
-from ottla.server.settings.repository import ConfigRepository, Texts
+from ottla.server.settings.changes import GROUP_ID_LENGTH_MAX, GROUPS_MAX
+from ottla.server.settings.overrides import Texts
+from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import decode_records
-from ottla.wire.settings import InvalidSetting
+from ottla.wire.settings import InvalidSetting, Setting, parse_value
 
 logger = logging.getLogger("ottla.adoption")
 
@@ -81,6 +86,7 @@ class FoundCluster:
     topics: list[FoundTopic] = field(default_factory=list)
     broker_settings: dict[int | None, Texts] = field(default_factory=dict)
     next_producer_id: int = 0
+    group_settings: dict[str, Texts] = field(default_factory=dict)  # by group id
 
 
 def find_cluster(
@@ -107,8 +113,9 @@ async def adopt(coordination: Coordination, cluster: FoundCluster, node_id: int)
         (known,) = await coordination.get_all([znodes.topic_path(topic.name)])
         if known is None:
             await coordination.multi(_topic_nodes(topic, node_id))
-    for broker, settings in cluster.broker_settings.items():
-        path = znodes.broker_config_path(broker)
+    others = {znodes.broker_config_path(broker): settings for broker, settings in cluster.broker_settings.items()}
+    others |= {znodes.group_config_path(group_id): settings for group_id, settings in cluster.group_settings.items()}
+    for path, settings in others.items():
         (known,) = await coordination.get_all([path])
         if known is None:
             await coordination.multi([Create(path, znodes.encode_config(settings))])
@@ -150,7 +157,27 @@ def _from_metadata(image: ClusterImage, configs: ConfigRepository) -> FoundClust
             cluster.broker_settings[broker] = _usable(
                 "the broker", settings, lambda texts: configs.configuration(texts, {})
             )
+    cluster.group_settings = _of_groups(image)
     return cluster
+
+
+def _of_groups(image: ClusterImage) -> dict[str, Texts]:
+    """What is beyond the bounds of this broker is taken over, too: they are looked at when settings come into force."""
+    known = group_settings()
+    found: dict[str, Texts] = {}
+    for (kind, group_id), settings in image.configs.items():
+        if kind == GROUP_RESOURCE and 0 < len(group_id) <= GROUP_ID_LENGTH_MAX and len(found) < GROUPS_MAX:
+            usable = _usable(f"group {group_id}", settings, partial(_check_known, known))
+            if usable:
+                found[group_id] = usable
+    return found
+
+
+def _check_known(known: Mapping[str, Setting], texts: Texts) -> None:
+    for name, text in texts.items():
+        if name not in known:
+            raise InvalidSetting(name, text, "it is not known", message=f"{name} is not known")
+        parse_value(known[name], text)
 
 
 def _epochs(topic: TopicImage, node_id: int) -> list[int]:

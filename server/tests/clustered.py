@@ -37,7 +37,7 @@ from ottla.server.cluster.administration import Administration
 from ottla.server.cluster.cluster_id import settle_cluster_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.gate.context import RequestContext
-from ottla.server.gate.dispatch import load_handlers
+from ottla.server.gate.dispatch import all_routes
 from ottla.server.settings.broker_config import BrokerConfig, load_config
 from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -243,7 +243,7 @@ class MemberBroker:
 
     async def answer(self, request: Message, version: int) -> Any:
         """Have a handler answer a request."""
-        answer = load_handlers()[type(request).api_key].handler(request, self.context(version))
+        answer = all_routes()[type(request).api_key].handler(request, self.context(version))
         return await answer if isinstance(answer, Coroutine) else answer
 
     def context(self, version: int) -> RequestContext:

@@ -414,6 +414,24 @@ async def test_a_topic_that_a_client_asks_for_is_created_from_any_broker(tmp_pat
         assert len(cluster[2].sent) == node_id - 1
 
 
+@pytest.mark.parametrize("node_id", [1, 2])
+async def test_topics_are_requested_from_any_broker_and_each_is_heard_of(tmp_path: Path, node_id: int) -> None:
+    heard: dict[str, KafkaError | None] = {}
+    async with clustered(tmp_path) as cluster:
+        wanted = [
+            NewTopic(name="t", partition_count=2, configs={"cleanup.policy": "compact"}),
+            NewTopic(name="u", configs={"no.such": "setting"}),
+        ]
+        cluster[node_id].administration.request_topics(wanted, heard.__setitem__)
+        await shown(cluster, node_id, "t")
+        while len(heard) < 2:
+            await trio.lowlevel.checkpoint()
+        assert len(cluster[node_id].cluster.topics["t"].partitions) == 2
+        assert len(cluster[2].sent) == node_id - 1
+    assert heard["t"] is None
+    assert isinstance(heard["u"], KafkaError) and heard["u"].code is ErrorCode.INVALID_CONFIG
+
+
 async def test_an_internal_topic_is_there_when_it_is_needed(tmp_path: Path) -> None:
     settings = {"offsets.topic.num.partitions": "2"}
     async with clustered(tmp_path, settings=settings) as cluster:

@@ -14,7 +14,7 @@ from ottla.replication.control.elect_leaders import ElectionType
 from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.cluster.session import ClusterSession
 from ottla.server.gate.context import RequestContext
-from ottla.server.gate.dispatch import load_handlers, served_routes
+from ottla.server.gate.dispatch import all_routes, served_routes
 from ottla.server.handlers.api_versions import served_api_versions
 from ottla.server.serving import calls_of
 from ottla.server.tests.clustered import LISTENER, Cluster, clustered
@@ -72,7 +72,7 @@ async def test_a_listener_for_clients_does_not_advertise_requests_between_broker
     async with clustered(tmp_path) as cluster:
         for listener, is_told in ((LISTENER, True), ("OUTSIDE", False)):
             context = RequestContext(cast(Any, cluster[1]), api_version=0, listener_name=listener)
-            answer = load_handlers()[ApiVersionsRequest.api_key].handler(ApiVersionsRequest(), context)
+            answer = all_routes()[ApiVersionsRequest.api_key].handler(ApiVersionsRequest(), context)
             assert ({each.api_key for each in answer.api_keys} >= BETWEEN_BROKERS) == is_told
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import ottla
+from ottla.groupcoord.group_settings import GroupSettings, broker_synonym
 from ottla.server.settings.broker_config import (
     ConfigError,
     Endpoint,
@@ -64,10 +65,8 @@ def test_kafkas_own_server_properties_start_a_broker() -> None:
     assert config.advertised == {"PLAINTEXT": endpoint("PLAINTEXT", "localhost", 9092)}
     assert config.log_dirs == (Path("/tmp/a"), Path("/tmp/b"))
     assert config.log.retention_ms == 7_200_000
-    assert config.ignored_settings == (
-        "controller.quorum.bootstrap.servers",
-        "share.coordinator.state.topic.replication.factor",
-    )
+    assert config.ignored_settings == ("controller.quorum.bootstrap.servers",)
+    assert config.share_coordinator.share_coordinator_state_topic_replication_factor == 1
 
 
 def test_a_free_port_is_advertised_once_it_is_known() -> None:
@@ -163,7 +162,7 @@ def test_secrets_are_not_repeated() -> None:
 
 def test_every_setting_of_kafka_is_known_and_has_a_default_it_accepts() -> None:
     known = broker_settings()
-    assert sum(not each.internal for each in known.values()) == 340
+    assert sum(not each.internal for each in known.values()) == 350
     for declared in known.values():
         if isinstance(declared.default, str):
             parse_value(declared, declared.default)
@@ -200,6 +199,12 @@ def names_read() -> dict[bool, set[str]]:
                 names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
                 read[False] |= names
                 read[True] |= set() if path.name in DECLARING else names
+    # Who reads a group's setting reads the broker's, which is its default.
+    for field in dataclasses.fields(GroupSettings):
+        default = broker_synonym(field.metadata["setting"])
+        for names in read.values():
+            if default is not None and field.name in names:
+                names.add(default.replace(".", "_"))
     return read
 
 

@@ -71,7 +71,7 @@ async def broker_with_topic(directory: Path, **settings: str) -> AdministeredBro
 async def test_a_topic_is_described_with_the_source_of_each_value(tmp_path: Path) -> None:
     broker = await broker_with_topic(tmp_path, log_retention_bytes="99")
     result = describe(broker, TOPIC, "t", include_synonyms=True, include_documentation=True)
-    assert (result.error_code, result.error_message, len(result.configs)) == (0, "", 33)
+    assert (result.error_code, result.error_message, len(result.configs)) == (0, "", 37)
     found = {each.name: each for each in result.configs}
     assert (found["segment.ms"].value, found["segment.ms"].config_source) == ("7", 1)
     assert found["retention.bytes"].synonyms == [
@@ -89,7 +89,7 @@ async def test_a_broker_is_described_with_every_public_setting(tmp_path: Path) -
     broker = await broker_with_topic(tmp_path, ssl_keystore_password="s3cret")
     result = describe(broker, BROKER, "1", include_synonyms=True, include_documentation=True)
     found = {each.name: each for each in result.configs}
-    assert len(found) == 340
+    assert len(found) == 350
     assert (found["node.id"].value, found["node.id"].read_only) == ("1", True)
     assert (found["log.retention.ms"].value, found["log.retention.ms"].read_only) == (None, False)
     assert found["log.retention.hours"].value == "168"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+import trio.testing
 
 from ottla.server.gate.dispatch import CloseConnection, Route
 from ottla.server.net.calls import Calls
@@ -68,6 +69,10 @@ class Scripted:
     def __init__(self) -> None:
         self.gate = trio.Event()
         self.contexts: list[tuple[str, int]] = []
+        self.left: list[object] = []
+
+    def _fail_to_leave(self, context):
+        raise ZeroDivisionError("a bug")
 
     def heartbeat(self, request, context):
         self.contexts.append((context.client_id, context.api_version))
@@ -83,6 +88,9 @@ class Scripted:
             return None
         if request.generation_id == 104:
             raise ZeroDivisionError("a bug")
+        if request.generation_id == 106:
+            context.on_close(self._fail_to_leave)
+            context.on_close(self.left.append)
         return HeartbeatResponse(error_code=request.generation_id)
 
     async def _parked(self):
@@ -111,9 +119,9 @@ def scripted() -> Scripted:
 @pytest.fixture
 def calls(scripted: Scripted) -> Calls:
     routes = {
-        12: Route(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, abandonable=True),
-        42: Route(DeleteGroupsRequest, DeleteGroupsRequest.versions, scripted.delete_groups, abandonable=False),
-        18: Route(ApiVersionsRequest, ApiVersionsRequest.versions, scripted.api_versions, abandonable=False),
+        12: Route.of(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, abandonable=True),
+        42: Route.of(DeleteGroupsRequest, DeleteGroupsRequest.versions, scripted.delete_groups, abandonable=False),
+        18: Route.of(ApiVersionsRequest, ApiVersionsRequest.versions, scripted.api_versions, abandonable=False),
     }
     return Calls(routes)
 
@@ -150,6 +158,18 @@ async def test_pipelined_requests_are_answered_in_order(peer: Peer):
     for index in range(1000):
         answer = await peer.frame()
         assert struct.unpack(">iih", answer) == (index, 0, index % 50)
+
+
+async def test_a_bug_at_the_end_of_a_connection_ends_nothing_else(
+    peer: Peer, scripted: Scripted, caplog: pytest.LogCaptureFixture
+):
+    """The connection's task runs in the nursery of all: what it raises would end the broker."""
+    await peer.send(heartbeat(1, 106))
+    assert await peer.frame() == struct.pack(">iih", 1, 0, 106)
+    await peer.stream.aclose()
+    while not scripted.left:
+        await trio.testing.wait_all_tasks_blocked()
+    assert "bug: the end of the connection of /127.0.0.1" in caplog.text
 
 
 async def test_a_flexible_version_has_tagged_headers(peer: Peer, scripted: Scripted):
@@ -223,7 +243,7 @@ async def test_what_only_brokers_ask_is_answered_before_clients(
     peer: Peer, calls: Calls, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ):
     calls.opened = trio.Event()
-    route = Route(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, between_brokers=True)
+    route = Route.of(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, between_brokers=True)
     monkeypatch.setitem(calls._routes, 12, route)
     await peer.send(heartbeat(1, 1))
     assert (await peer.frame())[:4] == b"\0\0\0\1"

@@ -53,6 +53,18 @@ async def test_one_call_may_cancel_another_of_the_same_tick(
     assert second.calls == 0
 
 
+async def test_a_bug_in_one_call_keeps_no_other_from_coming(
+    nursery: trio.Nursery, autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    deadlines = Deadlines()
+    nursery.start_soon(deadlines.run)
+    deadlines.add(1, lambda: divmod(1, 0))
+    same_tick, later = Waiter(deadlines, 1), Waiter(deadlines, 2)
+    await trio.sleep(3)
+    assert (same_tick.calls, later.calls) == (1, 1)
+    assert "bug: the end of a wait" in caplog.text
+
+
 @pytest.mark.parametrize("is_called", [True, False])
 async def test_who_waited_is_not_left_for_the_garbage_collector(
     nursery: trio.Nursery, autojump_clock: trio.abc.Clock, is_called: bool

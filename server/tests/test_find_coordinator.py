@@ -1,11 +1,14 @@
-"""Who coordinates a group, and how clients are told that nobody coordinates a transaction."""
+"""Who coordinates a group, a transactional id or a share partition, and how others are refused."""
 
 from typing import Any
 
 import pytest
 
+from ottla.groupcoord.share_state.keys import SharePartitionKey
 from ottla.replication.cluster.state import (
     GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
     BrokerEndpoint,
     BrokerRegistration,
     ClusterState,
@@ -23,6 +26,18 @@ class FakeGroups:
         return int(group_id)
 
 
+class FakeTransactions:
+    """Its ids fall to other partitions than groups of the same name do."""
+
+    def partition_for(self, transactional_id: str) -> int:
+        return int(transactional_id) + 1
+
+
+class FakeShareCoordinator:
+    def partition_for(self, key: SharePartitionKey) -> int:
+        return key.partition
+
+
 class FakeBroker:
     """Two brokers, of which the second does not listen on the client's listener."""
 
@@ -32,6 +47,8 @@ class FakeBroker:
             endpoint = BrokerEndpoint(node_id, f"host{node_id}", 9092)
             self.cluster.put_broker(BrokerRegistration(node_id, {listener: endpoint}))
         self.groups = FakeGroups()
+        self.share_coordinator = FakeShareCoordinator()
+        self.transactions = FakeTransactions()
         self.refusal: KafkaError | None = None
 
     async def ensure_internal_topic(self, name: str) -> None:
@@ -84,20 +101,22 @@ async def test_topic_that_cannot_be_made_yet_is_asked_for_again(broker: FakeBrok
     assert found.error_message == "too few brokers" and found.node_id == -1
 
 
-async def test_transactions_are_refused_so_that_every_client_stops(broker: FakeBroker) -> None:
-    old, new = await find(broker, 2, "tx", key_type=1), (await find(broker, 4, "tx", key_type=1)).coordinators[0]
-    assert old.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert new.error_code == ErrorCode.UNSUPPORTED_VERSION
-    for each in (old, new):
-        assert not ErrorCode(each.error_code).retriable and each.node_id == -1
-        assert each.error_message is not None and "does not serve transactions" in each.error_message
+@pytest.mark.parametrize("version", [1, 3, 6])
+async def test_coordinator_leads_the_partition_of_the_transactional_id(broker: FakeBroker, version: int) -> None:
+    found = []
+    for key in ("-1", "0"):
+        response = await find(broker, version, key, key_type=1)
+        found.append(response if version < 4 else response.coordinators[0])
+    assert [each.error_code for each in found] == [0, ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert (found[0].node_id, found[0].host) == (1, "host1")
+    assert list(broker.cluster.topics) == [TRANSACTION_STATE_TOPIC]
 
 
 @pytest.mark.parametrize(
     ("version", "key_type", "error"),
     [
         (5, 2, ErrorCode.INVALID_REQUEST),
-        (6, 2, ErrorCode.UNSUPPORTED_VERSION),
+        (6, 2, ErrorCode.INVALID_REQUEST),
         (6, 3, ErrorCode.INVALID_REQUEST),
         (4, -1, ErrorCode.INVALID_REQUEST),
     ],
@@ -107,6 +126,17 @@ async def test_other_coordinators_are_refused(
 ) -> None:
     response = await find(broker, version, "a", "b", key_type=key_type)
     assert [each.error_code for each in response.coordinators] == [error, error]
+
+
+async def test_coordinator_of_a_share_partition_leads_the_partition_of_its_key(broker: FakeBroker) -> None:
+    keys = ["group:a" + SharePartitionKey("group:a", bytes(16), index).coordinator_key_end() for index in range(3)]
+    response = await find(broker, 6, *keys, "group:0", key_type=2)
+    not_available = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    expected = [ErrorCode.NONE, not_available, not_available, ErrorCode.INVALID_REQUEST]
+    assert [each.error_code for each in response.coordinators] == expected
+    assert [each.key for each in response.coordinators] == [*keys, "group:0"]
+    assert broker.cluster.topic(SHARE_GROUP_STATE_TOPIC) is not None
+    assert broker.cluster.topic(GROUP_METADATA_TOPIC) is None
 
 
 async def test_old_answers_always_have_a_text(broker: FakeBroker) -> None:

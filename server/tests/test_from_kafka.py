@@ -11,6 +11,7 @@ import pytest
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.kraft_metadata import (
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     ClusterImage,
     PartitionImage,
@@ -115,6 +116,8 @@ async def test_metadata_tells_everything(
             (BROKER_RESOURCE, ""): {"min.insync.replicas": "1"},
             (BROKER_RESOURCE, "1"): {"log.retention.ms": "6"},
             (BROKER_RESOURCE, "2"): {"log.retention.ms": "7"},
+            (GROUP_RESOURCE, "g"): {"share.session.timeout.ms": "50000", "no.such": "1"},
+            (GROUP_RESOURCE, "h"): {"share.session.timeout.ms": "0"},
         },
         3000,
     )
@@ -124,7 +127,9 @@ async def test_metadata_tells_everything(
         [FoundTopic("a", ID, [4, 9], {"retention.ms": "5"})],
         {None: {"min.insync.replicas": "1"}, 1: {"log.retention.ms": "6"}},
         3000,
+        {"g": {"share.session.timeout.ms": "50000"}},
     )
+    assert "no.such=1 of group g is not taken over" in caplog.text
     assert "of.tomorrow=x of topic a is not taken over: Unknown topic config name" in caplog.text
     assert "remote.storage.enable=true of topic a is not taken over" in caplog.text
 
@@ -153,7 +158,7 @@ async def test_a_replicated_topic_is_refused(tmp_path: Path, monkeypatch: pytest
 async def test_the_tree_takes_it_up_once(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
     found = FoundCluster(
-        [FoundTopic("a", ID, [4, -1], {"retention.ms": "5"})], {None: {"log.retention.ms": "6"}}, next_producer_id=3000
+        [FoundTopic("a", ID, [4, -1], {"retention.ms": "5"})], {None: {"log.retention.ms": "6"}}, 3000, {"g": {"share.session.timeout.ms": "50000"}}
     )
     for _ in range(2):
         await adopt(broker.coordination, found, 1)
@@ -164,5 +169,6 @@ async def test_the_tree_takes_it_up_once(tmp_path: Path) -> None:
     assert [each.leader for each in topic.partitions] == [1, 1]
     assert again.configs.topic_overrides("a").texts == {"retention.ms": "5"}
     assert again.config.log.retention_ms == 6
+    assert again.configs.groups.in_force("g").share_session_timeout_ms == 50_000
     block = await again.coordination.get(znodes.PRODUCER_ID_BLOCK)
     assert znodes.decode_producer_id_block(block.data) == (2000, 2999)

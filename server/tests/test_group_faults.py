@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.groupcoord.service import finished
+from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
@@ -65,14 +65,14 @@ class GroupLife(Life):
             generation_id_or_member_epoch=generation_id,
             topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
         )
-        response = await finished(self.groups.offset_commit(request, api_version=7))
+        response = await finished(self.groups.offsets.offset_commit(request, api_version=7))
         return ErrorCode.of(response.topics[0].partitions[0].error_code)
 
     async def committed(self, group: str = "g") -> int:
         request = OffsetFetchRequest(
             group_id=group, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])], require_stable=False
         )
-        response = await finished(self.groups.offset_fetch(request, api_version=5))
+        response = await finished(self.groups.offsets.offset_fetch(request, api_version=5))
         assert response.error_code == ErrorCode.NONE
         offset: int = response.topics[0].partitions[0].committed_offset
         return offset
@@ -96,7 +96,7 @@ class GroupLife(Life):
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"m")],
         )
-        joined = await finished(self.groups.join_group(joining, api_version=3, client_id="c", client_host="h"))
+        joined = await finished(self.groups.classic.join_group(joining, api_version=3, client_id="c", client_host="h"))
         if joined.error_code:
             assert ErrorCode.of(joined.error_code) in RETRIABLE
             return None
@@ -106,7 +106,7 @@ class GroupLife(Life):
             member_id=joined.member_id,
             assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")],
         )
-        synced = await finished(self.groups.sync_group(request, api_version=3))
+        synced = await finished(self.groups.classic.sync_group(request, api_version=3))
         if synced.error_code:
             assert ErrorCode.of(synced.error_code) in RETRIABLE | {ErrorCode.REBALANCE_IN_PROGRESS}
             return None
@@ -114,7 +114,7 @@ class GroupLife(Life):
 
     def knows(self, member: tuple[str, int]) -> bool:
         request = HeartbeatRequest(group_id="classic", member_id=member[0], generation_id=member[1])
-        return self.groups.heartbeat(request).error_code == ErrorCode.NONE
+        return self.groups.classic.heartbeat(request).error_code == ErrorCode.NONE
 
 
 async def run_case(calls: FailingCalls) -> None:

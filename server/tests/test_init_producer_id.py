@@ -1,4 +1,4 @@
-"""Producer ids for idempotent producers; transactional ones are refused."""
+"""Producer ids for idempotent producers. Those of transactional ones are in test_transaction_requests.py."""
 
 from typing import Any
 
@@ -43,16 +43,10 @@ async def test_every_request_gets_a_fresh_id_and_epoch_0(broker: FakeBroker) -> 
     assert first.producer_epoch == second.producer_epoch == first.error_code == 0
 
 
-@pytest.mark.parametrize("details", [{"producer_id": 5}, {"producer_epoch": 5}, {"transactional_id": ""}])
+@pytest.mark.parametrize("details", [{"producer_id": 5}, {"producer_epoch": 5}])
 async def test_half_a_producer_is_refused(broker: FakeBroker, details: dict[str, Any]) -> None:
     response = await init(broker, **details)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
-
-
-async def test_transactional_producer_is_refused(broker: FakeBroker) -> None:
-    response = await init(broker, transactional_id="tx")
-    assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert not ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.retriable
 
 
 async def test_block_that_cannot_be_reserved_is_asked_for_again(broker: FakeBroker) -> None:

@@ -119,9 +119,9 @@ class Broker:
     def __init__(self, nursery: trio.Nursery, total: int) -> None:
         self.memory = MemoryBudget(total)
         routes = {
-            0: Route(ProduceRequest, ProduceRequest.versions, self._answer_produce, pipelined=True),
-            12: Route(HeartbeatRequest, HeartbeatRequest.versions, self._answer_heartbeat),
-            16: Route(
+            0: Route.of(ProduceRequest, ProduceRequest.versions, self._answer_produce, pipelined=True),
+            12: Route.of(HeartbeatRequest, HeartbeatRequest.versions, self._answer_heartbeat),
+            16: Route.of(
                 ListGroupsRequest, ListGroupsRequest.versions, self._list_groups, few_at_once=True, reads_only=True
             ),
         }

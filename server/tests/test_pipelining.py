@@ -190,8 +190,8 @@ async def producer(
         return HeartbeatResponse(error_code=0)
 
     routes = {
-        0: Route(ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True),
-        12: Route(HeartbeatRequest, HeartbeatRequest.versions, heartbeat),
+        0: Route.of(ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True),
+        12: Route.of(HeartbeatRequest, HeartbeatRequest.versions, heartbeat),
     }
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -394,6 +394,9 @@ async def test_records_wait_for_a_request_that_may_wait_for_minutes(
 ) -> None:
     """Else the answers of very many would pile up behind it."""
     await producer.send(producer.heartbeat(PARKED), producer.produce(0), producer.produce(0))
+    # On a busy machine the bytes may be on their way for longer than `hears_nothing` waits.
+    while not parked:
+        await trio.testing.wait_all_tasks_blocked()
     assert await producer.hears_nothing()
     assert leader.partitions[0].log_end_offset == 0
     parked[0].become_ready()

@@ -1,4 +1,4 @@
-"""What the Produce handler decides before a partition is asked, each as Apache Kafka 4.3.1 (before v3: 3.9.2) decides it."""
+"""What the Produce handler decides before a partition is asked, each as Apache Kafka 4 (before v3: 3.9) decides it."""
 
 from pathlib import Path
 from typing import Any

@@ -43,7 +43,7 @@ async def test_a_created_topic_is_told_with_its_settings(tmp_path: Path) -> None
     assert result.topic_id == broker.cluster.topics["t"].topic_id
     configs = {each.name: (each.value, each.config_source) for each in result.configs}
     assert list(configs) == sorted(configs)
-    assert len(configs) == 33
+    assert len(configs) == 37
     assert configs["segment.ms"] == ("7", 1)
     assert configs["retention.ms"] == ("3600000", 4)
     assert configs["retention.bytes"] == ("-1", 5)

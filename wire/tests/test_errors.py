@@ -7,7 +7,7 @@ def test_codes_are_kafkas() -> None:
     assert ErrorCode.NONE == 0
     assert ErrorCode.UNKNOWN_SERVER_ERROR == -1
     assert ErrorCode(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert sorted(ErrorCode) == list(range(-1, 134))
+    assert sorted(ErrorCode) == list(range(-1, 137))
 
 
 def test_retriable_says_whether_a_client_may_try_again() -> None:
@@ -28,7 +28,7 @@ def test_error_text_falls_back_to_the_codes_own() -> None:
     )
     error = KafkaError(ErrorCode.NOT_CONTROLLER)
     assert error.message is None
-    assert str(error) == "NOT_CONTROLLER: This broker is not the controller."
+    assert str(error) == "NOT_CONTROLLER: This is not the correct controller for this cluster."
 
 
 def test_a_text_that_quotes_too_much_is_shortened_to_fit() -> None:

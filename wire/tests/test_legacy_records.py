@@ -16,7 +16,6 @@ from ottla.wire.legacy_records import (
     down_convert,
     encode_message_set,
     read_inner_messages,
-    up_convert,
 )
 from ottla.wire.records import (
     ControlType,
@@ -24,7 +23,6 @@ from ottla.wire.records import (
     Record,
     TimestampType,
     crc_is_valid,
-    decode_records,
     encode_batch,
     encode_end_txn_marker,
     iter_batches,
@@ -241,7 +239,7 @@ def damage(data: st.DataObject, message_set: bytes) -> bytearray:
 @settings(max_examples=40)
 def test_damaged_sets_decode_or_raise_a_kafka_error(magic, codec, data):
     message_set = damage(data, GOLDEN[f"{magic}-{codec.name.lower()}"])
-    for read in (decode_set, up_convert, lambda damaged: down_convert(damaged, 0)):
+    for read in (decode_set, lambda damaged: down_convert(damaged, 0)):
         with suppress(KafkaError):
             read(message_set)
     with suppress(KafkaError):
@@ -265,25 +263,7 @@ def test_offsets_and_timestamps_at_the_ends_of_their_range_convert():
     assert [record.timestamp for record in decode_set(message_set)] == [-(2**63), 2**63 - 1]
 
 
-def test_offsets_too_far_apart_for_a_batch_are_refused():
-    for offsets in ((0, 2**31), (5, 4)):
-        message_set = gzipped(*offsets, magic=0, offset=offsets[-1])
-        with pytest.raises(KafkaError) as caught:
-            up_convert(message_set)
-        assert caught.value.code == ErrorCode.INVALID_RECORD
-
-
 # --- conversion -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("magic", "codec"), SETS)
-def test_up_conversion_keeps_records_offsets_and_codec(magic, codec):
-    batches = up_convert(GOLDEN[f"{magic}-{codec.name.lower()}"])
-    found = [record for _, start, _ in iter_batches(batches) for record in decode_records(batches, start)]
-    assert found == as_magic(RECORDS, magic)
-    for header, start, end in iter_batches(batches):
-        assert (header.magic, header.compression) == (2, codec)
-        assert crc_is_valid(batches, start, end)
 
 
 def peak_of(convert):
@@ -301,17 +281,11 @@ def peak_of(convert):
 def test_long_records_are_not_copied_as_a_whole_when_they_are_converted(codec, sizes):
     """Each copy would take that memory again, and no other thread runs while it is made."""
     records = [Record(index, 0, b"k", bytes(size)) for index, size in enumerate(sizes)]
-    batches, message_set = encode_batch(records, compression=codec), encode_message_set(records, 1, compression=codec)
+    batches = encode_batch(records, compression=codec)
     copies = 2.2 if codec is Compression.SNAPPY else 0.5  # its blocks are joined
-    for convert in (lambda: down_convert(batches, 0), lambda: down_convert(batches, 1), lambda: up_convert(message_set)):
+    for convert in (lambda: down_convert(batches, 0), lambda: down_convert(batches, 1)):
         assert peak_of(convert) < copies * sum(sizes)
     assert decode_set(down_convert(batches, 1)) == as_magic(records, 1)
-    assert list(decode_records(up_convert(message_set))) == as_magic(records, 1)
-
-
-def test_up_conversion_keeps_the_timestamp_type():
-    header = read_header(up_convert(GOLDEN["1-gzip-lat"]))
-    assert header.is_log_append_time and header.max_timestamp == 1700000009999
 
 
 @pytest.mark.parametrize(("magic", "codec"), SETS)
@@ -362,4 +336,4 @@ def test_down_conversion_keeps_the_timestamp_type():
 
 
 def test_an_empty_message_set_is_empty():
-    assert encode_message_set([], 1) == up_convert(b"") == down_convert(b"", 0) == b""
+    assert encode_message_set([], 1) == down_convert(b"", 0) == b""

@@ -17,10 +17,10 @@ from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.schema import REQUIRED, Array, Field, Message, Primitive, Struct, VersionRange
 from ottla.wire.tests.message_values import EMBEDDED, messages, snake_case
 
-DEFINITIONS = Path(__file__).parents[3] / "shared" / "kafka-messages"
+DEFINITIONS = Path(__file__).parents[3] / "shared" / "kafka-messages-4.4"
 pytestmark = pytest.mark.skipif(not DEFINITIONS.is_dir(), reason=f"no Kafka message definitions in {DEFINITIONS}")
 
-# What is declared on purpose beyond or below the versions of Kafka 4.3: old clients, and a version not yet stable.
+# What is declared on purpose beyond or below the versions of Kafka 4.4: old clients, and a version not yet stable.
 OTHER_VERSIONS = {
     ProduceRequest: "0-13",
     ProduceResponse: "0-13",
@@ -89,7 +89,7 @@ def defined_default(field: dict[str, Any]) -> Any:
         return []
     if wire_type == "bool":
         return text.lower() == "true"
-    if re.fullmatch(r"int\d+", wire_type):
+    if re.fullmatch(r"u?int\d+", wire_type):
         return int(text or "0", 0)
     return {"string": text, "bytes": b"", "records": b"", "uuid": bytes(16)}.get(wire_type, "zero struct")
 

@@ -6,6 +6,7 @@ the same.
 
 import uuid
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ with warnings.catch_warnings(action="ignore"):  # it reads its definitions in a 
     from kafka.protocol.schemas.fields.codecs import BitField
 
 # What only brokers say to each other.
-BETWEEN_BROKERS = {
+BETWEEN_BROKERS: dict[str, Iterable[int]] = {
     "LeaderAndIsr": range(8),
     "StopReplica": range(5),
     "UpdateMetadata": range(9),
@@ -29,7 +30,32 @@ BETWEEN_BROKERS = {
     "AlterPartition": range(2, 4),
     "AllocateProducerIds": range(1),
 }
-LACKING = {f"{name}{kind}": [*found] for name, found in BETWEEN_BROKERS.items() for kind in ("Request", "Response")}
+# What kafka-python does not know: newer groups, and the newest versions.
+UNKNOWN: dict[str, Iterable[int]] = {
+    "ApiVersions": [5],
+    "DeleteGroups": [3],
+    "TxnOffsetCommit": [6],
+    "ConsumerGroupHeartbeat": [0, 1],
+    "ConsumerGroupDescribe": [0, 1],
+    "ShareGroupHeartbeat": [1],
+    "ShareGroupDescribe": [1],
+    "ShareFetch": [1, 2],
+    "ShareAcknowledge": [1, 2],
+    "InitializeShareGroupState": [0],
+    "ReadShareGroupState": [0],
+    "WriteShareGroupState": [0, 1],
+    "DeleteShareGroupState": [0],
+    "ReadShareGroupStateSummary": [0, 1],
+    "StreamsGroupHeartbeat": [0, 1],
+    "StreamsGroupDescribe": [0, 1],
+    "DescribeShareGroupOffsets": [0, 1],
+    "AlterShareGroupOffsets": [0],
+    "DeleteShareGroupOffsets": [0],
+    "StreamsGroupTopologyDescriptionUpdate": [0],
+}
+LACKING = {
+    f"{name}{kind}": [*found] for name, found in (BETWEEN_BROKERS | UNKNOWN).items() for kind in ("Request", "Response")
+}
 # kafka-python reads an ApiVersions answer that carries an error as version 0, whatever it is.
 SPECIAL: dict[str, dict[str, st.SearchStrategy[Any]]] = {"ApiVersionsResponse": {"error_code": st.just(0)}}
 

@@ -33,12 +33,26 @@ LACKING = {
         for kind in ("Request", "Response")
     },
 }
+# kio is of Kafka 4.3.
+for newer, versions_of in (
+    ("ApiVersions", [5]),
+    ("DeleteGroups", [3]),
+    ("TxnOffsetCommit", [6]),
+    ("StreamsGroupHeartbeat", [1]),
+    ("StreamsGroupDescribe", [1]),
+    ("StreamsGroupTopologyDescriptionUpdate", [0]),
+):
+    LACKING |= {f"{newer}{kind}": versions_of for kind in ("Request", "Response")}
 # kio reads error codes into an enumeration, these times into datetimes and durations, which limits what they can be.
 CODES = st.sampled_from([int(code) for code in ErrorCode])
 TIMES = st.just(-1) | st.integers(0, 1 << 41)
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "error_code": CODES,
     "topic_config_error_code": CODES,
+    "partition_error_code": CODES,
+    "acknowledge_error_code": CODES,
+    "transaction_start_time_ms": st.integers(0, 1 << 41),
+    "transaction_timeout_ms": st.integers(0, (1 << 31) - 1),
     "log_append_time_ms": TIMES,
     "retention_time_ms": TIMES,
 }

@@ -14,6 +14,7 @@ import java.util.function.BooleanSupplier;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
@@ -41,6 +42,8 @@ public class Scenarios {
             case "configs" -> configs();
             case "offsets" -> offsets();
             case "groups" -> groups();
+            case "transactions" -> transactions();
+            case "zombie" -> zombie();
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.out.flush();
@@ -347,6 +350,107 @@ public class Scenarios {
             say("offsetDeleted", outcome(admin.deleteConsumerGroupOffsets(group, Set.of(partition)).all()));
             say("deleted", outcome(admin.deleteConsumerGroups(groups).all()));
             say("gone", outcome(admin.describeConsumerGroups(groups).all()));
+        }
+    }
+
+    static KafkaProducer<byte[], byte[]> transactional() {
+        return producer(Map.of("transactional.id", group + "-transactional"));
+    }
+
+    /** Copies the topic into another one, exactly once although every third transaction is aborted. */
+    static void transactions() throws Exception {
+        produce(100, 1000);
+        Map<String, Object> committed = Map.of("isolation.level", "read_committed", "max.poll.records", 10);
+        int aborted = 0, rounds = 0, copied = 0;
+        try (var source = consumer(committed); var sink = transactional()) {
+            sink.initTransactions();
+            source.subscribe(List.of(topic));
+            while (copied < 100) {
+                var records = source.poll(Duration.ofMillis(200));
+                if (records.isEmpty()) {
+                    continue;
+                }
+                sink.beginTransaction();
+                Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+                for (var each : records) {
+                    sink.send(new ProducerRecord<>(argument, each.value()));
+                    var place = new TopicPartition(each.topic(), each.partition());
+                    offsets.put(place, new OffsetAndMetadata(each.offset() + 1));
+                }
+                sink.sendOffsetsToTransaction(offsets, source.groupMetadata());
+                if (++rounds % 3 == 0) {
+                    sink.abortTransaction();
+                    aborted++;
+                    for (var place : source.assignment()) {
+                        var known = source.committed(Set.of(place)).get(place);
+                        source.seek(place, known == null ? 0 : known.offset());
+                    }
+                } else {
+                    sink.commitTransaction();
+                    copied += records.count();
+                }
+            }
+        }
+        Set<String> values = new HashSet<>();
+        int count = 0;
+        try (var reader = consumer(committed)) {
+            var place = new TopicPartition(argument, 0);
+            reader.assign(List.of(place));
+            reader.seekToBeginning(List.of(place));
+            long end = reader.endOffsets(List.of(place)).get(place);
+            while (reader.position(place) < end) {
+                for (var each : reader.poll(Duration.ofMillis(200))) {
+                    values.add(new String(each.value(), StandardCharsets.UTF_8));
+                    count++;
+                }
+            }
+        }
+        say("aborted", aborted > 0);
+        say("copied", count);
+        say("values", values.size());
+    }
+
+    /** A producer goes on after another one has taken its transactional id. */
+    static void zombie() throws Exception {
+        try (var first = transactional(); var second = transactional()) {
+            first.initTransactions();
+            first.beginTransaction();
+            first.send(new ProducerRecord<>(topic, new byte[1])).get();
+            second.initTransactions();
+            say("zombie", failure(() -> {
+                first.send(new ProducerRecord<>(topic, new byte[2])).get();
+                first.commitTransaction();
+            }));
+            second.beginTransaction();
+            second.send(new ProducerRecord<>(topic, new byte[3])).get();
+            second.commitTransaction();
+        } catch (KafkaException e) {
+            // The first one cannot be closed in order.
+        }
+        try (var reader = consumer(Map.of("isolation.level", "read_committed"))) {
+            var place = new TopicPartition(topic, 0);
+            reader.assign(List.of(place));
+            List<Integer> sizes = new ArrayList<>();
+            long end = reader.endOffsets(List.of(place)).get(place);
+            while (reader.position(place) < end) {
+                reader.poll(Duration.ofMillis(200)).forEach(each -> sizes.add(each.value().length));
+            }
+            say("sizes", sizes);
+        }
+    }
+
+    interface Action {
+        void run() throws Exception;
+    }
+
+    static String failure(Action action) throws Exception {
+        try {
+            action.run();
+            return "none";
+        } catch (ExecutionException e) {
+            return e.getCause().getClass().getSimpleName();
+        } catch (KafkaException e) {
+            return e.getClass().getSimpleName();
         }
     }
 }

@@ -7,7 +7,6 @@ from compat_tests.differential.asking_administration import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
-    GROUP,
     OWN_ID,
     TOPIC,
     Resource,
@@ -81,7 +80,7 @@ def what_cannot_be(talk: Talk) -> None:
 
 @scenario(AlterConfigsRequest)
 def several_resources(talk: Talk) -> None:
-    """None of them twice: Kafka 4.3 never answers that."""
+    """None of them twice: Kafka never answers that."""
     first, second = talk.topic("first"), talk.topic("second", segment_ms="2000")
     unknown = talk.name("unknown")
     change = [("retention.ms", "5000")]
@@ -115,7 +114,7 @@ def types_that_are_no_resources(talk: Talk) -> None:
 
 @scenario(AlterConfigsRequest)
 def resources_that_ottla_has_not(talk: Talk) -> None:
-    for number in (CLIENT_METRICS, GROUP):
+    for number in (CLIENT_METRICS,):
         for name in ("", "x"):
             request = replace(((number, name), [("no.such", "1")]), validate_only=True)
             talk.ask(request, label=f"type {number} named {name!r}")

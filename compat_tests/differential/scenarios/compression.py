@@ -37,6 +37,18 @@ def compressed(codec: int, **fields: int) -> bytes:
 
 
 # zstd is refused before version 7; message sets, which came before 3, are in `legacy_records`.
+@scenario(ProduceRequest, versions="7-8")
+def records_that_are_large_when_decompressed(talk: Talk) -> None:
+    """The limit is for single records, without the length that stands before them."""
+    size = len(AREA) // 3 - 2
+    for limit in (size - 1, size, 1):
+        for wanted in ("producer", "uncompressed", "lz4"):
+            topic = talk.topic(f"{wanted}-{limit}", compression_type=wanted, max_decompressed_message_bytes=str(limit))
+            for codec in CODECS:
+                offer(talk, topic, compressed(codec), f"{codec.name} to {wanted}, {limit - size} from the size")
+            read_back(talk, topic)
+
+
 @scenario(ProduceRequest, versions="3-13")
 def codecs_of_topics(talk: Talk) -> None:
     for wanted in TOPIC_CODECS:

@@ -7,8 +7,8 @@ from compat_tests.differential.asking import produce
 from compat_tests.differential.asking_raw import NO_TAGS, body_of, frame, head, hear, tagged, tags_of, tell, whole
 from compat_tests.differential.asking_reading import a_batch, fetch, nowhere, read
 from compat_tests.differential.conversation import Link, Talk, scenario
+from compat_tests.differential.random_world import REQUESTS
 
-from ottla.server.gate.dispatch import served_routes
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -111,13 +111,12 @@ def keys_and_versions_that_are_not_served(talk: Talk) -> None:
     for key in (-1, -32768, *REMOVED_KEYS, 500, 32767):
         for version in (0, 1):
             tell(talk, f"key {key}, v{version}", frame(head(key, version) + bytes(20)), ListOffsetsRequest, 0)
-    for key, route in sorted(served_routes(is_in_cluster=False).items()):
-        if key == ApiVersionsRequest.api_key:
+    for request in sorted(REQUESTS.values(), key=lambda each: each.api_key):
+        if request is ApiVersionsRequest:
             continue  # it answers all versions: scenarios/api_versions.py
-        for version in (-1, route.versions.first - 1, route.versions.last + 1, 32767):
-            tags = tags_of(route.request_class, version)
-            data = frame(head(key, version, tags=tags) + bytes(40))
-            tell(talk, f"{route.name} v{version}", data, route.request_class, 0)
+        for version in (-1, request.versions.first - 1, request.versions.last + 1, 32767):
+            data = frame(head(request.api_key, version, tags=tags_of(request, version)) + bytes(40))
+            tell(talk, f"{request.__name__} v{version}", data, ListOffsetsRequest, 0)
 
 
 @scenario(MetadataRequest)

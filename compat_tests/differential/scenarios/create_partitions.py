@@ -64,11 +64,20 @@ def only_to_validate(talk: Talk) -> None:
 
 @scenario(CreatePartitionsRequest)
 def too_many(talk: Talk) -> None:
-    """Only validated: Kafka 4.3 fails in the middle, says so, and keeps the first 10,000 of the new partitions."""
+    """Only validated: ten thousand new partitions are worth a second of Kafka's time."""
     topic, other = talk.topic(), talk.topic("other")
     for count in (10_001, 10_002, INT_MAX):
         ask(talk, more(topic.name, count), label=f"{count} of 1", validate_only=True)
     ask(talk, more(topic.name, 5001), more(other.name, 5001), label="10,000 in two topics", validate_only=True)
+    two = more(topic.name, 5001), more(other.name, 5002)
+    ask(talk, *two, label="10,001 in two topics", validate_only=True)
+    strange = more(talk.name("unknown"), 20_000), more("a b", 20_000), more(other.name, -20_000), more(topic.name, 10_001)
+    ask(talk, *strange, label="names and counts that do not count", validate_only=True)
+    ask(talk, *strange, more(topic.name, 2), label="one of them twice", validate_only=True)
+    ask(talk, more(talk.name("unknown"), 2), *two, label="an unknown one and too many", validate_only=True)
+    ask(talk, more("a b", 2), more("a b", 2), *two, label="one twice and too many", validate_only=True)
+    ask(talk, *two, label="too many without time", validate_only=True, timeout_ms=0)
+    ask(talk, more(topic.name, 20_000, [7]), label="with assignments that cannot be", validate_only=True)
     show(talk, topic.name, 1)
 
 

@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from compat_tests.differential.asking_administration import assigned_topic, by_name, create, metadata, new_topic
+from compat_tests.differential.asking_administration import (
+    WITHOUT_INTERNAL_TOPICS,
+    assigned_topic,
+    by_name,
+    create,
+    metadata,
+    new_topic,
+)
 from compat_tests.differential.conversation import Talk, scenario
 
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -71,7 +78,7 @@ def names_that_collide(talk: Talk) -> None:
     ask(talk, new_topic(talk.name("of_two.kinds")), label="after its deletion")
 
 
-@scenario(CreateTopicsRequest)
+@scenario(CreateTopicsRequest, settings=WITHOUT_INTERNAL_TOPICS)
 def names_of_internal_topics(talk: Talk) -> None:
     ask(talk, new_topic("__cluster_metadata"))
     ask(talk, new_topic("__cluster_metadata"), new_topic("__cluster_metadata"), label="twice")

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from compat_tests.differential.asking_administration import by_name, create, metadata, new_topic
+from compat_tests.differential.asking_administration import (
+    WITHOUT_INTERNAL_TOPICS,
+    by_name,
+    create,
+    metadata,
+    new_topic,
+)
 from compat_tests.differential.conversation import Talk, scenario
 
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -52,7 +58,7 @@ def by_their_names(talk: Talk) -> None:
     ask(talk, delete(), "none")
 
 
-@scenario(DeleteTopicsRequest)
+@scenario(DeleteTopicsRequest, settings=WITHOUT_INTERNAL_TOPICS)
 def names_that_are_no_topics(talk: Talk) -> None:
     for name in ("", ".", "a b", "x" * 250, "__cluster_metadata", "__transaction_state"):
         ask(talk, delete(name), repr(name[:20]))

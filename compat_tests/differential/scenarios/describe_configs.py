@@ -6,7 +6,6 @@ from compat_tests.differential.asking_administration import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
-    GROUP,
     OWN_ID,
     TOPIC,
     Resource,
@@ -71,7 +70,7 @@ def types_that_are_no_resources(talk: Talk) -> None:
 
 @scenario(DescribeConfigsRequest)
 def resources_that_ottla_has_not(talk: Talk) -> None:
-    for number in (BROKER_LOGGER, CLIENT_METRICS, GROUP):
+    for number in (BROKER_LOGGER, CLIENT_METRICS):
         for name in ("", "x"):
             ask(talk, describe((number, name), keys=["no.such"]), f"type {number} named {name!r}")
 

@@ -9,7 +9,6 @@ from compat_tests.differential.asking_administration import (
     BROKER_LOGGER,
     CLIENT_METRICS,
     DELETE,
-    GROUP,
     OWN_ID,
     SET,
     SUBTRACT,
@@ -210,7 +209,7 @@ def types_that_are_no_resources(talk: Talk) -> None:
 
 @scenario(IncrementalAlterConfigsRequest)
 def resources_that_ottla_has_not(talk: Talk) -> None:
-    for number in (BROKER_LOGGER, CLIENT_METRICS, GROUP):
+    for number in (BROKER_LOGGER, CLIENT_METRICS):
         for name in ("", "x"):
             request = alter(((number, name), [("no.such", SET, "1")]), validate_only=True)
             talk.ask(request, label=f"type {number} named {name!r}")

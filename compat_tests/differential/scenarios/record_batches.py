@@ -67,7 +67,7 @@ FLAGS = {
     "the sign": -0x8000,
 }
 
-# Wrong lengths of whole records, which Apache Kafka does not look at in a compressed batch that it leaves as it is.
+# Wrong lengths of whole records, at most of which Apache Kafka does not look in a compressed batch that it leaves as it is.
 LENGTHS: dict[str, bytes] = {
     "length 0": record(length=0),
     "length -1": record(length=-1),

@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Self
 
 from ottla.groupcoord.groups.classic.members import Member, Members
+from ottla.groupcoord.groups.classic.records import (
+    GroupMetadataKey,
+    GroupMetadataRecord,
+    GroupMetadataValue,
+    MemberMetadata,
+    group_tombstone,
+)
 from ottla.groupcoord.groups.effects import Effects
-from ottla.groupcoord.groups.records import GroupMetadataKey, GroupMetadataRecord, GroupMetadataValue, MemberMetadata
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -59,6 +65,7 @@ class Group:
         "_subscriptions",
         "generation_id",
         "group_id",
+        "is_ending",
         "members",
         "protocol_name",
         "state",
@@ -76,6 +83,7 @@ class Group:
         self.members = Members()
         self._subscriptions: list[bytes] | None = None  # of the members of this generation; None: nothing is known
         self._subscribed_topics: frozenset[str] | None = None  # what they say, once somebody asked
+        self.is_ending = False  # its tombstone is appended
 
     # ------------------------------------------------------------------ state and timers
 
@@ -144,26 +152,42 @@ class Group:
 
     # ------------------------------------------------------------------ what others may do to its offsets
 
-    def check_offset_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Members commit for their generation; others only while the group has no members."""
+    def check_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        *,
+        api_version: int,
+        is_transactional: bool = False,
+    ) -> ErrorCode:
+        """Members commit for their generation; others only while the group has no members, or in a transaction."""
         # Tools that reset offsets, and consumers that choose their partitions themselves, commit without being
         # members.
         if generation_id < 0 and self.state is EMPTY:
             return ErrorCode.NONE
         # The commit names no member, and the group has members whose offsets it would overwrite.
         if generation_id < 0 and not member_id and group_instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            # In a transaction it may: before version 3 TxnOffsetCommit names no member.
+            return ErrorCode.NONE if is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
         error = self.members.validate(member_id, group_instance_id)
         if error:
             return error
         if generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
+        # It comes from a producer, which knows nothing of the state of the group, and shows nothing of the member.
+        if is_transactional:
+            return ErrorCode.NONE
         # The member knows the new generation but not yet its partitions, so it cannot know what it may commit. In
         # PreparingRebalance it may: members commit what they have read before they join again.
         if self.state is COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         # As in Kafka a commit shows that the member is alive, just as a heartbeat does.
         self._refresh_session(self.members.by_id[member_id])
+        return ErrorCode.NONE
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        # Only the newer kinds of members say who they are when they fetch offsets.
         return ErrorCode.NONE
 
     def check_offset_delete(self) -> ErrorCode:
@@ -175,6 +199,20 @@ class Group:
 
     def check_delete(self) -> ErrorCode:
         return ErrorCode.NONE if self.state is EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+    @property
+    def is_forgettable(self) -> bool:
+        # A client that was handed a member id comes back with it any moment.
+        return self.state is EMPTY and not self.members.pending_join
+
+    def delete(self) -> None:
+        # `ClassicGroups._end` ends the group when this is committed.
+        self.is_ending = True
+        self._effects.append(group_tombstone(self.group_id))
+
+    def tombstone(self) -> GroupMetadataRecord:
+        """The end of its record, if another kind of group takes its place."""
+        return group_tombstone(self.group_id)
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
         """The time from which an offset committed then is kept for the retention time; None: it does not expire now."""
@@ -191,6 +229,14 @@ class Group:
         return None
 
     # ------------------------------------------------------------------ how it looks
+
+    @property
+    def group_type(self) -> str:
+        return GROUP_TYPE
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
 
     def listed(self) -> ListedGroup:
         return ListedGroup(
@@ -275,6 +321,18 @@ class Group:
         # The leader has to be a member, whatever the record says.
         if group.members.leader_id not in group.members:
             group.members.leader_id = next(iter(group.members.by_id), None)
+        group._remember_subscriptions()
+        return group
+
+    @classmethod
+    def converted(cls, group_id: str, generation_id: int, members: Iterable[Member], effects: Effects) -> Self:
+        """A stable group of these members, of whom there is one: they were in a group of another kind until now."""
+        group = cls(group_id, effects)
+        group.generation_id = generation_id
+        for member in members:
+            group.members.add(member, CONSUMER_PROTOCOL_TYPE)
+        group.state = STABLE
+        group.protocol_name = group.members.select_protocol()
         group._remember_subscriptions()
         return group
 

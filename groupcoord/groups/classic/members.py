@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ottla.groupcoord.groups.classic.java_hashing import hash_map_slot
+from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroupMember
@@ -76,6 +76,16 @@ class Member:
     @property
     def is_parked(self) -> bool:
         return self.awaiting_join is not None or self.awaiting_sync is not None
+
+    def waits_for_a_commit(self) -> bool:
+        """Whether its last reply has not gone out yet."""
+        if self.answered_as is not None and self.answered_as.is_answered:
+            self.answered_as = None
+        return self.answered_as is not None
+
+    def cannot_be_silent(self) -> bool:
+        """Whether it waits for an answer of ours. A new member does too, but its session is the limit to that."""
+        return self.waits_for_a_commit() or (self.is_parked and not self.is_new)
 
     @property
     def metadata_bytes(self) -> int:

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import logging
 
+from ottla.groupcoord.groups.classic.answers import joined, refused_join, refused_sync, synced
 from ottla.groupcoord.groups.classic.group import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -51,6 +52,7 @@ from ottla.groupcoord.groups.classic.group import (
 )
 from ottla.groupcoord.groups.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
 from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
@@ -69,48 +71,12 @@ PENDING_MEMBERS_MAX = 10_000
 GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
 """Limits on what a group keeps of its members' words; no real group comes near them."""
 
-TEXT_LENGTH_MAX = 8_000
-"""Characters of a name that is kept: at most 32,000 bytes, so that it still fits into a record with a UUID behind it."""
-
-
-def _waits_for_a_commit(member: Member) -> bool:
-    """Whether its last reply has not gone out yet."""
-    if member.answered_as is not None and member.answered_as.is_answered:
-        member.answered_as = None
-    return member.answered_as is not None
-
-
-def _cannot_be_silent(member: Member) -> bool:
-    """Whether it waits for an answer of ours. A new member does too, but its session is the limit to that."""
-    if _waits_for_a_commit(member):
-        return True
-    return member.is_parked and not member.is_new
-
-
-def refused_join(member_id: str, error: ErrorCode, api_version: int) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=error,
-        protocol_name=_protocol_name(None, api_version),
-        leader=NO_LEADER,
-        member_id=member_id,
-        members=[],
-    )
-
-
-def refused_sync(error: ErrorCode) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=error, assignment=b"")
-
 
 def _is_storable(request: JoinGroupRequest) -> bool:
     """Whether the names of a join fit into the group's record."""
     names = [protocol.name for protocol in request.protocols]
     names += [request.protocol_type, request.group_instance_id or ""]
     return len(request.protocols) <= PROTOCOLS_MAX and max(map(len, names)) <= TEXT_LENGTH_MAX
-
-
-def _protocol_name(name: str | None, api_version: int) -> str | None:
-    """No name is null since version 7 of JoinGroup and empty before."""
-    return name or (None if api_version >= 7 else "")
 
 
 class ClassicGroup(Group):
@@ -218,7 +184,7 @@ class ClassicGroup(Group):
         # more partitions. Its own metadata need not have changed.
         leads_stable_group = self.state is STABLE and self.members.leader_id == member_id
         if self.state is not PREPARING_REBALANCE and member.matches(protocols) and not leads_stable_group:
-            self._answer(member, caller, self._joined(member, caller))  # the first answer was lost; nothing has changed
+            self._answer(member, caller, joined(self, member, caller))  # the first answer was lost; nothing has changed
         else:
             # The new metadata comes first, because the join may be completed at once and then makes use of it.
             self._update(member, request, protocols)
@@ -262,20 +228,6 @@ class ClassicGroup(Group):
         if displaced is not None:
             # The client has sent its join again. The first request still gets an answer, as each request must.
             self._refuse_join(displaced, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
-
-    def _joined(self, member: Member, caller: Caller, *, skip_assignment: bool = False) -> JoinGroupResponse:
-        """The answer that makes a member part of the present generation; its leader also gets the list of members."""
-        is_leader = self.members.leader_id == member.member_id
-        return JoinGroupResponse(
-            error_code=ErrorCode.NONE,
-            generation_id=self.generation_id,
-            protocol_type=self.members.protocol_type,
-            protocol_name=_protocol_name(self.protocol_name, caller.api_version),
-            leader=self.members.leader_id or NO_LEADER,
-            skip_assignment=skip_assignment,
-            member_id=member.member_id,
-            members=[each.listed(self.protocol_name) for each in self.members] if is_leader else [],
-        )
 
     def _answer(self, member: Member, caller: Caller, response: JoinGroupResponse | SyncGroupResponse) -> None:
         """Answer a member. While the answer waits for a commit nobody can expect a heartbeat."""
@@ -345,14 +297,18 @@ class ClassicGroup(Group):
         elif caller.api_version >= 9:
             is_leader = self.members.leader_id == member.member_id
             # From version 9 on the answer itself tells the leader not to make a new assignment.
-            self._answer(member, caller, self._joined(member, caller, skip_assignment=is_leader))
+            self._answer(member, caller, joined(self, member, caller, skip_assignment=is_leader))
         else:
             # Below v9 no answer can say "skip the assignment". The old id keeps this member from acting as leader.
-            response = self._joined(member, caller)
+            response = joined(self, member, caller)
             response.leader, response.members = was_leader or NO_LEADER, []
             self._answer(member, caller, response)
 
     # ------------------------------------------------------------------ the course of a rebalance
+
+    def rebalance(self, reason: str) -> None:
+        """Gather the members of a stable group anew."""
+        self._prepare_rebalance(reason)
 
     def shrink_to_size(self) -> None:
         """A loaded group that is larger than group.max.size by now rebalances, which keeps those that join first."""
@@ -438,7 +394,7 @@ class ClassicGroup(Group):
         for member in self.members:
             caller = self.members.take_join(member)
             if caller is not None:
-                self._answer(member, caller, self._joined(member, caller))
+                self._answer(member, caller, joined(self, member, caller))
             # A member that is parked need not send heartbeats, so a whole session begins with the answer.
             self._refresh_session(member)
             member.is_new = False
@@ -477,7 +433,7 @@ class ClassicGroup(Group):
         if not self.members.pending_sync:
             self._cancel(SYNC)
         if self.state is STABLE:
-            self._answer(member, caller, self._synced(member))
+            self._answer(member, caller, synced(self, member))
             return
         displaced, member.awaiting_sync = member.awaiting_sync, caller
         caller.parked_group_id, caller.parked_member_id = self.group_id, member.member_id
@@ -520,7 +476,7 @@ class ClassicGroup(Group):
             member.assignment = assignments[member.member_id]
             caller, member.awaiting_sync = member.awaiting_sync, None
             if caller is not None:
-                self._answer(member, caller, self._synced(member))
+                self._answer(member, caller, synced(self, member))
                 self._refresh_session(member)
         self._transition_to(STABLE)
 
@@ -531,14 +487,6 @@ class ClassicGroup(Group):
             if caller is not None:
                 self._effects.reply(caller, refused_sync(error))
                 self._refresh_session(member)
-
-    def _synced(self, member: Member) -> SyncGroupResponse:
-        return SyncGroupResponse(
-            error_code=ErrorCode.NONE,
-            protocol_type=self.members.protocol_type,
-            protocol_name=self.protocol_name,
-            assignment=member.assignment,
-        )
 
     # ------------------------------------------------------------------ heartbeat, sessions, leave
 
@@ -562,9 +510,9 @@ class ClassicGroup(Group):
     def expire_session(self, member_id: str) -> None:
         """A member was silent for too long. One that is parked is not silent, unless it is new."""
         member = self.members.by_id.get(member_id)
-        if member is not None and _cannot_be_silent(member):
+        if member is not None and member.cannot_be_silent():
             # The client waits for an answer of this broker. A whole session begins when it gets one.
-            if _waits_for_a_commit(member):
+            if member.waits_for_a_commit():
                 self._refresh_session(member)
             return
         if member is not None:
@@ -575,7 +523,7 @@ class ClassicGroup(Group):
 
     def _is_silent_too_long(self, member: Member) -> bool:
         deadline_ms = self._effects.timers.deadline_ms(TimerKey(SESSION, self.group_id, member.member_id))
-        return deadline_ms is not None and deadline_ms <= self._effects.now_ms and not _cannot_be_silent(member)
+        return deadline_ms is not None and deadline_ms <= self._effects.now_ms and not member.cannot_be_silent()
 
     def abandon(self, caller: Caller) -> None:
         """A parked caller's connection is gone. A member that has not been part of any generation goes with it.
@@ -639,8 +587,12 @@ class ClassicGroup(Group):
         if sync_caller is not None:
             self._effects.reply(sync_caller, refused_sync(error))
 
-    def unload(self, error: ErrorCode) -> None:
-        """This broker no longer coordinates the group: answer `error` to all members that wait."""
+    def send_away(self, error: ErrorCode) -> None:
+        """Answer `error` to all members that wait."""
         for member in self.members:
             self._dismiss(member, member.member_id, error)
+
+    def unload(self, error: ErrorCode) -> None:
+        """This broker no longer coordinates the group."""
+        self.send_away(error)
         self._transition_to(DEAD)

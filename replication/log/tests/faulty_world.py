@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 from ottla.replication.config import LogConfig
 from ottla.replication.log.cleaner import LogCleaner
+from ottla.replication.log.compaction import Limits
 from ottla.replication.log.faults import Fault as Kind
 from ottla.replication.log.faults import classify
 from ottla.replication.log.memory_storage import MemoryStorage
@@ -33,6 +34,7 @@ from ottla.replication.log.recovery import LoadOptions, marker_of
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.failing_calls import FailingCalls
 from ottla.replication.log.tests.logs import find
+from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import (
@@ -160,7 +162,7 @@ class World:
         options = {} if origin is None else {"origin": origin}
         try:
             info = self.log.append_as_leader(
-                batch.buffer(), leader_epoch=self.leader_epoch, now_ms=NOW_MS, **options
+                batch.buffer(), leader_epoch=self.leader_epoch, now_ms=NOW_MS, guard=NOT_REQUIRED, **options
             )
         except KafkaError:
             self.ledger.refuse(batch.values, is_offline=not self.directory.is_online)
@@ -231,7 +233,7 @@ class World:
         """One pass of the cleaner over what can be cleaned."""
         log = self.log
         self._passes += 1  # each an hour later, when a pass that was put off is due
-        found = self.cleaner.look_at(log, log.log_end_offset)
+        found = self.cleaner.look_at(log, log.log_end_offset, log.log_end_offset)
         if found is not None:
             self.ledger.has_gaps = True
             later: set[bytes] = set()
@@ -240,7 +242,7 @@ class World:
                 if key in later:
                     self.ledger.make_optional(lambda each, offset=offset: each == offset)  # type: ignore[misc]
                 later.add(key)
-            _drive(self.cleaner.clean(found, map_bytes_max=1_000_000))
+            _drive(self.cleaner.clean(found, Limits(1_000_000, 500)))
 
     # --- faults -------------------------------------------------------------------------------------------------------
 

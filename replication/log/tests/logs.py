@@ -11,6 +11,7 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
+from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.wire.records import (
     BatchHeader,
     ControlType,
@@ -97,8 +98,10 @@ def load(
 
 
 def append(log: PartitionLog, *records: memoryview, epoch: int = 0, now_ms: int = NOW_MS) -> list[int]:
-    """Append as leader; the base offsets."""
-    return [log.append_as_leader(each, leader_epoch=epoch, now_ms=now_ms).first_offset for each in records]
+    """Append as leader; the base offsets. Transactions need not be verified."""
+    return [
+        log.append_as_leader(each, leader_epoch=epoch, now_ms=now_ms, guard=NOT_REQUIRED).first_offset for each in records
+    ]
 
 
 def batches_of(data: bytes | memoryview) -> list[BatchHeader]:

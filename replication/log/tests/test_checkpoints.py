@@ -1,4 +1,4 @@
-"""The text files beside the logs, compared with what Apache Kafka 4.3 writes."""
+"""The text files beside the logs, compared with what Apache Kafka 4 writes."""
 
 from __future__ import annotations
 

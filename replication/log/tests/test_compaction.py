@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
 from ottla.replication.log.cleaner import LogCleaner, cleanable
-from ottla.replication.log.compaction import OffsetMap
+from ottla.replication.log.compaction import Limits
 from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.offset_map import OffsetMap
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import (
     NOW_MS,
@@ -36,7 +37,7 @@ from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.records import Compression, ControlType, Record, decode_records, encode_batch
 
 DAY_MS = 86_400_000
-MAP_BYTES = 10**6
+LIMITS = Limits(10**6, 10**5)
 Values = dict[bytes | None, bytes | None]
 
 
@@ -51,7 +52,12 @@ def compacted_log(**config: Any) -> PartitionLog:
 
 
 def compact(
-    log: PartitionLog, *, now_ms: int = NOW_MS, map_bytes: int = MAP_BYTES, last_stable_offset: int | None = None
+    log: PartitionLog,
+    *,
+    now_ms: int = NOW_MS,
+    map_bytes: int = LIMITS.map_bytes,
+    io_bytes: int = LIMITS.io_bytes,
+    last_stable_offset: int | None = None,
 ) -> bool:
     """Roll, flush and compact, as the manager would have it in time; returns whether there was anything to do."""
     log.roll(now_ms)
@@ -62,10 +68,10 @@ def compact(
         return function(*args)
 
     cleaner = LogCleaner(run, lambda: now_ms, lambda: None)
-    found = cleaner.look_at(log, stable)
+    found = cleaner.look_at(log, stable, log.log_end_offset)
     if found is None:
         return False
-    trio.run(lambda: cleaner.clean(found, map_bytes_max=map_bytes))
+    trio.run(lambda: cleaner.clean(found, Limits(map_bytes, io_bytes)))
     assert not cleaner._pauses
     return True
 
@@ -180,7 +186,7 @@ def test_the_last_segment_and_undecided_records_are_left_alone() -> None:
     log.roll(NOW_MS)
     append(log, keyed((b"a", b"3")), keyed((b"a", b"4")))
     log.flush()
-    assert cleanable(log, 0, NOW_MS) is None
+    assert cleanable(log, 0, 0, NOW_MS) is None
     assert compact(log, last_stable_offset=2)
     assert [offset for offset, *_ in kept(log)] == [1, 2, 3]
 
@@ -189,9 +195,9 @@ def test_nothing_is_compacted_before_it_is_on_disk() -> None:
     log = compacted_log()
     append(log, keyed((b"a", b"1")), keyed((b"a", b"2")))
     log.roll(NOW_MS)
-    assert cleanable(log, 2, NOW_MS) is None
+    assert cleanable(log, 2, 2, NOW_MS) is None
     log.flush()
-    assert cleanable(log, 2, NOW_MS) is not None
+    assert cleanable(log, 2, 2, NOW_MS) is not None
 
 
 def test_young_records_wait() -> None:
@@ -244,12 +250,14 @@ def test_a_small_map_takes_several_passes() -> None:
     assert latest(log) == {b"key-%d" % (number % 10): b"%d" % number for number in range(30, 40)}
 
 
-def test_the_map_takes_at_least_one_batch_and_then_only_what_fits() -> None:
+def test_the_map_takes_at_least_one_key_and_then_only_what_fits() -> None:
     offset_map = OffsetMap(100)
-    assert offset_map.add([Record(0, 0, b"a" * 50, b""), Record(1, 0, b"b", b"")])
-    assert not offset_map.add([Record(2, 0, b"c", b"")])
-    assert offset_map.add([Record(3, 0, b"b", b"")])
-    assert (offset_map.is_last(b"b", 1), offset_map.is_last(b"b", 3), offset_map.is_last(b"c", 2)) == (False, True, True)
+    assert offset_map.add([Record(0, 0, b"old", b""), Record(1, 0, b"a" * 50, b""), Record(2, 0, None, b"")], 1)
+    assert (len(offset_map), offset_map.latest_offset) == (1, 1)
+    assert not offset_map.add([Record(3, 0, b"a" * 50, b""), Record(4, 0, b"b", b""), Record(5, 0, b"a" * 50, b"")], 1)
+    assert (len(offset_map), offset_map.latest_offset) == (1, 3)
+    assert [offset_map.is_last(b"a" * 50, offset) for offset in (1, 3)] == [False, True]
+    assert offset_map.is_last(b"b", 0)
 
 
 def test_the_last_batch_of_a_producer_keeps_its_sequence() -> None:
@@ -374,14 +382,14 @@ def test_retention_during_a_pass_wins() -> None:
 
     async def run(function: Any, *args: Any) -> Any:
         result = function(*args)
-        if function.__name__ == "clean":
+        if function is next and storage_names(log, ".cleaned"):
             log.delete_old_segments(NOW_MS + 2000, log.log_end_offset)
         return result
 
     cleaner = LogCleaner(run, lambda: NOW_MS, lambda: None)
-    found = cleaner.look_at(log, log.log_end_offset)
+    found = cleaner.look_at(log, log.log_end_offset, log.log_end_offset)
     assert found is not None
-    trio.run(lambda: cleaner.clean(found, map_bytes_max=MAP_BYTES))
+    trio.run(lambda: cleaner.clean(found, LIMITS))
     assert (log.log_start_offset, log.first_dirty_offset) == (6, -1)
     assert read_batches(log) == []
     assert not storage_names(log, ".cleaned") and not storage_names(log, ".swap")
@@ -402,10 +410,10 @@ def test_a_log_that_cannot_be_read_is_left_as_it_is(caplog: pytest.LogCaptureFix
         return function(*args)
 
     cleaner = LogCleaner(run, lambda: NOW_MS, lambda: None)
-    found = cleaner.look_at(log, 2)
+    found = cleaner.look_at(log, 2, 2)
     assert found is not None
-    trio.run(lambda: cleaner.clean(found, map_bytes_max=MAP_BYTES))
-    assert cleaner.look_at(log, 2) is None
+    trio.run(lambda: cleaner.clean(found, LIMITS))
+    assert cleaner.look_at(log, 2, 2) is None
     assert "left as it is" in caplog.text
     assert storage.read(path) == before
 
@@ -425,9 +433,9 @@ class Passes:
 
     def clean(self) -> bool:
         """Whether there was something to clean."""
-        found = self.cleaner.look_at(self.log, self.log.log_end_offset)
+        found = self.cleaner.look_at(self.log, self.log.log_end_offset, self.log.log_end_offset)
         if found is not None:
-            trio.run(lambda: self.cleaner.clean(found, map_bytes_max=MAP_BYTES))
+            trio.run(lambda: self.cleaner.clean(found, LIMITS))
         return found is not None
 
 
@@ -553,4 +561,4 @@ async def test_the_segments_of_a_log_that_nobody_has_looked_at_are_opened_in_a_t
     assert len(in_thread) == 1
     assert all(segment.knows_its_times for segment in log.segments)
     monkeypatch.setattr(MemoryStorage, "open", None)  # nothing is opened any more
-    assert cleaner.look_at(log, log.log_end_offset) is not None
+    assert cleaner.look_at(log, log.log_end_offset, log.log_end_offset) is not None

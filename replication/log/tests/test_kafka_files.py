@@ -17,6 +17,7 @@ import trio
 from ottla.replication.config import LogConfig
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.cleaner import LogCleaner
+from ottla.replication.log.compaction import Limits
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
@@ -136,8 +137,8 @@ def test_compaction_leaves_what_kafkas_cleaner_leaves() -> None:
         return function(*args)
 
     cleaner = LogCleaner(run, lambda: now_ms, lambda: None)
-    found = cleaner.look_at(log, log.log_end_offset)
+    found = cleaner.look_at(log, log.log_end_offset, log.log_end_offset)
     assert found is not None
-    trio.run(lambda: cleaner.clean(found, map_bytes_max=10**7))
+    trio.run(lambda: cleaner.clean(found, Limits(10**7, 10**6)))
     written = files_of(directory)
     assert {name: written[name] for name in after} == after

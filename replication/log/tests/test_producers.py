@@ -14,6 +14,7 @@ from ottla.replication.log.producers import (
     ProducerStateManager,
     decode_snapshot,
 )
+from ottla.replication.log.verification import NOT_REQUIRED, VerificationGuard
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, ControlType, EndTxnMarker
 
@@ -33,7 +34,7 @@ class Log:
             self.end, 49, 0, 2, 0, attributes, count - 1, NOW_MS, NOW_MS, pid, epoch, sequence, count
         )
 
-    def send(self, *args: int, **options: Any) -> str:
+    def send(self, *args: int, guard: VerificationGuard | None = NOT_REQUIRED, **options: Any) -> str:
         """What a client that sends this is told."""
         batch = self.batch(*args, **options)
         if self.producers.duplicate([batch]) is not None:
@@ -43,7 +44,7 @@ class Log:
             entry.add(batch)
         else:
             try:
-                update = self.producers.check([batch], is_client=True)
+                update = self.producers.check([batch], is_client=True, guard=guard)
             except KafkaError as error:
                 return error.code.name
             self.producers.apply(update)

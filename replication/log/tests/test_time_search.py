@@ -278,3 +278,19 @@ def test_segments_that_are_made_in_service_are_in_service() -> None:
     assert [segment.defers_repair for segment in log.segments] == [True, True]
     log.truncate_fully_and_start_at(7, now_ms=NOW_MS)
     assert [segment.defers_repair for segment in log.segments] == [True]
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(19, (20, 1)), (18, None)])
+def test_records_beyond_the_limit_of_their_topic_are_not_found(limit: int, expected: tuple[int, int] | None) -> None:
+    log = new_log()
+    append(log, batch(10, 20, value=b"value 7890", compression=Compression.GZIP))
+    search = TimestampSearch(log, 15, limit)
+    assert not search.advance()
+    search.run()
+    if expected is None:
+        with pytest.raises(KafkaError) as caught:
+            search.advance()
+        assert caught.value.code is ErrorCode.INVALID_RECORD
+    else:
+        assert search.advance()
+        assert search.found is not None and search.found[:2] == expected

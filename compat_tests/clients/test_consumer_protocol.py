@@ -1,0 +1,154 @@
+"""Groups whose assignments the broker makes (KIP-848), with librdkafka: group.protocol=consumer."""
+
+import contextlib
+import time
+
+import pytest
+
+pytest.importorskip("confluent_kafka")
+from confluent_kafka import Consumer, ConsumerGroupState, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def group(unique):
+    return unique("group")
+
+
+@pytest.fixture
+def member(bootstrap, group):
+    """Makes members of the group; `protocol` may be "classic"."""
+    with contextlib.ExitStack() as stack:
+
+        def make(protocol="consumer", **options):
+            settings = {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "topic.metadata.refresh.interval.ms": 500,
+            }
+            if protocol == "classic":
+                settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 100}
+                settings |= {"partition.assignment.strategy": "cooperative-sticky"}
+            consumer = Consumer(settings | {name.replace("_", "."): value for name, value in options.items()})
+            stack.callback(consumer.close)
+            return consumer
+
+        yield make
+
+
+@pytest.fixture
+def admin(bootstrap):
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+def poll_until(condition, *members):
+    """Let the members poll until something is true, for a minute at most. Returns their messages."""
+    messages, end_s = [], time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        for each in members:
+            message = each.poll(0.05)
+            if message is not None:
+                assert message.error() is None
+                messages.append(message)
+    return messages
+
+
+def owned(consumer):
+    return {(each.topic, each.partition) for each in consumer.assignment()}
+
+
+def counts(*members):
+    return sorted(len(each.assignment()) for each in members)
+
+
+def produce(bootstrap, topic, count):
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), partition=number % 4)
+    assert producer.flush(20) == 0
+
+
+def described(admin, group):
+    return admin.describe_consumer_groups([group])[group].result(timeout=20)
+
+
+def test_members_share_the_partitions_and_every_record_is_read_once(bootstrap, make_topic, group, member, admin):
+    topic = make_topic(partitions=4)
+    produce(bootstrap, topic, 40)
+    first, second = member(), member()
+    values = []
+    first.subscribe([topic])
+    values += [each.value() for each in poll_until(lambda: len(first.assignment()) == 4, first)]
+    end_s = time.monotonic() + DEADLINE_S
+    while len(values) < 40:
+        assert time.monotonic() < end_s
+        values += [each.value() for each in first.consume(40, 0.2)]
+    assert sorted(map(int, values)) == list(range(40))
+    first.commit(asynchronous=False)
+    second.subscribe([topic])
+    poll_until(lambda: counts(first, second) == [2, 2], first, second)
+    assert owned(first).isdisjoint(owned(second))
+    seen = described(admin, group)
+    assert seen.state is ConsumerGroupState.STABLE and len(seen.members) == 2
+    assert {len(each.assignment.topic_partitions) for each in seen.members} == {2}
+    second.close()
+    poll_until(lambda: len(first.assignment()) == 4, first)
+    committed = first.committed([TopicPartition(topic, each) for each in range(4)], timeout=20)
+    assert [each.offset for each in committed] == [10, 10, 10, 10]
+
+
+def test_a_pattern_follows_new_topics_and_partitions(bootstrap, make_topic, member, admin):
+    topic = make_topic(partitions=1)
+    consumer = member()
+    consumer.subscribe([f"^{topic}(-more)?"])
+    poll_until(lambda: owned(consumer) == {(topic, 0)}, consumer)
+    admin.create_topics([NewTopic(f"{topic}-more", 1, 1)])[f"{topic}-more"].result(timeout=20)
+    poll_until(lambda: len(owned(consumer)) == 2, consumer)
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(timeout=20)
+    poll_until(lambda: len(owned(consumer)) == 3, consumer)
+
+
+def test_members_of_both_protocols_share_a_group(bootstrap, make_topic, group, member, admin):
+    topic = make_topic(partitions=4)
+    produce(bootstrap, topic, 40)
+    old = member("classic")
+    old.subscribe([topic])
+    poll_until(lambda: len(old.assignment()) == 4, old)
+    new = member()
+    new.subscribe([topic])
+    poll_until(lambda: counts(old, new) == [2, 2], old, new)
+    assert owned(old).isdisjoint(owned(new))
+    assert len(described(admin, group).members) == 2
+    new.close()
+    poll_until(lambda: len(old.assignment()) == 4, old)
+
+
+def test_a_static_member_keeps_its_partitions_while_it_is_away(bootstrap, make_topic, group, member, admin):
+    topic = make_topic(partitions=4)
+    first, second = member(group_instance_id="first"), member(group_instance_id="second")
+    first.subscribe([topic])
+    second.subscribe([topic])
+    poll_until(lambda: counts(first, second) == [2, 2], first, second)
+    before = owned(second)
+    second.close()
+    again = member(group_instance_id="second")
+    again.subscribe([topic])
+    poll_until(lambda: len(again.assignment()) == 2, first, again)
+    assert owned(again) == before and len(first.assignment()) == 2
+
+
+def test_an_empty_group_is_deleted(bootstrap, make_topic, group, member, admin):
+    topic = make_topic(partitions=4)
+    consumer = member()
+    consumer.subscribe([topic])
+    poll_until(lambda: len(consumer.assignment()) == 4, consumer)
+    consumer.close()
+    admin.delete_consumer_groups([group])[group].result(timeout=20)
+    listed = admin.list_consumer_groups().result()
+    assert group not in {each.group_id for each in listed.valid}

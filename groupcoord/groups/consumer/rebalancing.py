@@ -1,0 +1,174 @@
+"""The three steps of every change in a consumer group, each of which may have nothing to do.
+
+    look_at_topics   the group's epoch rises, if members or topics have changed
+    assign           the target assignment is computed for that epoch, at most once in an interval
+    reconcile        a member takes its next step towards its target
+
+The members' heartbeats, and the joins of classic members, carry a group through them. What they write is in force at once.
+A small assignment is computed at once. A large one is computed in a thread; the group goes on with the targets that it
+has until the result is there. Members that have come meanwhile get theirs with the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ottla.groupcoord.groups.consumer import range_assignor, records, uniform_assignor
+from ottla.groupcoord.groups.consumer.group import REVOCATION, ConsumerGroup
+from ottla.groupcoord.groups.consumer.member import UNREVOKED_PARTITIONS, Member
+from ottla.groupcoord.groups.consumer.reconciliation import Goal, Owned, reconciled
+from ottla.groupcoord.groups.effects import KeyedState
+from ottla.groupcoord.groups.modern.assignments import Assignment
+from ottla.groupcoord.groups.modern.assignor import Assignor, GroupSpec, Subscriber, TopicIds, in_kafkas_order
+from ottla.groupcoord.groups.modern.group import NEVER
+from ottla.groupcoord.groups.part import Host
+from ottla.groupcoord.groups.records import KeyedRecord
+
+logger = logging.getLogger("ottla.groupcoord")
+
+ASSIGNORS: Mapping[str, Assignor] = {
+    uniform_assignor.NAME: uniform_assignor.assign,
+    range_assignor.NAME: range_assignor.assign,
+}
+
+SIZE_AT_ONCE = 5_000
+"""A larger assignment of members that read the same topics takes more than some milliseconds."""
+MIXED_SIZE_AT_ONCE = 500
+
+
+class AssignmentComputed(NamedTuple):
+    """The request with a target assignment that was computed beside the loop; None: it could not be."""
+
+    group_id: str
+    epoch: int
+    spec: GroupSpec
+    targets: Mapping[str, Assignment] | None
+
+
+class Rebalancing:
+    """See the module's docstring."""
+
+    def __init__(self, host: Host, state: KeyedState) -> None:
+        self._config = host.config
+        self._effects = host.effects
+        self._groups = host.groups
+        self._topics = host.topics
+        self._state = state
+        self._computing: set[str] = set()  # groups whose assignment is being computed in a thread
+
+    def put(self, record: KeyedRecord) -> None:
+        """Append a record and put it in force."""
+        self._effects.put(self._state, record)
+
+    def restart_if_refused(self, group_id: str) -> None:
+        """Deadlines are cancelled with what is written next. If the log refuses that the members are still in."""
+
+        def restart() -> None:
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.start_sessions()
+
+        self._effects.undo_if_refused(restart)
+
+    def preferred_assignor(self, group: ConsumerGroup) -> str:
+        """What most members ask for that ask for one."""
+        return group.assignors.most_frequent() or self._config.group_consumer_assignors[0]
+
+    # ------------------------------------------------------------------ the group's epoch
+
+    def look_at_topics(self, group: ConsumerGroup, *, has_changed: bool) -> None:
+        """Begin the next epoch if something has changed, among the members or in their topics."""
+        if not has_changed and group.has_seen(self._topics):
+            return
+        metadata_hash = group.hash_of(self._topics)
+        group.seen_topics = self._topics.version
+        if has_changed or metadata_hash != group.metadata_hash:
+            self.begin_epoch(group, metadata_hash)
+        if group.has_partition_metadata:
+            self.put(records.partition_metadata_tombstone(group.group_id))
+
+    def begin_epoch(self, group: ConsumerGroup, metadata_hash: int) -> None:
+        # If the log refuses this, the group has to look at its topics again.
+        self._effects.undo_if_refused(partial(setattr, group, "seen_topics", NEVER))
+        epoch = group.group_epoch + 1
+        self.put(records.group_record(group.group_id, epoch, metadata_hash))
+        logger.info("consumer group %r begins epoch %d", group.group_id, epoch)
+
+    # ------------------------------------------------------------------ the target assignment
+
+    def assign(self, group: ConsumerGroup) -> None:
+        """Have the target assignment computed for the group's epoch, unless there is one or the last is too young."""
+        if group.assignment_epoch >= group.group_epoch or group.group_id in self._computing:
+            return
+        if not group.may_assign(group.settings.consumer_assignment_interval_ms, self._effects.timestamp_ms):
+            return
+        spec, assign = self._spec_of(group), ASSIGNORS[self.preferred_assignor(group)]
+        if spec.size <= (SIZE_AT_ONCE if spec.is_homogeneous else MIXED_SIZE_AT_ONCE):
+            self._write_targets(group, group.group_epoch, group.changed_targets(assign(spec)))
+        else:
+            self._computing.add(group.group_id)
+            done = partial(AssignmentComputed, group.group_id, group.group_epoch, spec)
+            self._effects.compute(partial(assign, spec), done)
+
+    def take_computed(self, group: ConsumerGroup | None, computed: AssignmentComputed) -> None:
+        """Put an assignment in force that was computed in a thread."""
+        self._computing.discard(computed.group_id)
+        # Another group of that name may have begun, or this one was deleted.
+        if group is None or computed.targets is None or not group.assignment_epoch < computed.epoch <= group.group_epoch:
+            return
+        targets = {}
+        for subscriber in computed.spec.subscribers:
+            member_id = subscriber.member_id
+            if member_id not in group.members and subscriber.instance_id is not None:
+                # A static member that has come back meanwhile goes by another id.
+                member_id = group.static_members.get(subscriber.instance_id, member_id)
+            target = computed.targets.get(subscriber.member_id, {})
+            if member_id in group.members and target != group.targets.get(member_id):
+                targets[member_id] = target
+        self._write_targets(group, computed.epoch, targets)
+
+    def _write_targets(self, group: ConsumerGroup, epoch: int, targets: Mapping[str, Assignment]) -> None:
+        for member_id, target in targets.items():
+            self.put(records.target_record(group.group_id, member_id, target))
+        self.put(records.target_epoch_record(group.group_id, epoch, self._effects.timestamp_ms))
+
+    def _spec_of(self, group: ConsumerGroup) -> GroupSpec:
+        topic_ids = TopicIds(self._topics)
+        subscribers = []
+        for member_id in in_kafkas_order(group.members):
+            member = group.members[member_id]
+            read = topic_ids.of(group.topics_of(member))
+            subscribers.append(Subscriber(member_id, member.instance_id, read, group.target_of(member_id)))
+        return GroupSpec(subscribers, topic_ids.partition_counts, group.is_homogeneous)
+
+    # ------------------------------------------------------------------ one member
+
+    def reconcile(
+        self, group: ConsumerGroup, member: Member, owned: Sequence[Owned] | None, *, has_subscription_changed: bool
+    ) -> Member:
+        """Let a member take its next step. Returns it as it is afterwards."""
+        if member.is_reconciled_to(group.assignment_epoch) and not has_subscription_changed:
+            return member
+        member_id = member.member_id
+        goal = Goal(
+            group.assignment_epoch,
+            group.target_of(member_id),
+            TopicIds(self._topics).of(group.topics_of(member)),
+            owned,
+            lambda topic_id, partition: group.is_taken(topic_id, partition, member_id),
+        )
+        progress = reconciled(member.progress, goal, has_subscription_changed=has_subscription_changed)
+        if progress == member.progress and member.known_progress is not None:
+            return member
+        self.put(records.current_record(group.group_id, member_id, progress.written()))
+        member = group.members[member_id]
+        # Classic members have a deadline for their next join instead.
+        if not member.uses_classic_protocol:
+            if member.state is UNREVOKED_PARTITIONS:
+                group.schedule(REVOCATION, member_id, member.words.rebalance_timeout_ms)
+            else:
+                group.cancel(REVOCATION, member_id)
+        return member

@@ -1,0 +1,113 @@
+"""What groups have in common whose assignments the broker makes: consumer, share and streams groups.
+
+What a member has to do is told by three epochs. The *group epoch* rises when members, subscriptions or topics change. The
+*assignment epoch* is the group epoch for which the *target assignment* was computed: what each member shall have. A *member
+epoch* is the assignment epoch that the member has reached.
+
+Invariants: the assignment epoch is never ahead of the group epoch, and a member's epoch is never ahead of the assignment
+epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from ottla.groupcoord.groups.metadata import TopicImages
+from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment
+from ottla.groupcoord.groups.modern.subscriptions import Subscriptions
+from ottla.groupcoord.groups.topic_hashes import hash_of_topics
+
+MemberT = TypeVar("MemberT")
+TargetT = TypeVar("TargetT")
+
+FIRST_EPOCH = 1
+"""That of the group and of its assignment before the first record; the first one has the next epoch, as in Kafka."""
+
+NEVER = -1
+"""In place of the version of the topics at which a group looked at them last."""
+
+JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
+"""What a member's heartbeat has in place of its epoch when it comes, when it goes, and when it goes for a while."""
+
+
+class EpochGroup(Generic[MemberT, TargetT]):
+    """Epochs, members and targets of one group; see the module's docstring."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.metadata: Any | None = None
+        """The value of the group's own record, and of that of its target assignment; None: there is none."""
+        self.target_metadata: Any | None = None
+        self.group_epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = FIRST_EPOCH
+        self.assignment_timestamp_ms = 0
+        """When the target assignment was computed; 0: there is none, or the next one may come at once."""
+        self.members: dict[str, MemberT] = {}
+        self.targets: dict[str, TargetT] = {}
+        self.seen_topics = NEVER
+
+    def has_seen(self, topics: TopicImages) -> bool:
+        """Whether no topic of the cluster has changed since the group looked at its own."""
+        return self.seen_topics == topics.version
+
+    def may_assign(self, interval_ms: int, timestamp_ms: int) -> bool:
+        """Whether the next target assignment may be computed now, so that changes that come together cost one."""
+        # The interval 0 helps when somebody has set the clock far back.
+        if not self.assignment_timestamp_ms or not interval_ms:
+            return True
+        return timestamp_ms >= self.assignment_timestamp_ms + interval_ms
+
+    def set_target(self, member_id: str, target: TargetT | None) -> None:
+        if target is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = target
+
+    # ------------------------------------------------------------------ records that are alike in all kinds
+
+    def replay_metadata(self, key: Any, value: Any | None) -> None:
+        self.metadata = value
+        self.group_epoch = FIRST_EPOCH if value is None else value.epoch
+        self.metadata_hash = 0 if value is None else value.metadata_hash
+
+    def metadata_value(self, key: Any) -> Any | None:
+        return self.metadata
+
+    def replay_target_metadata(self, key: Any, value: Any | None) -> None:
+        self.target_metadata = value
+        self.assignment_epoch = FIRST_EPOCH if value is None else value.assignment_epoch
+        self.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
+
+    def target_metadata_value(self, key: Any) -> Any | None:
+        return self.target_metadata
+
+
+class ModernGroup(EpochGroup[MemberT, Assignment]):
+    """A group whose members read partitions of topics that they name (Kafka's ModernGroup)."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self.subscriptions = Subscriptions()
+
+    def target_of(self, member_id: str) -> Assignment:
+        return self.targets.get(member_id, NOTHING)
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether all members read the same topics."""
+        return self.subscriptions.are_alike(len(self.members))
+
+    def hash_of(self, topics: TopicImages) -> int:
+        """What tells apart its topics as they are now from what they were."""
+        return hash_of_topics(map(topics.image, self.subscriptions.topics))
+
+    def changed_targets(self, computed: Mapping[str, Assignment]) -> dict[str, Assignment]:
+        """The targets of members that are new or others than before."""
+        changed = {}
+        for member_id in self.members:
+            target = computed.get(member_id, NOTHING)
+            if target != self.targets.get(member_id):
+                changed[member_id] = target
+        return changed

@@ -1,0 +1,54 @@
+"""What clients can see of Java's collections: where a string falls in a hash table."""
+
+from functools import lru_cache
+
+CACHED_CHARACTERS_MAX = 256  # names that are in use are shorter, and the cache shall stay small
+
+
+def string_hash(text: str) -> int:
+    """Java's String.hashCode, over UTF-16 units, as an unsigned number."""
+    return _cached_hash(text) if len(text) <= CACHED_CHARACTERS_MAX else _hash(text)
+
+
+def _hash(text: str, value: int = 0) -> int:
+    """`value` is the hash of what stands before the text."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
+    return value
+
+
+_cached_hash = lru_cache(maxsize=4096)(_hash)
+
+
+def absolute_string_hash(text: str) -> int:
+    """The absolute value of the signed hash; that of Integer.MIN_VALUE is 0 as in Kafka."""
+    return _absolute(string_hash(text))
+
+
+def _absolute(value: int) -> int:
+    return value if value < 0x80000000 else (0x100000000 - value) & 0x7FFFFFFF
+
+
+def absolute_joined_hash(start: str, end: str) -> int:
+    """`absolute_string_hash` of both texts as one. Many ends may follow the same start, however long that is."""
+    return _absolute(_hash(end, _hash_of_start(start)))
+
+
+_hash_of_start = lru_cache(maxsize=16)(_hash)
+
+
+def hash_map_slot(key: str, size: int) -> int:
+    """The place of a key when a java.util.HashMap of that many entries is iterated over."""
+    return table_slot(key, size, 16)
+
+
+def table_slot(key: str, size: int, capacity: int) -> int:
+    """The same for a HashMap that was made with this capacity."""
+    slots = 1 << (capacity - 1).bit_length() if capacity > 1 else 1
+    # Java's table doubles when it is more than three quarters full.
+    while size > slots * 0.75:
+        slots *= 2
+    value = string_hash(key)
+    # Java mixes the high bits into the low ones, because only these choose the slot.
+    return (value ^ value >> 16) & (slots - 1)

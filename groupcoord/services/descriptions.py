@@ -1,0 +1,59 @@
+"""The descriptions of groups of the newer kinds: each is asked of its shard, a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import trio
+
+from ottla.groupcoord.runtime.answers import finished, gathered
+from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.services.shards import GroupShards
+from ottla.wire.answers import Given, Worked
+from ottla.wire.errors import ErrorCode
+
+GROUPS_PER_TURN = 4
+"""Each may have a thousand members, and its id may be very long."""
+
+ResponseT = TypeVar("ResponseT")
+
+
+class Descriptions:
+    """How groups of one kind are described. `ask` makes the question about a group, `undescribed` what says only an error."""
+
+    def __init__(
+        self, shards: GroupShards, ask: Callable[[str], Any], undescribed: Callable[[str, ErrorCode], Any]
+    ) -> None:
+        self._shards = shards
+        self._ask = ask
+        self._undescribed = undescribed
+
+    def of(
+        self, group_ids: Sequence[str], response: Callable[[list[Any]], ResponseT], *, operations: int | None
+    ) -> Worked[Given[ResponseT]]:
+        """The response made of all descriptions. `operations`: what may be done with each group, if that is asked."""
+
+        def finish(groups: list[Any]) -> ResponseT:
+            for group in groups:
+                if operations is not None and not group.error_code:
+                    group.authorized_operations = operations
+            return response(groups)
+
+        if len(group_ids) > GROUPS_PER_TURN:
+            return self._in_turns(group_ids, finish)
+        return gathered([self._describe(group_id) for group_id in group_ids], finish)
+
+    async def _in_turns(self, group_ids: Sequence[str], finish: Callable[[list[Any]], ResponseT]) -> ResponseT:
+        groups: list[Any] = []
+        for start in range(0, len(group_ids), GROUPS_PER_TURN):
+            answers = [self._describe(group_id) for group_id in group_ids[start : start + GROUPS_PER_TURN]]
+            groups += await finished(gathered(answers, list))
+            await trio.lowlevel.checkpoint()
+        return finish(groups)
+
+    def _describe(self, group_id: str) -> Given[Any]:
+        if not group_id:
+            return self._undescribed(group_id, ErrorCode.INVALID_GROUP_ID)
+        caller = WaitingCaller(lambda error: self._undescribed(group_id, error))
+        return self._shards.submit(group_id, self._ask(group_id), caller)

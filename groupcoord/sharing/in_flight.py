@@ -1,0 +1,350 @@
+"""The records in flight of one share partition: which are free, who holds which, what was delivered how often.
+
+Records are kept in *batches*, as they were acquired together for the first time. A batch is acquired and acknowledged as
+a whole most of the time, so it holds *runs*: neighbours that are equal in everything. Usually there is one run. A run is
+split where a request touches a part of it, and grows together again when its neighbours have become equal. So memory and
+work go by what clients did, and not by the number of records.
+
+| state        | meaning                                  | next                                                     |
+|--------------|------------------------------------------|----------------------------------------------------------|
+| AVAILABLE    | nobody holds it                          | ACQUIRED by a fetch; ARCHIVED if the log has dropped it  |
+| ACQUIRED     | a member holds it until a time           | AVAILABLE, ACKNOWLEDGED, ARCHIVED, ARCHIVING             |
+| ACKNOWLEDGED | a member has accepted it                 | final                                                    |
+| ARCHIVING    | on its way to the dead-letter queue      | ARCHIVED                                                 |
+| ARCHIVED     | nobody gets it any more                  | final                                                    |
+
+A run may be in the middle of a *change*: its new state is there, but is not stored yet. It cannot be acquired or changed
+again until the change is stored, or taken back. Only the end of the log's life passes over that: what the log has dropped
+stays ARCHIVED whatever becomes of the change.
+
+Invariants: the runs of a batch follow each other without a hole and cover it; batches do not overlap; a run is ACQUIRED
+if and only if it has a holder; it has a lock exactly then, or while a change from ACQUIRED may be taken back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from operator import attrgetter
+from typing import NamedTuple
+
+from ottla.wire.errors import ErrorCode
+
+FEW = 8
+NOBODY = ""
+LONG_MAX = (1 << 63) - 1
+_first = attrgetter("first")
+
+
+class RecordState(IntEnum):
+    """Kafka's numbers, which go to the share coordinator."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    ARCHIVED = 4
+
+    @property
+    def is_final(self) -> bool:
+        return self is RecordState.ACKNOWLEDGED or self is RecordState.ARCHIVED
+
+
+class StateBatch(NamedTuple):
+    """Records of one state, as the share coordinator stores them."""
+
+    first_offset: int
+    last_offset: int
+    state: RecordState
+    delivery_count: int
+
+
+class DeadLetter(NamedTuple):
+    """Records for the dead-letter queue: rejected by a member, or delivered too often."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    is_rejected: bool
+
+
+class Change:
+    """New states on their way to the share coordinator. A run that may have to be taken back refers to its change.
+
+    It names offsets and not runs, because runs are split and joined meanwhile.
+    """
+
+    __slots__ = ("dead_letters", "error", "is_settled", "on_settled", "states")
+
+    def __init__(self) -> None:
+        self.states: list[StateBatch] = []
+        self.dead_letters: list[DeadLetter] = []
+        self.is_settled = False
+        self.error = ErrorCode.NONE
+        self.on_settled: Callable[[], None] | None = None
+
+    def note(self, run: Run, *, is_rejected: bool = False) -> None:
+        """A run takes part, and has its new state already."""
+        first, state, delivery_count = run.first, run.state, run.delivery_count
+        if state is RecordState.ARCHIVING:
+            self.dead_letters.append(DeadLetter(first, run.last, delivery_count, is_rejected))
+        if self.states:
+            before = self.states[-1]
+            if before[1] + 1 == first and before[2] is state and before[3] == delivery_count:
+                first = before[0]
+                self.states.pop()
+        self.states.append(StateBatch(first, run.last, state, delivery_count))
+
+    def settle(self, error: ErrorCode) -> None:
+        """It is stored, or has failed."""
+        assert not self.is_settled
+        self.is_settled, self.error = True, error
+        on_settled, self.on_settled = self.on_settled, None
+        if on_settled is not None:
+            on_settled()
+
+
+class Before(NamedTuple):
+    """What a change is taken back to."""
+
+    member_id: str
+    delivery_count_limit: int
+    """As it was when the change began, as Kafka has it."""
+
+
+class Run:
+    """Neighbours that are equal in everything; see the module's docstring."""
+
+    __slots__ = ("before", "change", "delivery_count", "first", "last", "locked_until_ms", "member_id", "state")
+
+    def __init__(self, first: int, last: int, state: RecordState, delivery_count: int) -> None:
+        self.first = first
+        self.last = last
+        self.state = state
+        self.delivery_count = delivery_count
+        self.member_id = NOBODY
+        self.locked_until_ms: int | None = None
+        self.change: Change | None = None
+        self.before: Before | None = None
+
+    def __repr__(self) -> str:
+        changing = ", changing" if self.change is not None else ""
+        return f"Run({self.first}-{self.last}, {self.state.name}, {self.delivery_count}, {self.member_id!r}{changing})"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be acquired."""
+        return self.state is RecordState.AVAILABLE and self.change is None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing will ever change here."""
+        return self.state.is_final and self.change is None
+
+    def acquire(self, member_id: str, locked_until_ms: int) -> None:
+        """A member gets it, once more."""
+        assert self.is_free, self
+        self.state = RecordState.ACQUIRED
+        self.delivery_count += 1
+        self.member_id = member_id
+        self.locked_until_ms = locked_until_ms
+
+    def let_go(self, state: RecordState) -> None:
+        """Its holder loses it, without a way back."""
+        assert self.state is RecordState.ACQUIRED, self
+        self.state = state
+        self.member_id = NOBODY
+        self.locked_until_ms = None
+
+    def begin(self, change: Change, state: RecordState, delivery_count_limit: int) -> None:
+        """Its holder has said what becomes of it; the lock stays, for the change may be taken back."""
+        assert self.state is RecordState.ACQUIRED and self.change is None, self
+        self.change = change
+        self.before = Before(self.member_id, delivery_count_limit)
+        self.state = state
+        self.member_id = NOBODY
+
+    def commit(self) -> None:
+        """The change is stored."""
+        self.change = self.before = self.locked_until_ms = None
+
+    def take_back(self, now_ms: int) -> None:
+        """The change could not be stored: the holder has it again, unless the lock has expired meanwhile."""
+        before, locked_until_ms = self.before, self.locked_until_ms
+        self.commit()
+        # None: the log has dropped the record while the change was on its way.
+        if before is None:
+            return
+        assert locked_until_ms is not None, self
+        if locked_until_ms > now_ms:
+            self.state, self.member_id = RecordState.ACQUIRED, before.member_id
+            self.locked_until_ms = locked_until_ms
+        else:
+            is_worn = self.delivery_count >= before.delivery_count_limit
+            self.state = RecordState.ARCHIVED if is_worn else RecordState.AVAILABLE
+
+    def archive(self) -> None:
+        """Nobody gets it any more; a change that is on its way cannot bring it back."""
+        self.state = RecordState.ARCHIVED
+        self.member_id = NOBODY
+        self.locked_until_ms = self.before = None
+
+    def is_like(self, other: Run) -> bool:
+        """Whether the two can be one run."""
+        return (
+            self.state is other.state
+            and self.delivery_count == other.delivery_count
+            and self.member_id == other.member_id
+            and self.locked_until_ms == other.locked_until_ms
+            and self.change is other.change
+            and self.before == other.before
+        )
+
+    def cut_off(self, first: int) -> Run:
+        """Everything from `first` on becomes a run of its own, which is returned."""
+        assert self.first < first <= self.last, (self, first)
+        rest = Run(first, self.last, self.state, self.delivery_count)
+        rest.member_id, rest.locked_until_ms = self.member_id, self.locked_until_ms
+        rest.change, rest.before = self.change, self.before
+        self.last = first - 1
+        return rest
+
+
+class InFlightBatch:
+    """Records that were acquired together for the first time."""
+
+    __slots__ = ("first", "last", "runs")
+
+    def __init__(self, first: int, last: int, state: RecordState, delivery_count: int) -> None:
+        assert first <= last, (first, last)
+        self.first = first
+        self.last = last
+        self.runs = [Run(first, last, state, delivery_count)]
+
+    def __repr__(self) -> str:
+        return f"InFlightBatch({self.first}-{self.last}, {self.runs})"
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its records are equal."""
+        return len(self.runs) == 1
+
+    def within(self, first: int, last: int) -> list[Run]:
+        """The runs between two offsets, split so that they begin and end there."""
+        first, last = max(first, self.first), min(last, self.last)
+        if first > last:
+            return []
+        start = self._begin_run(first)
+        end = len(self.runs) if last == self.last else self._begin_run(last + 1)
+        return self.runs[start:end]
+
+    def touching(self, first: int, last: int) -> Iterator[Run]:
+        """The runs that have records between two offsets; nothing is split."""
+        start = max(bisect_right(self.runs, first, key=_first) - 1, 0)
+        for index in range(start, len(self.runs)):
+            run = self.runs[index]
+            if run.first > last:
+                return
+            if run.last >= first:
+                yield run
+
+    def _begin_run(self, offset: int) -> int:
+        """The place of the run that begins at an offset, which is made if there is none."""
+        index = bisect_right(self.runs, offset, key=_first) - 1
+        run = self.runs[index]
+        if run.first < offset:
+            index += 1
+            self.runs.insert(index, run.cut_off(offset))
+        return index
+
+    def cut(self, offsets: Sequence[int]) -> None:
+        """Let runs begin at these offsets, which are in order. One walk, for there may be very many."""
+        if len(offsets) <= FEW:
+            for offset in offsets:
+                if self.first < offset <= self.last:
+                    self._begin_run(offset)
+            return
+        runs: list[Run] = []
+        index = bisect_right(offsets, self.first)
+        for each in self.runs:
+            run = each
+            while index < len(offsets) and offsets[index] <= run.last:
+                if offsets[index] > run.first:
+                    runs.append(run)
+                    run = run.cut_off(offsets[index])
+                index += 1
+            runs.append(run)
+        self.runs = runs
+
+    def join(self) -> None:
+        """Let neighbours that have become equal grow together."""
+        if len(self.runs) == 1:
+            return
+        joined = [self.runs[0]]
+        for run in self.runs[1:]:
+            if run.is_like(joined[-1]):
+                joined[-1].last = run.last
+            else:
+                joined.append(run)
+        self.runs = joined
+
+
+class InFlight:
+    """The batches of one share partition, in the order of their offsets."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self) -> None:
+        self.batches: list[InFlightBatch] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.batches)
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset of all; there must be batches."""
+        return self.batches[-1].last
+
+    def add(self, batch: InFlightBatch) -> None:
+        index = bisect_right(self.batches, batch.first, key=_first)
+        assert not index or self.batches[index - 1].last < batch.first, (self.batches[index - 1], batch)
+        assert index == len(self.batches) or batch.last < self.batches[index].first, (batch, self.batches[index])
+        self.batches.insert(index, batch)
+
+    def floor_index(self, offset: int) -> int:
+        """The place of the last batch that begins at `offset` or before it; -1 if there is none."""
+        return bisect_right(self.batches, offset, key=_first) - 1
+
+    def floor(self, offset: int) -> InFlightBatch | None:
+        """The last batch that begins at `offset` or before it."""
+        index = self.floor_index(offset)
+        return self.batches[index] if index >= 0 else None
+
+    def end_of_hole(self, offset: int) -> int:
+        """The last offset from `offset` on that is in no batch."""
+        index = self.floor_index(offset)
+        assert index < 0 or self.batches[index].last < offset, (self.batches[index], offset)
+        return self.batches[index + 1].first - 1 if index + 1 < len(self.batches) else LONG_MAX
+
+    def beginning_in(self, first: int, last: int) -> list[InFlightBatch]:
+        """The batches that begin between two offsets."""
+        start = self.floor_index(first - 1) + 1
+        return self.batches[start : self.floor_index(last) + 1]
+
+    def touching(self, first: int, last: int) -> list[InFlightBatch]:
+        """The batches that have records between two offsets."""
+        start = self.floor_index(first)
+        if start < 0 or self.batches[start].last < first:
+            start += 1
+        return self.batches[start : self.floor_index(last) + 1]
+
+    def run_count(self) -> int:
+        return sum([len(batch.runs) for batch in self.batches])
+
+    def runs(self) -> Iterator[Run]:
+        for batch in self.batches:
+            yield from batch.runs

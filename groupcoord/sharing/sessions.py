@@ -1,0 +1,197 @@
+"""Share sessions (KIP-932): a member names its partitions once, then only what has changed. Sans-IO.
+
+A member has one session with each broker that leads partitions for it. What a ShareFetch asks for by its epoch:
+
+| epoch  | there is a session                         | there is none           |
+|--------|--------------------------------------------|-------------------------|
+| 0      | a new one in its place                     | a new one               |
+| the next | goes on                                  | SHARE_SESSION_NOT_FOUND |
+| another  | INVALID_SHARE_SESSION_EPOCH              | SHARE_SESSION_NOT_FOUND |
+| -1     | it ends with this request                  | SHARE_SESSION_NOT_FOUND |
+
+A ShareAcknowledge goes on with a session or ends it, and may not begin one. A session ends as well when its connection
+is closed. When a session ends, what its member holds is released; who calls this does so. A session that another one
+replaces does not end in this sense.
+
+Every partition is in the first answer. Later answers have a partition only if it has records or an error, if it is new
+in the session, or if the answer before had an error for it. A partition that gave records moves to the end of the order.
+
+There is an end to the number of sessions (group.share.max.share.sessions) and of partitions in one and in all of them.
+A member that names too many gets no session, or loses the one that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ottla.wire.errors import ErrorCode, KafkaError
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+SESSION_PARTITIONS_MAX = 5_000
+PARTITIONS_MAX = 100_000
+"""In all sessions together, whether they exist or not."""
+
+_EPOCH_MAX = (1 << 31) - 1
+
+
+class SessionKey(NamedTuple):
+    """A member of a group."""
+
+    group_id: str
+    member_id: str
+
+
+class TopicPartition(NamedTuple):
+    """A partition that a member names. The topic is None if nobody knows the id."""
+
+    topic: str | None
+    topic_id: bytes
+    partition: int
+
+
+class ShareSession:
+    """The partitions of one member, in serving order."""
+
+    __slots__ = ("_owed", "connection", "epoch", "key", "partitions")
+
+    def __init__(self, key: SessionKey, connection: object) -> None:
+        self.key = key
+        self.connection = connection
+        self.epoch = 1
+        self.partitions: dict[tuple[bytes, int], TopicPartition] = {}
+        self._owed: set[tuple[bytes, int]] = set()  # the next answer has them in any case
+
+    def update(self, wanted: Iterable[TopicPartition], forgotten: Iterable[TopicPartition]) -> None:
+        """Add and remove partitions."""
+        for each in wanted:
+            key = each.topic_id, each.partition
+            if key not in self.partitions:
+                self.partitions[key] = each
+                self._owed.add(key)
+        for each in forgotten:
+            key = each.topic_id, each.partition
+            self.partitions.pop(key, None)
+            self._owed.discard(key)
+
+    def owe_nothing(self) -> None:
+        """The next answer has all partitions."""
+        self._owed.clear()
+
+    def must_tell(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
+        """Whether an answer has to have this partition; it is noted that it has."""
+        key = partition.topic_id, partition.partition
+        must = has_records or has_error or key in self._owed
+        # After an error the member has to hear that it is over.
+        if has_error and key in self.partitions:
+            self._owed.add(key)
+        else:
+            self._owed.discard(key)
+        if has_records and (moved := self.partitions.pop(key, None)) is not None:
+            self.partitions[key] = moved
+        return must
+
+
+class ShareSessions:
+    """All sessions of a broker. `on_end`: a session has ended, for whatever reason."""
+
+    def __init__(self, limit: Callable[[], int], on_end: Callable[[ShareSession], None]) -> None:
+        self._limit = limit
+        self._on_end = on_end
+        self._sessions: dict[SessionKey, ShareSession] = {}
+        self._by_connection: dict[object, dict[SessionKey, None]] = {}
+        self._members: dict[str, int] = {}  # how many of a group have sessions
+        self._partitions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def has_group(self, group_id: str) -> bool:
+        """Whether a member of this group has a session."""
+        return group_id in self._members
+
+    def get(self, key: SessionKey) -> ShareSession:
+        """A member's session."""
+        session = self._sessions.get(key)
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        return session
+
+    def check_size(self, key: SessionKey, epoch: int, count: int) -> None:
+        """Refuse a request that names more partitions than a session may have, before anybody looks at them."""
+        if count > SESSION_PARTITIONS_MAX:
+            self.end(key)
+            is_first = epoch == INITIAL_EPOCH
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED if is_first else ErrorCode.SHARE_SESSION_NOT_FOUND
+            )
+
+    def begin(self, key: SessionKey, wanted: Iterable[TopicPartition], connection: object) -> ShareSession:
+        """A new session, in place of the one that there was. KafkaError: there are too many."""
+        session = ShareSession(key, connection)
+        session.update(wanted, ())
+        session.owe_nothing()  # the first answer has them all anyway
+        before = self._sessions.get(key)
+        others, more = len(self._sessions), len(session.partitions)
+        if before is not None:
+            others, more = others - 1, more - len(before.partitions)
+        if others >= self._limit() or not self._has_room(len(session.partitions), more):
+            # Without a session nobody would ever release what the member holds.
+            self.end(key)
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+        # Nothing is released: the member may say later what became of records that it got in the session before.
+        if before is not None:
+            self._forget(before)
+        self._sessions[key] = session
+        self._by_connection.setdefault(connection, {})[key] = None
+        self._members[key.group_id] = self._members.get(key.group_id, 0) + 1
+        self._partitions += len(session.partitions)
+        return session
+
+    def go_on(
+        self,
+        key: SessionKey,
+        epoch: int,
+        wanted: Iterable[TopicPartition] = (),
+        forgotten: Iterable[TopicPartition] = (),
+    ) -> ShareSession:
+        """The next request of a session. KafkaError: it is not, or the session has become too large and has ended."""
+        session = self.get(key)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        before = len(session.partitions)
+        session.update(wanted, forgotten)
+        self._partitions += len(session.partitions) - before
+        if not self._has_room(len(session.partitions), 0):
+            self.end(key)
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+        return session
+
+    def _has_room(self, size: int, more: int) -> bool:
+        return size <= SESSION_PARTITIONS_MAX and self._partitions + more <= PARTITIONS_MAX
+
+    def end(self, key: SessionKey) -> None:
+        """End a session, if there is one."""
+        session = self._sessions.get(key)
+        if session is not None:
+            self._forget(session)
+            self._on_end(session)
+
+    def _forget(self, session: ShareSession) -> None:
+        key = session.key
+        del self._sessions[key]
+        self._partitions -= len(session.partitions)
+        self._members[key.group_id] -= 1
+        if not self._members[key.group_id]:
+            del self._members[key.group_id]
+        of_connection = self._by_connection[session.connection]
+        del of_connection[key]
+        if not of_connection:
+            del self._by_connection[session.connection]
+
+    def disconnect(self, connection: object) -> None:
+        """A connection is closed, and so are its sessions."""
+        for key in tuple(self._by_connection.get(connection, ())):
+            self.end(key)

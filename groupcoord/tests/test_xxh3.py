@@ -1,0 +1,57 @@
+"""The hash XXH3, against numbers of its reference implementation, and the hash of topics against Kafka's library."""
+
+import pytest
+
+from ottla.groupcoord.groups.metadata import TopicImage
+from ottla.groupcoord.groups.topic_hashes import _described, hash_of_topics
+from ottla.groupcoord.groups.xxh3 import xxh3_64
+
+TOPIC_ID = bytes.fromhex("01020304050607081112131415161718")
+
+
+def signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
+def topic(name: str = "topic", *racks: str, count: int = 3, topic_id: bytes = TOPIC_ID) -> TopicImage:
+    return TopicImage(name, topic_id, (frozenset(racks),) * count)
+
+
+@pytest.mark.parametrize(
+    ("length", "hashed"),
+    [
+        (0, 0x2D06800538D394C2),
+        (1, 0xC44BDFF4074EECDB),
+        (5, 0x559935C0F3F7327F),
+        (12, 0x305C5BAE3681D0E0),
+        (100, 0x6DBB812CF19D012E),
+        (200, 0x7C64F3B17285E96A),
+        (300, 0xE2558AFB5598DA2A),
+        (1000, 0x10AD30264426C830),
+        (4000, 0x39503079D27497D8),
+    ],
+)
+def test_hashes_are_those_of_the_reference(length: int, hashed: int) -> None:
+    """Each way of mixing, by the length of the data."""
+    assert xxh3_64(bytes(index * 7 % 256 for index in range(length))) == hashed
+
+
+def test_the_hash_of_a_topic_is_kafkas() -> None:
+    """Computed with hash4j, the library that Kafka uses, in the order of Kafka's Utils.computeTopicHash."""
+    image = topic("topic-\u00fc", "rack1", "rack0")
+    assert signed(xxh3_64(_described(image))) == 6899705305923587461
+
+
+def test_the_hash_of_several_topics_depends_on_their_names_and_not_on_the_order() -> None:
+    left, right = topic("a"), topic("b", topic_id=bytes(16))
+    assert hash_of_topics([left, right]) == hash_of_topics([right, None, left])
+    assert hash_of_topics([left]) != hash_of_topics([right])
+    assert hash_of_topics([]) == hash_of_topics([None]) == 0
+    assert -(1 << 63) <= hash_of_topics([left, right]) < 1 << 63
+
+
+@pytest.mark.parametrize("other", [topic("other"), topic(count=4), topic("topic", "rack"), topic(topic_id=bytes(16))])
+def test_every_change_of_a_topic_changes_the_hash(other: TopicImage) -> None:
+    before = hash_of_topics([topic()])
+    assert hash_of_topics([other]) != before
+    assert hash_of_topics([topic()]) == before, "also if the name has been seen with another image"

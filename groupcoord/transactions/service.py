@@ -1,0 +1,530 @@
+"""The transaction coordinator: Kafka's requests about transactions, each taken to the shard of its transactional id.
+
+Methods take the wire request and return the wire response, or a `PendingAnswer` where a commit must be waited for; a
+coroutine works off a request about very many things. Checks that need no transactional id come here, before the question
+whether this broker is the coordinator at all, as in Kafka's TransactionCoordinator.
+
+Markers: whenever records have come into force the shard is asked which markers it owes, and these go to the `Markers`
+port. Whoever sends them calls `complete` when all are written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from ottla.groupcoord.config import TransactionConfig
+from ottla.groupcoord.java_hashing import absolute_string_hash
+from ottla.groupcoord.runtime.answers import finished, gathered, then
+from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
+from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
+from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
+from ottla.groupcoord.runtime.turns import Turn
+from ottla.groupcoord.transactions.metadata import NO_PRODUCER_ID
+from ottla.groupcoord.transactions.partitions import Partitions, TopicPartition
+from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
+from ottla.groupcoord.transactions.records import decode_record, encode_records, partitions_by_topic
+from ottla.groupcoord.transactions.shard import (
+    CompleteTransaction,
+    MarkersOwed,
+    ProducerAnswer,
+    Request,
+    TransactionShard,
+)
+from ottla.groupcoord.transactions.transitions import AddPartitions, EndTransaction, InitProducerId, verify
+from ottla.wire.answers import Given, Worked
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+logger = logging.getLogger("ottla.groupcoord")
+
+BATCH_VERSION = 4
+"""AddPartitionsToTxn asks for many transactions since this version, and comes from brokers."""
+
+EPOCH_BUMP_VERSION = 5
+"""EndTxn of clients that have an epoch for every transaction."""
+
+SHARED_EPOCH, EPOCH_PER_TRANSACTION = 0, 2
+"""Levels of transaction.version, as the versions of requests show what the client speaks."""
+
+ELEMENTS_PER_TURN = 500
+
+OWN_PARTITIONS = (InitProducerId, CompleteTransaction)
+"""Their records name no partitions, so many of them fit into one batch."""
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+class Verdict(NamedTuple):
+    """What became of the partitions of a transaction: one error for all of them, or one for each."""
+
+    of_all: ErrorCode = ErrorCode.NONE
+    of_each: Errors | None = None
+
+
+
+class Topics(Protocol):
+    """The topics of the cluster."""
+
+    def partition(self, topic: str, index: int) -> object | None:
+        """A partition, or None if there is none."""
+
+
+class Markers(Protocol):
+    """What sends markers to the leaders of partitions."""
+
+    def send(self, partition: int, owed: Sequence[MarkersOwed]) -> None:
+        """Send these, in the name of a partition of the transaction topic that this broker leads."""
+
+    def forget(self, partition: int) -> None:
+        """What was to be sent in the name of this partition is sent by others, or must be taken up anew."""
+
+
+class TransactionCoordinator:
+    """The transactional ids of this broker."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        log: CoordinatorLog,
+        topics: Topics,
+        producer_ids: ProducerIdManager,
+        markers: Markers,
+        *,
+        transaction_version: Callable[[], int],
+        offsets_partition: Callable[[str], TopicPartition],
+        wall_clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        """`transaction_version`: the level of this feature in the cluster; `offsets_partition`: where a group's offsets are."""
+        self._config = config
+        self._log = log
+        self._topics = topics
+        self._producer_ids = producer_ids
+        self._is_stocking = False
+        self._markers = markers
+        self._offsets_partition = offsets_partition
+        kind = ShardKind(
+            topic="the transaction topic",
+            make=partial(
+                TransactionShard,
+                config,
+                take_producer_id=self._take_producer_id,
+                transaction_version=transaction_version,
+            ),
+            encode=encode_records,
+            decode=decode_record,
+            # A pending id refuses what would change it, so whatever is handled rests on what is committed.
+            may_overlap=lambda request: True,
+            may_share_append=lambda request: type(request) in OWN_PARTITIONS,
+            on_force=self._send_markers,
+        )
+        self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)
+
+    def start_in(self, nursery: Any) -> None:
+        """Load, expire and commit as long as the nursery lives. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
+        self._runtime.start_in(nursery)
+
+    def on_election(self, partition: int) -> None:
+        """This broker leads a partition of the transaction topic from now on."""
+        self._markers.forget(partition)
+        self._runtime.on_election(partition)
+
+    def on_resignation(self, partition: int) -> None:
+        """This broker no longer leads a partition of the transaction topic."""
+        self._markers.forget(partition)
+        self._runtime.on_resignation(partition)
+
+    async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
+        """A transaction keeps the partitions of deleted topics. Their markers are passed over."""
+
+    def partition_for(self, transactional_id: str) -> int:
+        """The partition of the transaction topic whose leader coordinates the id."""
+        # Kafka's own formula, because brokers of both makes in one cluster have to agree on the coordinator.
+        return absolute_string_hash(transactional_id) % self._log.partition_count()
+
+    # ------------------------------------------------------------------ producers
+
+    def init_producer_id(
+        self, request: InitProducerIdRequest, *, api_version: int
+    ) -> Worked[Given[InitProducerIdResponse]]:
+        """For a producer with a transactional id."""
+        transactional_id = request.transactional_id
+        if not transactional_id:
+            return _uninitialized(ErrorCode.INVALID_REQUEST)
+        if not 0 < request.transaction_timeout_ms <= self._config.transaction_max_timeout_ms:
+            return _uninitialized(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        if self._producer_ids.is_out:
+            return self._initialize_when_stocked(transactional_id, request, api_version)
+        return self._initialize(transactional_id, request, api_version)
+
+    async def _initialize_when_stocked(
+        self, transactional_id: str, request: InitProducerIdRequest, api_version: int
+    ) -> Given[InitProducerIdResponse]:
+        try:
+            self._partition_of(transactional_id)  # or else another broker has to give the id
+            await self._producer_ids.stock()
+        except KafkaError as error:
+            return _uninitialized(error.code)
+        return self._initialize(transactional_id, request, api_version)
+
+    def _initialize(
+        self, transactional_id: str, request: InitProducerIdRequest, api_version: int
+    ) -> Given[InitProducerIdResponse]:
+        has_producer = request.producer_id != NO_PRODUCER_ID
+        expected = (request.producer_id, request.producer_epoch) if has_producer else None
+        answer = self._submit(InitProducerId(transactional_id, request.transaction_timeout_ms, expected))
+
+        def finish(answer: ProducerAnswer) -> InitProducerIdResponse:
+            return InitProducerIdResponse(
+                error_code=_understood(answer.error, is_fence_known=api_version >= 4),
+                producer_id=answer.producer_id,
+                producer_epoch=answer.producer_epoch,
+            )
+
+        return then(answer, finish)
+
+    def _take_producer_id(self) -> int | None:
+        """A producer id, if there is one at hand. If not, one is fetched for whoever asks next."""
+        producer_id = self._producer_ids.take()
+        if producer_id is None and not self._is_stocking:
+            self._is_stocking = True
+            self._runtime.spawn(self._stock)
+        return producer_id
+
+    async def _stock(self) -> None:
+        try:
+            await self._producer_ids.stock()
+        except KafkaError as error:
+            logger.warning("No producer ids for transactions: %s", error)
+        finally:
+            self._is_stocking = False
+
+    # ------------------------------------------------------------------ partitions of a transaction
+
+    def add_partitions(
+        self, request: AddPartitionsToTxnRequest, *, api_version: int
+    ) -> Worked[Given[AddPartitionsToTxnResponse]]:
+        """Before version 4 a request is about one transaction, and its answer has another form."""
+        if api_version < BATCH_VERSION:
+            transactions = [
+                AddPartitionsToTxnTransaction(
+                    transactional_id=request.v3_and_below_transactional_id,
+                    producer_id=request.v3_and_below_producer_id,
+                    producer_epoch=request.v3_and_below_producer_epoch,
+                    topics=request.v3_and_below_topics,
+                )
+            ]
+        else:
+            transactions = request.transactions
+
+        def finish(results: list[AddPartitionsToTxnResult]) -> AddPartitionsToTxnResponse:
+            if api_version >= BATCH_VERSION:
+                return AddPartitionsToTxnResponse(results_by_transaction=results)
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+
+        if sum(map(_elements_of, transactions)) > ELEMENTS_PER_TURN:
+            return self._add_in_turns(transactions, api_version, finish)
+        return gathered([self._add_one(each, api_version) for each in transactions], finish)
+
+    async def _add_in_turns(
+        self,
+        transactions: Iterable[AddPartitionsToTxnTransaction],
+        api_version: int,
+        finish: Callable[[list[AddPartitionsToTxnResult]], AddPartitionsToTxnResponse],
+    ) -> Given[AddPartitionsToTxnResponse]:
+        turn = Turn()
+        asked = []
+        for transaction in transactions:
+            wanted: dict[TopicPartition, ErrorCode] = {}
+            for each in _partitions_of(transaction):
+                wanted[each] = self._existence_of(each)
+                if turn.is_over():
+                    await turn.give_way()
+            asked.append((transaction, self._add_checked(transaction, wanted, api_version)))
+            await turn.give_way()
+        results = []
+        for transaction, answer in asked:
+            result, steps = _result_of(transaction, await finished(answer))
+            for _ in steps:
+                if turn.is_over():
+                    await turn.give_way()
+            results.append(result)
+        return finish(results)
+
+    def _add_one(self, transaction: AddPartitionsToTxnTransaction, api_version: int) -> Given[AddPartitionsToTxnResult]:
+        wanted = {each: self._existence_of(each) for each in _partitions_of(transaction)}
+
+        def finish(verdict: Verdict) -> AddPartitionsToTxnResult:
+            result, steps = _result_of(transaction, verdict)
+            for _ in steps:
+                pass
+            return result
+
+        return then(self._add_checked(transaction, wanted, api_version), finish)
+
+    def _existence_of(self, partition: TopicPartition) -> ErrorCode:
+        if self._topics.partition(*partition) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    def _add_checked(
+        self,
+        transaction: AddPartitionsToTxnTransaction,
+        wanted: dict[TopicPartition, ErrorCode],
+        api_version: int,
+    ) -> Given[Verdict]:
+        """All of the partitions or none."""
+        transactional_id = transaction.transactional_id
+        if any(wanted.values()):
+            refused = {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in wanted.items()}
+            return Verdict(of_each=refused)
+        if transaction.verify_only:
+            return Verdict(of_each=self._verified(transaction, wanted))
+        version = EPOCH_PER_TRANSACTION if api_version >= BATCH_VERSION else SHARED_EPOCH
+        producer = (transaction.producer_id, transaction.producer_epoch)
+        answer = self._add(transactional_id, *producer, _set_of(transaction), version)
+        return then(answer, lambda answer: Verdict(_understood(answer.error, is_fence_known=api_version >= 2)))
+
+    def _verified(self, transaction: AddPartitionsToTxnTransaction, wanted: Iterable[TopicPartition]) -> Errors:
+        """By partition NONE, if it takes part in the transaction."""
+        if not transaction.transactional_id:
+            return dict.fromkeys(wanted, ErrorCode.INVALID_REQUEST)
+        try:
+            known = self._shard_of(transaction.transactional_id).known(transaction.transactional_id)
+        except KafkaError as refusal:
+            return dict.fromkeys(wanted, refusal.code)
+        error = verify(known, transaction.producer_id, transaction.producer_epoch)
+        if error or known is None:
+            return dict.fromkeys(wanted, error)
+        absent = ErrorCode.TRANSACTION_ABORTABLE
+        return {each: ErrorCode.NONE if each in known.partitions else absent for each in wanted}
+
+    def _add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Partitions,
+        transaction_version: int,
+    ) -> Given[ProducerAnswer]:
+        if not transactional_id:
+            return ProducerAnswer(ErrorCode.INVALID_REQUEST)
+        return self._submit(
+            AddPartitions(transactional_id, producer_id, producer_epoch, partitions, transaction_version)
+        )
+
+    def add_offsets(self, request: AddOffsetsToTxnRequest, *, api_version: int) -> Given[AddOffsetsToTxnResponse]:
+        """The partition that keeps the offsets of a group takes part in the transaction."""
+        partitions = Partitions.of([self._offsets_partition(request.group_id)])
+        answer = self._add(
+            request.transactional_id, request.producer_id, request.producer_epoch, partitions, SHARED_EPOCH
+        )
+
+        def finish(answer: ProducerAnswer) -> AddOffsetsToTxnResponse:
+            return AddOffsetsToTxnResponse(error_code=_understood(answer.error, is_fence_known=api_version >= 2))
+
+        return then(answer, finish)
+
+    # ------------------------------------------------------------------ the end of a transaction
+
+    def end_txn(self, request: EndTxnRequest, *, api_version: int) -> Given[EndTxnResponse]:
+        """Answered as soon as the decision is safely in the log; the markers follow."""
+        if not request.transactional_id:
+            return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+        version = EPOCH_PER_TRANSACTION if api_version >= EPOCH_BUMP_VERSION else SHARED_EPOCH
+        answer = self._submit(
+            EndTransaction(
+                request.transactional_id, request.producer_id, request.producer_epoch, request.committed, version
+            )
+        )
+
+        def finish(answer: ProducerAnswer) -> EndTxnResponse:
+            return EndTxnResponse(
+                error_code=_understood(answer.error, is_fence_known=api_version >= 2),
+                producer_id=answer.producer_id,
+                producer_epoch=answer.producer_epoch,
+            )
+
+        return then(answer, finish)
+
+    def _send_markers(self, partition: int, shard: TransactionShard) -> None:
+        owed = shard.take_owed()
+        if owed:
+            self._markers.send(partition, owed)
+
+    def complete(self, owed: MarkersOwed) -> Given[ErrorCode]:
+        """All markers of a transaction are written. INVALID_TXN_STATE: it is not owed any more. Another error: say so again later."""
+        answer = self._submit(CompleteTransaction(owed.transactional_id, owed.producer_id, owed.producer_epoch))
+        return then(answer, lambda answer: answer.error)
+
+    # ------------------------------------------------------------------ administration
+
+    def describe_transactions(self, request: DescribeTransactionsRequest) -> Worked[DescribeTransactionsResponse]:
+        if len(request.transactional_ids) > 1:
+            return self._describe_in_turns(request.transactional_ids)
+        states = [self._describe(each) for each in request.transactional_ids]
+        return DescribeTransactionsResponse(transaction_states=states)
+
+    async def _describe_in_turns(self, transactional_ids: Iterable[str]) -> DescribeTransactionsResponse:
+        turn = Turn()
+        states = []
+        for each in transactional_ids:
+            states.append(self._describe(each))
+            await turn.give_way()
+        return DescribeTransactionsResponse(transaction_states=states)
+
+    def _describe(self, transactional_id: str) -> TransactionState:
+        try:
+            self._check_running()
+            if not transactional_id:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            known = self._shard_of(transactional_id).known(transactional_id)
+        except KafkaError as error:
+            return _undescribed(transactional_id, error.code)
+        if known is None:
+            return _undescribed(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        topics = partitions_by_topic(known)
+        return TransactionState(
+            error_code=ErrorCode.NONE,
+            transactional_id=transactional_id,
+            transaction_state=known.state.told_as,
+            transaction_timeout_ms=known.timeout_ms,
+            transaction_start_time_ms=known.start_timestamp_ms,
+            producer_id=known.producer_id,
+            producer_epoch=known.producer_epoch,
+            topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+        )
+
+    def shards(self) -> list[TransactionShard]:
+        """What this broker coordinates. Raises KafkaError while that is not all there."""
+        self._check_running()
+        now_ms = self._runtime.now_ms()
+        # A partition that could not be loaded must not keep the ids of all others from being listed.
+        led = [each for each in self._runtime.partitions() if each.absent is not ErrorCode.NOT_COORDINATOR]
+        return [partition.shard(now_ms) for partition in led]
+
+    def timestamp_ms(self) -> int:
+        """The time of day."""
+        return self._runtime.times()["timestamp_ms"]
+
+    # ------------------------------------------------------------------ the way to a shard
+
+    def _check_running(self) -> None:
+        if not self._runtime.is_running:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _partition_of(self, transactional_id: str) -> PartitionRuntime[TransactionShard]:
+        self._check_running()
+        partition = self._runtime.partition(self.partition_for(transactional_id))
+        if partition is None or self._runtime.is_suspended:
+            # A fenced broker may have been replaced without knowing it, so it says nothing about transactions.
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return partition
+
+    def _shard_of(self, transactional_id: str) -> TransactionShard:
+        """The shard of an id, for reading now."""
+        return self._partition_of(transactional_id).shard(self._runtime.now_ms())
+
+    def _submit(self, request: Request) -> Given[ProducerAnswer]:
+        caller = WaitingCaller(ProducerAnswer)
+        try:
+            return self._partition_of(request.transactional_id).submit(request, caller)
+        except KafkaError as error:
+            return ProducerAnswer(error.code)
+
+
+def _understood(error: ErrorCode, *, is_fence_known: bool) -> ErrorCode:
+    """An error in words that the client knows: older ones have never heard of PRODUCER_FENCED."""
+    if error is ErrorCode.PRODUCER_FENCED and not is_fence_known:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _uninitialized(error: ErrorCode) -> InitProducerIdResponse:
+    nobody = ProducerAnswer(error)
+    return InitProducerIdResponse(
+        error_code=error, producer_id=nobody.producer_id, producer_epoch=nobody.producer_epoch
+    )
+
+
+def _elements_of(transaction: AddPartitionsToTxnTransaction) -> int:
+    return 1 + len(transaction.topics) + sum([len(topic.partitions) for topic in transaction.topics])
+
+
+def _partitions_of(transaction: AddPartitionsToTxnTransaction) -> Iterator[TopicPartition]:
+    return ((topic.name, index) for topic in transaction.topics for index in topic.partitions)
+
+
+def _set_of(transaction: AddPartitionsToTxnTransaction) -> Partitions:
+    topics: dict[str, frozenset[int]] = {}
+    for topic in transaction.topics:
+        if topic.partitions:
+            topics[topic.name] = topics.get(topic.name, frozenset()).union(topic.partitions)
+    return Partitions(topics)
+
+
+def _result_of(
+    transaction: AddPartitionsToTxnTransaction, verdict: Verdict
+) -> tuple[AddPartitionsToTxnResult, Iterator[None]]:
+    """The result, and the steps in which it is filled, one partition at each.
+
+    Each partition comes once with its own error; or as they were named, if there is one error for all.
+    """
+    result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=[])
+    if verdict.of_each is None:
+        return result, _fill_alike(result.topic_results, transaction, verdict.of_all)
+    return result, _fill(result.topic_results, verdict.of_each)
+
+
+def _fill_alike(
+    topics: list[AddPartitionsToTxnTopicResult], transaction: AddPartitionsToTxnTransaction, error: ErrorCode
+) -> Iterator[None]:
+    for topic in transaction.topics:
+        results: list[AddPartitionsToTxnPartitionResult] = []
+        topics.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=results))
+        for index in topic.partitions:
+            results.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error))
+            yield
+
+
+def _fill(topics: list[AddPartitionsToTxnTopicResult], errors: Errors) -> Iterator[None]:
+    of_topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (name, index), error in errors.items():
+        if name not in of_topics:
+            of_topics[name] = []
+            topics.append(AddPartitionsToTxnTopicResult(name=name, results_by_partition=of_topics[name]))
+        of_topics[name].append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error))
+        yield
+
+
+def _undescribed(transactional_id: str, error: ErrorCode) -> TransactionState:
+    """The description of an id about which there is nothing to say."""
+    return TransactionState(
+        error_code=error,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )

@@ -1,0 +1,430 @@
+"""One partition of `__transaction_state`: all transactional ids that fall to it. Sans-IO.
+
+States of an id, and how it leaves them:
+
+    (none)           InitProducerId -> Empty
+    Empty            AddPartitions -> Ongoing; forgotten after transactional.id.expiration.ms
+    Ongoing          EndTxn -> PrepareCommit or PrepareAbort; a new producer, or its age -> PrepareAbort
+    PrepareCommit    all markers written -> CompleteCommit
+    PrepareAbort     all markers written -> CompleteAbort
+    CompleteCommit, CompleteAbort   as Empty
+    Dead, PrepareEpochFence         never stay: an id that expires is gone with its tombstone, and a fenced one goes from
+                                    Ongoing to PrepareAbort in one record. Kafka keeps the names, and so does its log.
+
+`transitions.py` says what each request makes of an id. What it makes is one record. From then until that record is
+committed the id is *pending*: its old state stays in force, and requests that would change it are answered with
+CONCURRENT_TRANSACTIONS, which clients repeat. `replay` puts the new state in force, in living memory and after a restart
+alike. If the log refuses the record, the id is what it was.
+
+Once PrepareCommit or PrepareAbort is in force the transaction is decided. The partition owes its *markers* from then on:
+`take_owed` hands them out, whoever sends them comes back with `CompleteTransaction`. After a load everything that is
+prepared is owed again, since nobody knows which markers the coordinator before has written. To write one twice does no
+harm.
+
+Time: a transaction's age and an id's rest are measured by the time of day that stands in their records, as another broker
+may have written these. When to look is measured by the other clock.
+
+Invariants
+    an id is in `_ongoing` if and only if its state is Ongoing, and in `_owed` only while it is prepared
+    a pending id has exactly one record on its way
+    state rebuilt from the log is the state in force, but for `last_producer_epoch`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from ottla.groupcoord.config import TransactionConfig
+from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement, together
+from ottla.groupcoord.transactions.metadata import (
+    AT_REST,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ONGOING,
+    PREPARED,
+    TransactionMetadata,
+    TransactionState,
+)
+from ottla.groupcoord.transactions.partitions import TopicPartition
+from ottla.groupcoord.transactions.records import TransactionRecord
+from ottla.groupcoord.transactions.transitions import (
+    AddPartitions,
+    Decision,
+    EndTransaction,
+    InitProducerId,
+    TakeProducerId,
+    add,
+    complete,
+    end,
+    fence,
+    initialize,
+    may_go_on,
+)
+from ottla.wire.errors import ErrorCode
+
+FLEXIBLE_RECORDS = 1
+"""Since this transaction.version records have version 1."""
+
+RECORDS_PER_CALL = 500
+PARTITIONS_PER_CALL = 5_000
+IDS_PER_SCAN = 1_000
+"""What one call may do at most, so that nobody waits long behind it and a batch does not grow too large."""
+
+
+class CompleteTransaction(NamedTuple):
+    """All markers of a transaction are written."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class ProducerAnswer(NamedTuple):
+    """The answer to InitProducerId and EndTxn: an error, or what the producer goes on with."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class MarkersOwed(NamedTuple):
+    """The markers of a transaction that is decided."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    partitions: AbstractSet[TopicPartition]
+    transaction_version: int
+
+
+Request = InitProducerId | AddPartitions | EndTransaction | CompleteTransaction
+
+
+class _Scan:
+    """A look at many ids, some at each call, and then a rest."""
+
+    __slots__ = ("_left", "due_ms", "interval_ms")
+
+    def __init__(self, due_ms: int, interval_ms: int) -> None:
+        self.due_ms = due_ms
+        self.interval_ms = interval_ms
+        self._left: list[str] = []
+
+    def some(self, ids: Iterable[str]) -> Iterator[str]:
+        """Some of the ids: those that the present look has not come to yet, or the first ones of a new look."""
+        # A copy, because ids come and go between two calls.
+        self._left = self._left or list(ids)
+        for _ in range(min(IDS_PER_SCAN, len(self._left))):
+            yield self._left.pop()
+
+    def rest(self, now_ms: int) -> None:
+        """Come again after the interval; at once if ids are left. The millisecond lets requests pass in between."""
+        self.due_ms = now_ms + (1 if self._left else self.interval_ms)
+
+
+class TransactionShard:
+    """The transactional ids of one partition; see the module's docstring."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        *,
+        take_producer_id: TakeProducerId,
+        transaction_version: Callable[[], int],
+    ) -> None:
+        """`transaction_version`: the level of the feature in this cluster."""
+        self._config = config
+        self._take_producer_id = take_producer_id
+        self._transaction_version = transaction_version
+        self._known: dict[str, TransactionMetadata] = {}
+        self._pending: set[str] = set()
+        self._ongoing: dict[str, None] = {}
+        self._owed: dict[str, None] = {}
+        self._outcome: Outcome[TransactionRecord] = Outcome([], [], [])
+        self._timestamp_ms = 0
+        self._overdue_scan: _Scan | None = None
+        self._expiry_scan: _Scan | None = None
+        self._handlers: dict[type, Callable[..., None]] = {
+            InitProducerId: self._initialize,
+            AddPartitions: self._add,
+            EndTransaction: self._end,
+            CompleteTransaction: self._complete,
+        }
+
+    # ------------------------------------------------------------------ the shell's calls
+
+    def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
+        """Take a request in. It is answered when what it changes is committed."""
+        self._timestamp_ms = timestamp_ms
+        self._handlers[type(request)](request, caller)
+        return self.discard()
+
+    def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
+        """Nobody is parked here: what was asked for goes on."""
+        return self.discard()
+
+    def settle(
+        self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
+    ) -> list[Reply]:
+        """The records of these settlements are appended, or were not because of `error`."""
+        for settlement in settlements:
+            settlement(error)
+        settled = self.discard()
+        assert not settled.records and not settled.settlements, "a settlement only replies"
+        return settled.replies
+
+    def next_deadline_ms(self) -> int | None:
+        scans = [scan.due_ms for scan in (self._overdue_scan, self._expiry_scan) if scan is not None]
+        return min(scans, default=None)
+
+    def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
+        """Look for transactions that are too old and ids that have rested too long."""
+        self._timestamp_ms = timestamp_ms
+        assert self._overdue_scan is not None and self._expiry_scan is not None
+        if self._overdue_scan.due_ms <= now_ms:
+            parts = list(self._abort_overdue(self._overdue_scan.some(self._ongoing)))
+            self._overdue_scan.rest(now_ms)
+        elif self._expiry_scan.due_ms <= now_ms:
+            parts = list(self._forget_expired(self._expiry_scan.some(self._known)))
+            self._expiry_scan.rest(now_ms)
+        else:
+            parts = []
+        # Ids have nothing to do with each other: one with a long name, or with many partitions, must not keep the records
+        # of others from being appended.
+        return together(parts)
+
+    def stands_alone(self, now_ms: int) -> bool:
+        """Never: a pending id is left alone, and nothing else can be in doubt."""
+        return False
+
+    def start_sessions(self, now_ms: int) -> Iterator[None]:
+        """There are no sessions: a transaction's age is measured by the time of day."""
+        return iter(())
+
+    def replay(self, record: TransactionRecord, record_offset: int = -1, producer_id: int = -1) -> None:
+        """Put a record in force."""
+        transactional_id, metadata, _ = record
+        self._pending.discard(transactional_id)
+        self._ongoing.pop(transactional_id, None)
+        self._owed.pop(transactional_id, None)
+        if metadata is None:
+            self._known.pop(transactional_id, None)
+            return
+        self._known[transactional_id] = metadata
+        if metadata.state is ONGOING:
+            self._ongoing[transactional_id] = None
+        elif metadata.state in PREPARED:
+            self._owed[transactional_id] = None
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        """No transaction writes here."""
+
+    def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
+        """Everything is replayed: from now on deadlines pass."""
+        config = self._config
+        overdue_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        expiry_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._overdue_scan = _Scan(now_ms + overdue_ms, overdue_ms)
+        self._expiry_scan = _Scan(now_ms + expiry_ms, expiry_ms)
+        return self.discard()
+
+    def unload(self, error: ErrorCode) -> list[Reply]:
+        """Nobody is parked here."""
+        return []
+
+    def discard(self) -> Outcome[TransactionRecord]:
+        """End the call: what it has collected, which the next call starts without."""
+        outcome, self._outcome = self._outcome, Outcome([], [], [])
+        return outcome
+
+    # ------------------------------------------------------------------ requests
+
+    def _initialize(self, request: InitProducerId, caller: Caller) -> None:
+        transactional_id = request.transactional_id
+        known, is_pending = self._known.get(transactional_id), self._is_pending(transactional_id)
+        if known is not None and known.state is ONGOING and not is_pending:
+            decision: Decision = ErrorCode.PRODUCER_FENCED
+            if may_go_on(known, request.expected):
+                decision = self._fenced(known)
+            # The client asks again until the transaction is aborted.
+            self._carry_out(transactional_id, decision, caller, _come_again)
+            return
+        decision = initialize(
+            known,
+            request,
+            is_pending=is_pending,
+            take_producer_id=self._take_producer_id,
+            timestamp_ms=self._timestamp_ms,
+        )
+        self._carry_out(transactional_id, decision, caller, _present_producer)
+
+    def _add(self, request: AddPartitions, caller: Caller) -> None:
+        known, is_pending = self._known.get(request.transactional_id), self._is_pending(request.transactional_id)
+        decision = add(known, request, is_pending=is_pending, timestamp_ms=self._timestamp_ms)
+        self._carry_out(request.transactional_id, decision, caller, lambda _: ProducerAnswer(ErrorCode.NONE))
+
+    def _end(self, request: EndTransaction, caller: Caller) -> None:
+        transactional_id = request.transactional_id
+        known = self._known.get(transactional_id)
+        decision = end(
+            known,
+            request,
+            is_pending=self._is_pending(transactional_id),
+            take_producer_id=self._take_producer_id,
+            timestamp_ms=self._timestamp_ms,
+        )
+        if decision is ErrorCode.NONE:
+            # It is repeated, and hears what the first one has heard.
+            assert known is not None
+            self._reply(caller, _present_producer(known))
+            return
+        # The client goes on as soon as the transaction is decided, with what it will be when the markers are written.
+        self._carry_out(
+            transactional_id, decision, caller, lambda after: _present_producer(complete(after, self._timestamp_ms))
+        )
+
+    def _complete(self, request: CompleteTransaction, caller: Caller) -> None:
+        transactional_id = request.transactional_id
+        known = self._known.get(transactional_id)
+        # By now the partition may have been loaded again, and its markers sent by somebody else.
+        if (
+            known is None
+            or known.state not in PREPARED
+            or transactional_id in self._pending
+            or (known.producer_id, known.producer_epoch) != (request.producer_id, request.producer_epoch)
+        ):
+            self._reply(caller, ProducerAnswer(ErrorCode.INVALID_TXN_STATE))
+            return
+        self._carry_out(transactional_id, complete(known, self._timestamp_ms), caller, _present_producer)
+
+    def _fenced(self, known: TransactionMetadata) -> Decision:
+        return fence(
+            known,
+            transaction_version=self._transaction_version(),
+            take_producer_id=self._take_producer_id,
+            timestamp_ms=self._timestamp_ms,
+        )
+
+    # ------------------------------------------------------------------ deadlines
+
+    def _abort_overdue(self, ids: Iterator[str]) -> Iterator[Outcome[TransactionRecord]]:
+        records = partitions = 0
+        for transactional_id in ids:
+            known = self._known.get(transactional_id)
+            if (
+                known is None
+                or known.state is not ONGOING
+                or transactional_id in self._pending
+                or not known.is_overdue(self._timestamp_ms)
+            ):
+                continue
+            decision = self._fenced(known)
+            # There may be no producer id for the moment. The next scan comes to it again.
+            if isinstance(decision, TransactionMetadata):
+                self._append(transactional_id, decision)
+                yield self.discard()
+                records += 1
+                partitions += len(known.partitions)
+            if records >= RECORDS_PER_CALL or partitions >= PARTITIONS_PER_CALL:
+                break
+
+    def _forget_expired(self, ids: Iterator[str]) -> Iterator[Outcome[TransactionRecord]]:
+        records = 0
+        latest_ms = self._timestamp_ms - self._config.transactional_id_expiration_ms
+        for transactional_id in ids:
+            known = self._known.get(transactional_id)
+            if (
+                known is not None
+                and known.state in AT_REST
+                and transactional_id not in self._pending
+                and known.last_update_timestamp_ms <= latest_ms
+            ):
+                self._append(transactional_id, None)
+                yield self.discard()
+                records += 1
+            if records >= RECORDS_PER_CALL:
+                break
+
+    # ------------------------------------------------------------------ records and replies
+
+    def _is_pending(self, transactional_id: str) -> bool:
+        """Whether the id is about to change: its record is not committed, or its markers are not all written."""
+        return transactional_id in self._pending or self._state_of(transactional_id) in PREPARED
+
+    def _state_of(self, transactional_id: str) -> TransactionState | None:
+        known = self._known.get(transactional_id)
+        return None if known is None else known.state
+
+    def _carry_out(
+        self,
+        transactional_id: str,
+        decision: Decision,
+        caller: Caller,
+        answer: Callable[[TransactionMetadata], ProducerAnswer],
+    ) -> None:
+        """Answer with an error at once, or append a transition and answer when that is committed."""
+        if isinstance(decision, ErrorCode):
+            self._reply(caller, ProducerAnswer(decision))
+            return
+        response = answer(decision)
+        self._append(transactional_id, decision)
+        self._outcome.settlements.append(
+            lambda error: self._reply(caller, ProducerAnswer(error) if error else response)
+        )
+
+    def _append(self, transactional_id: str, metadata: TransactionMetadata | None) -> None:
+        assert transactional_id not in self._pending, f"two records of {transactional_id} on their way"
+        version = FLEXIBLE_RECORDS if self._transaction_version() >= FLEXIBLE_RECORDS else 0
+        self._pending.add(transactional_id)
+        self._outcome.records.append(TransactionRecord(transactional_id, metadata, version))
+        self._outcome.settlements.append(lambda error: self._take_back(transactional_id, error))
+
+    def _take_back(self, transactional_id: str, error: ErrorCode) -> None:
+        if error:
+            self._pending.discard(transactional_id)
+
+    def _reply(self, caller: Caller, answer: ProducerAnswer) -> None:
+        self._outcome.replies.append(Reply(caller, answer))
+
+    # ------------------------------------------------------------------ for reading
+
+    def known(self, transactional_id: str) -> TransactionMetadata | None:
+        """What is in force for an id."""
+        return self._known.get(transactional_id)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def ids(self) -> list[str]:
+        """All ids, as of now."""
+        return list(self._known)
+
+    def take_owed(self) -> list[MarkersOwed]:
+        """The markers that nobody was given yet."""
+        if not self._owed:
+            return []
+        owed, self._owed = self._owed, {}
+        return [self._markers_of(transactional_id) for transactional_id in owed]
+
+    def _markers_of(self, transactional_id: str) -> MarkersOwed:
+        known = self._known[transactional_id]
+        return MarkersOwed(
+            transactional_id,
+            known.producer_id,
+            known.producer_epoch,
+            known.is_committing,
+            known.partitions,
+            known.client_transaction_version,
+        )
+
+
+def _come_again(known: TransactionMetadata) -> ProducerAnswer:
+    return ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _present_producer(known: TransactionMetadata) -> ProducerAnswer:
+    return ProducerAnswer(ErrorCode.NONE, known.producer_id, known.producer_epoch)
+

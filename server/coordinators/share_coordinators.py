@@ -1,0 +1,211 @@
+"""The way of the group coordinator to the share coordinators: one may be this broker, the others are asked over the network.
+
+A request about many share partitions is split by their coordinators, and the answers are put together again. Coordinators
+that are not there (they move, they load, their topic is being made) are asked again a few times. What is left unanswered
+then has the error of the last try, so that every partition has an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import trio
+
+from ottla.groupcoord.runtime.answers import finished
+from ottla.groupcoord.share_state.keys import SharePartitionKey
+from ottla.groupcoord.share_state.requests import DeleteState, InitializeState, ReadSummary
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import NO_LEADER, SHARE_GROUP_STATE_TOPIC
+from ottla.replication.slices import Slices
+from ottla.server.coordinators.ways_to_brokers import Port as WaysPort
+from ottla.server.coordinators.ways_to_brokers import WaysToBrokers
+from ottla.server.ports import HasAdministration, HasShareCoordinator
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+    DeleteStateData,
+    DeleteStateResult,
+)
+from ottla.wire.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    InitializeStateData,
+    InitializeStateResult,
+)
+from ottla.wire.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryData,
+    ReadStateSummaryResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""Between tries."""
+PARTITIONS_PER_REQUEST = 1_000
+RETRIABLE = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+
+
+class Port(WaysPort, HasAdministration, HasShareCoordinator, Protocol):
+    """What is needed of the broker here."""
+
+
+class Api(NamedTuple):
+    """How a request is split, and its answer put together."""
+
+    request: type[Any]
+    data: type[Any]
+    result: type[Any]
+    response: type[Any]
+    version: int
+    here: Callable[[Port, Any], Any]
+    """Asks the coordinator on this broker."""
+    refused: Callable[[SharePartitionKey, ErrorCode], Any]
+
+
+INITIALIZE = Api(
+    InitializeShareGroupStateRequest,
+    InitializeStateData,
+    InitializeStateResult,
+    InitializeShareGroupStateResponse,
+    0,
+    lambda broker, request: broker.share_coordinator.initialize(request, api_version=0),
+    lambda key, error: InitializeState(key, 0, 0).refused(error),
+)
+DELETE = Api(
+    DeleteShareGroupStateRequest,
+    DeleteStateData,
+    DeleteStateResult,
+    DeleteShareGroupStateResponse,
+    0,
+    lambda broker, request: broker.share_coordinator.delete(request, api_version=0),
+    lambda key, error: DeleteState(key).refused(error),
+)
+READ_SUMMARY = Api(
+    ReadShareGroupStateSummaryRequest,
+    ReadStateSummaryData,
+    ReadStateSummaryResult,
+    ReadShareGroupStateSummaryResponse,
+    1,
+    lambda broker, request: broker.share_coordinator.read_summary(request, api_version=1),
+    lambda key, error: ReadSummary(key).refused(error),
+)
+
+Asked = tuple[SharePartitionKey, Any]
+"""A share partition, and what is asked of it."""
+
+
+class ShareCoordinators:
+    """See the module's docstring."""
+
+    def __init__(self, broker: Port) -> None:
+        self._broker = broker
+        self._ways = WaysToBrokers(broker, "share-state-sender")
+
+    async def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse:
+        response: InitializeShareGroupStateResponse = await self._answer(INITIALIZE, request)
+        return response
+
+    async def delete(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse:
+        response: DeleteShareGroupStateResponse = await self._answer(DELETE, request)
+        return response
+
+    async def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> ReadShareGroupStateSummaryResponse:
+        response: ReadShareGroupStateSummaryResponse = await self._answer(READ_SUMMARY, request)
+        return response
+
+    async def _answer(self, api: Api, request: Any) -> Any:
+        left = dict(_split(request))
+        results: dict[SharePartitionKey, Any] = {}
+        for wait_s in (*WAITS_S, None):
+            found = await self._try(api, left)
+            for key in list(left):
+                result = found.get(key) or api.refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                results[key] = result
+                if ErrorCode.of(result.error_code) not in RETRIABLE:
+                    del left[key]
+            if not left or wait_s is None:
+                break
+            await trio.sleep(wait_s)
+        # In the order of the request, whoever answered first.
+        return _put_together(api, [(key, results[key]) for key, _ in _split(request)])
+
+    async def _try(self, api: Api, asked: Mapping[SharePartitionKey, Any]) -> dict[SharePartitionKey, Any]:
+        """The results of one try, as far as there are any."""
+        await self._ensure_topic()
+        results: dict[SharePartitionKey, Any] = {}
+        async with trio.open_nursery() as nursery:
+            for broker_id, part in (await self._by_coordinator(asked)).items():
+                if broker_id != NO_LEADER:
+                    nursery.start_soon(self._ask_all, api, broker_id, part, results)
+        return results
+
+    async def _ensure_topic(self) -> None:
+        # Before the topic is there nobody knows how many partitions it will have.
+        if self._broker.cluster.topic(SHARE_GROUP_STATE_TOPIC) is None:
+            try:
+                await self._broker.ensure_internal_topic(SHARE_GROUP_STATE_TOPIC)
+            except KafkaError:
+                return  # it is tried again
+
+    async def _by_coordinator(self, asked: Mapping[SharePartitionKey, Any]) -> dict[int, list[Asked]]:
+        slices = Slices()
+        found: dict[int, list[Asked]] = {}
+        for key, data in asked.items():
+            index = self._broker.share_coordinator.partition_for(key)
+            partition = self._broker.cluster.partition(SHARE_GROUP_STATE_TOPIC, index)
+            found.setdefault(NO_LEADER if partition is None else partition.leader, []).append((key, data))
+            await slices.give_way()
+        return found
+
+    async def _ask_all(
+        self, api: Api, broker_id: int, asked: list[Asked], results: dict[SharePartitionKey, Any]
+    ) -> None:
+        """Ask one broker, about some at a time."""
+        for start in range(0, len(asked), PARTITIONS_PER_REQUEST):
+            part = asked[start : start + PARTITIONS_PER_REQUEST]
+            results.update(await self._ask(api, broker_id, part))
+
+    async def _ask(self, api: Api, broker_id: int, asked: list[Asked]) -> Iterable[tuple[SharePartitionKey, Any]]:
+        group_id = asked[0][0].group_id
+        request = api.request(group_id=group_id, topics=_by_topic(api.data, asked))
+        try:
+            if broker_id == self._broker.node_id:
+                response = await finished(api.here(self._broker, request))
+            else:
+                response = await self._ways.ask(broker_id, request, api.version)
+        except PeerUnavailable:
+            return [(key, api.refused(key, ErrorCode.NETWORK_EXCEPTION)) for key, _ in asked]
+        return [
+            (SharePartitionKey(group_id, result.topic_id, each.partition), each)
+            for result in response.results
+            for each in result.partitions
+        ]
+
+
+def _split(request: Any) -> Iterator[Asked]:
+    for topic in request.topics:
+        for data in topic.partitions:
+            yield SharePartitionKey(request.group_id, topic.topic_id, data.partition), data
+
+
+def _by_topic(make: type[Any], parts: Iterable[tuple[SharePartitionKey, Any]]) -> list[Any]:
+    topics: dict[bytes, list[Any]] = {}
+    for key, part in parts:
+        topics.setdefault(key.topic_id, []).append(part)
+    return [make(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
+
+
+def _put_together(api: Api, results: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
+    return api.response(results=_by_topic(api.result, results))

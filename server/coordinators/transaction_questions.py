@@ -1,0 +1,119 @@
+"""Questions to transaction coordinators: do these partitions take part in this transaction? And what the answer means.
+
+| what is answered                               | what who asked hears                                                     |
+|------------------------------------------------|--------------------------------------------------------------------------|
+| PRODUCER_FENCED                                | INVALID_PRODUCER_EPOCH, which producers expect of a partition            |
+| TRANSACTION_ABORTABLE, for an older client     | INVALID_TXN_STATE                                                        |
+| CLUSTER_AUTHORIZATION_FAILED for the request   | INVALID_TXN_STATE: it is between brokers, and clients know nothing of it |
+| another error for the request                  | that error, for all partitions                                           |
+| nothing about a partition                      | NETWORK_EXCEPTION                                                        |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    import trio
+
+    from ottla.wire.answers import Worked
+
+TopicPartition = tuple[str, int]
+Errors = Mapping[TopicPartition, ErrorCode]
+"""By partition, NONE included."""
+
+
+class TransactionSupport(Enum):
+    """What a client knows of transactions, as the version of its request shows."""
+
+    OLDEST = "its partitions are added before, and it does not know TRANSACTION_ABORTABLE"
+    ABORTABLE = "its partitions are added before"
+    EPOCH_BUMP = "its partitions are added with their first batch; each transaction has an epoch of its own"
+
+    @classmethod
+    def of_produce(cls, api_version: int) -> TransactionSupport:
+        """Of a client that sends Produce of this version."""
+        return cls.EPOCH_BUMP if api_version >= 12 else cls.ABORTABLE if api_version >= 11 else cls.OLDEST
+
+    @classmethod
+    def of_offset_commit(cls, api_version: int) -> TransactionSupport:
+        """Of a client that sends TxnOffsetCommit of this version."""
+        return cls.EPOCH_BUMP if api_version >= 5 else cls.ABORTABLE if api_version >= 4 else cls.OLDEST
+
+
+class Question:
+    """Do these partitions take part in this transaction?"""
+
+    __slots__ = ("errors", "is_abandoned", "partitions", "settled", "support", "transaction")
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        support: TransactionSupport,
+    ) -> None:
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        self.transaction = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            verify_only=support is not TransactionSupport.EPOCH_BUMP,
+            topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+        )
+        self.partitions = partitions
+        self.support = support
+        self.errors: Errors = {}
+        self.settled: trio.Event | None = None
+        self.is_abandoned = False
+
+    def all_are(self, code: ErrorCode) -> Errors:
+        """The same for each partition."""
+        return dict.fromkeys(self.partitions, self._told(code))
+
+    def answer(self, response: AddPartitionsToTxnResponse) -> Errors:
+        """What the coordinator's response says to this question."""
+        if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return self.all_are(ErrorCode.INVALID_TXN_STATE)
+        if response.error_code:
+            return self.all_are(ErrorCode.of(response.error_code))
+        # What is missing in the response was not verified.
+        errors = dict.fromkeys(self.partitions, ErrorCode.NETWORK_EXCEPTION)
+        for result in response.results_by_transaction:
+            if result.transactional_id == self.transaction.transactional_id:
+                for topic in result.topic_results:
+                    for each in topic.results_by_partition:
+                        errors[topic.name, each.partition_index] = self._told(ErrorCode.of(each.partition_error_code))
+        return errors
+
+    def _told(self, code: ErrorCode) -> ErrorCode:
+        if code is ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if code is ErrorCode.TRANSACTION_ABORTABLE and self.support is TransactionSupport.OLDEST:
+            return ErrorCode.INVALID_TXN_STATE
+        return code
+
+    def settle(self, errors: Errors) -> None:
+        """The answer is there."""
+        self.errors = errors
+        if self.settled is not None:
+            self.settled.set()
+
+
+class Verifier(Protocol):
+    """What takes questions to coordinators."""
+
+    def ask(self, question: Question) -> Worked[Errors]:
+        """The answer, at once if the coordinator is here and knows it."""

@@ -1,0 +1,169 @@
+"""Asks coordinators whether partitions take part in a transaction, before anything is written in it (KIP-890).
+
+Clients up to transaction version 1 have told the coordinator of the partition before; it only has to confirm that. Later
+ones leave it to the leader of the partition, which adds it with the same request.
+
+A coordinator on this broker is asked by a call, and answers at once where its log commits at once. Another broker gets
+AddPartitionsToTxn: one request is under way to each, and takes up all questions that wait by then, but only one of each
+transactional id, because that is the key of the results. Who asks waits no longer than request.timeout.ms.
+
+What the answers mean is in `transaction_questions.py`. Where no coordinator is known each partition is
+COORDINATOR_NOT_AVAILABLE; where it does not answer in time, NETWORK_EXCEPTION.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import NO_LEADER, TRANSACTION_STATE_TOPIC
+from ottla.server.coordinators.transaction_questions import Errors, Question
+from ottla.server.ports import HasCluster, HasMember, HasSettings, HasTransactions
+from ottla.wire.answers import Worked
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.peers import Peer
+
+logger = logging.getLogger("ottla.transactions")
+
+VERSION = 5
+"""The first in which a coordinator says TRANSACTION_ABORTABLE. Brokers of Kafka 3.9 have it."""
+PARTITIONS_PER_REQUEST = 1_000
+
+
+class Port(HasCluster, HasMember, HasSettings, HasTransactions, Protocol):
+    """What is needed of the broker here."""
+
+
+class TransactionVerifier:
+    """See the module's docstring."""
+
+    def __init__(self, broker: Port) -> None:
+        self._broker = broker
+        self._ways: dict[int, _Way] = {}
+        self._nursery: trio.Nursery | None = None
+
+    def start_in(self, nursery: trio.Nursery) -> None:
+        """Ask other brokers as long as the nursery lives."""
+        self._nursery = nursery
+
+    def ask(self, question: Question) -> Worked[Errors]:
+        """The answer, at once if the coordinator is here and knows it."""
+        coordinator = self._coordinator_of(question.transaction.transactional_id)
+        if coordinator is None:
+            return question.all_are(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if coordinator != self._broker.node_id:
+            return self._ask_peer(coordinator, question)
+        request = AddPartitionsToTxnRequest(transactions=[question.transaction])
+        answer = self._broker.transactions.add_partitions(request, api_version=VERSION)
+        if isinstance(answer, AddPartitionsToTxnResponse):
+            return question.answer(answer)
+        return self._wait_for_own(answer, question)
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        cluster = self._broker.cluster
+        state = cluster.partition(TRANSACTION_STATE_TOPIC, self._broker.transactions.partition_for(transactional_id))
+        if state is None or state.leader == NO_LEADER:
+            return None
+        return state.leader if state.leader == self._broker.node_id or state.leader in cluster.brokers else None
+
+    async def _wait_for_own(self, answer: Any, question: Question) -> Errors:
+        with trio.move_on_after(self._timeout_s()):
+            return question.answer(await finished(answer))
+        return question.all_are(ErrorCode.NETWORK_EXCEPTION)
+
+    async def _ask_peer(self, coordinator: int, question: Question) -> Errors:
+        way = self._ways.get(coordinator)
+        if way is None:
+            assert self._nursery is not None
+            way = self._ways[coordinator] = _Way(coordinator)
+            self._nursery.start_soon(self._work_off, way)
+        question.settled = trio.Event()
+        way.add(question)
+        try:
+            with trio.move_on_after(self._timeout_s()):
+                await question.settled.wait()
+                return question.errors
+            return question.all_are(ErrorCode.NETWORK_EXCEPTION)
+        finally:
+            # Whoever has left must not have partitions added that nothing is written to.
+            question.is_abandoned = True
+
+    def _timeout_s(self) -> float:
+        return self._broker.config.server.request_timeout_ms / 1000
+
+    async def _work_off(self, way: _Way) -> None:
+        """Everything that one broker is asked, one request after the other."""
+        try:
+            while questions := await way.next_questions():
+                request = AddPartitionsToTxnRequest(transactions=[each.transaction for each in questions])
+                try:
+                    response = await self._ask(way, request)
+                except PeerUnavailable:
+                    # It may come back at another address.
+                    await way.aclose()
+                    response = None
+                except Exception:  # one bad request must not end the questions of everybody
+                    logger.exception("bug: verification of transactions by broker %d", way.coordinator)
+                    response = None
+                for each in questions:
+                    each.settle(each.all_are(ErrorCode.NETWORK_EXCEPTION) if response is None else each.answer(response))
+        finally:
+            await way.aclose()
+
+    async def _ask(self, way: _Way, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        if way.peer is None:
+            purpose = f"broker-{self._broker.node_id}-transaction-verifier"
+            way.peer = self._broker.member.peer(way.coordinator, purpose=purpose)
+        response: AddPartitionsToTxnResponse = await way.peer.ask(request, VERSION, timeout_s=self._timeout_s())
+        return response
+
+
+class _Way:
+    """What one coordinator is asked."""
+
+    def __init__(self, coordinator: int) -> None:
+        self.coordinator = coordinator
+        self.peer: Peer | None = None
+        self._waiting: deque[Question] = deque()
+        self._wake = trio.Event()
+
+    def add(self, question: Question) -> None:
+        self._waiting.append(question)
+        self._wake.set()
+
+    async def next_questions(self) -> list[Question]:
+        """As much as one request may hold, once there is something."""
+        while True:
+            taken: dict[str, Question] = {}
+            later: list[Question] = []
+            room = PARTITIONS_PER_REQUEST
+            while self._waiting and room > 0:
+                question = self._waiting.popleft()
+                if question.is_abandoned:
+                    continue
+                transactional_id = question.transaction.transactional_id
+                if transactional_id in taken:
+                    later.append(question)
+                    continue
+                taken[transactional_id] = question
+                room -= len(question.partitions)
+            self._waiting.extendleft(reversed(later))
+            if taken:
+                return list(taken.values())
+            self._wake = trio.Event()
+            await self._wake.wait()
+
+    async def aclose(self) -> None:
+        peer, self.peer = self.peer, None
+        if peer is not None:
+            await peer.aclose()
+
+

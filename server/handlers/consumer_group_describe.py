@@ -1,0 +1,43 @@
+"""ConsumerGroupDescribe: the members of consumer groups, what they have and what they shall have.
+
+Behaviour
+* A group that does not exist, or is of another kind, has an error of its own.
+* While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
+"""
+
+from ottla.groupcoord.groups.consumer.describing import undescribed
+from ottla.groupcoord.groups.kinds import CONSUMER
+from ottla.server.cluster.features import GROUP_VERSION
+from ottla.server.gate.authorized_operations import GROUP_OPERATIONS
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import answer_each
+from ottla.server.ports import HasGroups
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+
+
+def _turned_off(
+    request: ConsumerGroupDescribeRequest, context: RequestContext[HasGroups]
+) -> Answer[ConsumerGroupDescribeResponse]:
+    return answer_each(
+        list(dict.fromkeys(request.group_ids)),
+        lambda group_id: undescribed(group_id, ErrorCode.UNSUPPORTED_VERSION),
+        lambda groups: ConsumerGroupDescribeResponse(groups=groups),
+    )
+
+
+@handles(
+    ConsumerGroupDescribeRequest,
+    answers_at_length=True,
+    few_at_once=True,
+    reads_only=True,
+    feature=GROUP_VERSION,
+    prepare=CONSUMER.load,
+    turned_off=_turned_off,
+)
+def consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, context: RequestContext[HasGroups]
+) -> Answer[ConsumerGroupDescribeResponse]:
+    return context.broker.groups.consumer.describe(request, operations=GROUP_OPERATIONS)

@@ -1,0 +1,48 @@
+"""DescribeShareGroupOffsets: where the share partitions of groups start, and since version 1 how much is left to be read.
+
+Behaviour
+* Without topics all are described that the group has read. A group that does not exist has read none: that is no error.
+* A partition or topic that nobody knows starts at -1, without an error.
+* While share groups are turned off (share.version 0), each group is UNSUPPORTED_VERSION.
+"""
+
+from ottla.groupcoord.groups.kinds import SHARE
+from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import answer_each
+from ottla.server.ports import HasGroups
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+)
+
+
+def _turned_off(
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext[HasGroups]
+) -> Answer[DescribeShareGroupOffsetsResponse]:
+    return answer_each(
+        request.groups,
+        lambda group: DescribeShareGroupOffsetsResponseGroup(
+            group_id=group.group_id, topics=[], error_code=ErrorCode.UNSUPPORTED_VERSION
+        ),
+        lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
+    )
+
+
+@handles(
+    DescribeShareGroupOffsetsRequest,
+    answers_at_length=True,
+    feature=SHARE_VERSION,
+    few_at_once=True,
+    reads_only=True,
+    prepare=SHARE.load,
+    turned_off=_turned_off,
+)
+async def describe_share_group_offsets(
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext[HasGroups]
+) -> DescribeShareGroupOffsetsResponse:
+    return await context.broker.groups.share.offsets.describe(request)

@@ -1,0 +1,60 @@
+"""ListConfigResources: whatever has settings, or may have.
+
+Behaviour
+* v0 asks for client metrics (16) only. From v1 on types are named; none named means all.
+* A type that the version does not know is UNSUPPORTED_VERSION.
+* All topics and brokers are listed, but of groups only those that have settings of their own. A broker also stands for its
+  loggers (8), although Ottla does not describe them.
+* There are no client metrics: none is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.handlers.describe_configs import ResourceType
+from ottla.server.net.turns import answer_each
+from ottla.server.ports import HasCluster, HasSettings
+from ottla.wire.answers import Worked
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_TYPES = frozenset(ResourceType)
+_TYPES_OF_V0 = frozenset([ResourceType.CLIENT_METRICS])
+
+
+class Port(HasCluster, HasSettings, Protocol):
+    """What is needed of the broker here."""
+
+
+@handles(ListConfigResourcesRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+def list_config_resources(
+    request: ListConfigResourcesRequest, context: RequestContext[Port]
+) -> Worked[ListConfigResourcesResponse]:
+    known = _TYPES if context.api_version > 0 else _TYPES_OF_V0
+    wanted = frozenset(request.resource_types) or known
+    if not wanted <= known:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+    resources = [
+        (kind, name) for kind in sorted(wanted, reverse=True) for name in _names(kind, context.broker, context.listener_name)
+    ]
+    return answer_each(
+        resources,
+        lambda each: ConfigResource(resource_name=each[1], resource_type=each[0]),
+        lambda listed: ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=listed),
+    )
+
+
+def _names(kind: int, broker: Port, listener: str) -> Iterable[str]:
+    if kind == ResourceType.GROUP:
+        return broker.configs.groups
+    if kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER):
+        return [str(each.node_id) for each in broker.cluster.endpoints(listener)]
+    return broker.cluster.topics if kind == ResourceType.TOPIC else ()

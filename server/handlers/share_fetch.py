@@ -1,0 +1,196 @@
+"""ShareFetch: a member of a share group acquires records, and says what became of earlier ones.
+
+Behaviour
+* A member has a session with each leader (`groupcoord/sharing/sessions.py`). Records come from the partitions of the
+  session, in an order that turns with every request. They belong to the member until it acknowledges or releases them,
+  or until its lock ends (`groupcoord/sharing/share_partition.py`).
+* The request waits for records like a Fetch (`server/share/fetching.py`). MaxRecords and MaxBytes are for all partitions
+  together; each may give its part of MaxBytes, and the first one batch more.
+* Acknowledgements count first, and their results come with the records (`server/share/acknowledging.py`). The first
+  request of a session may have none. Epoch -1 ends the session, and fetches nothing.
+* When there are too many sessions the refusal comes at the end of MaxWaitMs.
+
+Version notes
+* v2 acquire modes (KIP-1206), and renewals (KIP-1222): a request that renews locks fetches nothing and asks for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.groupcoord.share_state.keys import SharePartitionKey
+from ottla.groupcoord.sharing.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession, TopicPartition
+from ottla.replication.slices import Slices
+from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import PARTITIONS_PER_TURN
+from ottla.server.share.acknowledging import Acknowledged, Member
+from ottla.server.share.answering import fetch_response
+from ottla.server.share.fetching import Found, ShareFetching, Target, limits_of
+from ottla.server.share.log_reading import ShareReader
+from ottla.server.share.requests import AtLast, Port, WhenReady, named, session_key
+from ottla.wire.answers import Answer, Given
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RENEWAL_SINCE = 2
+INT_MAX = (1 << 31) - 1
+
+
+@handles(ShareFetchRequest, abandonable=True, answers_at_length=True, feature=SHARE_VERSION)
+def share_fetch(request: ShareFetchRequest, context: RequestContext[Port]) -> Answer[ShareFetchResponse]:
+    try:
+        asking = Asking(request, context)
+    except KafkaError as error:
+        refusal = _refusal(error.code)
+        if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            return AtLast(context.broker.share_groups.deadlines, request.max_wait_ms, refusal)
+        return refusal
+    if asking.size <= PARTITIONS_PER_TURN:
+        for _ in asking.steps():
+            pass
+        return asking.answer()
+    return _in_turns(asking)
+
+
+def _refusal(code: ErrorCode) -> ShareFetchResponse:
+    return ShareFetchResponse(error_code=code, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
+
+
+async def _in_turns(asking: Asking) -> Given[ShareFetchResponse]:
+    slices = Slices()
+    for _ in asking.steps():
+        await slices.give_way()
+    return asking.answer()
+
+
+class Asking:
+    """One request on its way to its answer."""
+
+    def __init__(self, request: ShareFetchRequest, context: RequestContext[Port]) -> None:
+        """KafkaError: the whole request is refused."""
+        self._broker = broker = context.broker
+        self._groups = groups = broker.share_groups
+        self._request = request
+        self._listener_name = context.listener_name
+        self._key = key = session_key(request.group_id, request.member_id)
+        self._renews = context.api_version >= RENEWAL_SINCE and request.is_renew_ack
+        if self._renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        named_count = sum([len(topic.partitions) for topic in request.topics])
+        forgotten_count = sum([len(topic.partitions) for topic in request.forgotten_topics_data])
+        groups.sessions.check_size(key, request.share_session_epoch, max(named_count, forgotten_count))
+        self._acknowledges = any(
+            partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions
+        )
+        self._session: ShareSession | None = None  # of which this is not the first request
+        self._wanted = self._open(key, context)
+        self._targets: list[Target] = []
+        self._refused: dict[TopicPartition, Found] = {}
+        self._acknowledged = Acknowledged(groups, broker.cluster, Member(*key, self._renews))
+
+    def _open(self, key: SessionKey, context: RequestContext[Port]) -> list[TopicPartition]:
+        """Begin a session or go on with it; returns its partitions."""
+        request, sessions, cluster = self._request, self._groups.sessions, self._broker.cluster
+        epoch = request.share_session_epoch
+        if epoch == FINAL_EPOCH:
+            sessions.get(key)
+            return []
+        wanted = [
+            each
+            for topic in request.topics
+            for each in named(cluster, topic.topic_id, [partition.partition_index for partition in topic.partitions])
+        ]
+        if epoch == INITIAL_EPOCH:
+            if self._acknowledges:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            session = sessions.begin(key, wanted, context)
+            context.on_close(sessions.disconnect)
+            return list(session.partitions.values())
+        forgotten = [
+            each
+            for topic in request.forgotten_topics_data
+            for each in named(cluster, topic.topic_id, topic.partitions)
+        ]
+        self._session = sessions.go_on(key, epoch, wanted, forgotten)
+        partitions = list(self._session.partitions.values())
+        # Everybody is the first one some time.
+        turn = epoch % len(partitions) if partitions else 0
+        return partitions[turn:] + partitions[:turn]
+
+    @property
+    def size(self) -> int:
+        """How much there is to do."""
+        batches = [len(each.acknowledgement_batches) for topic in self._request.topics for each in topic.partitions]
+        return len(self._wanted) + sum(batches)
+
+    def steps(self) -> Iterator[None]:
+        """Acknowledge, then look up what is to be fetched; each step is short."""
+        if self._acknowledges:
+            for topic in self._request.topics:
+                for partition in topic.partitions:
+                    (found,) = named(self._broker.cluster, topic.topic_id, [partition.partition_index])
+                    yield from self._acknowledged.add(found, partition.acknowledgement_batches)
+                    yield
+        self._acknowledged.end()
+        if not self._renews:
+            for wanted in self._wanted:
+                self._look_up(wanted)
+                yield
+
+    def _look_up(self, wanted: TopicPartition) -> None:
+        error = ErrorCode.NONE
+        if wanted.topic is None:
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        elif self._broker.cluster.partition(wanted.topic, wanted.partition) is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            key = SharePartitionKey(self._key.group_id, wanted.topic_id, wanted.partition)
+            try:
+                self._targets.append(Target(wanted, self._groups.lead(key, wanted.topic)))
+            except KafkaError as refusal:
+                error = refusal.code
+        if error is not ErrorCode.NONE:
+            self._refused[wanted] = Found(error)
+
+    def answer(self) -> Given[ShareFetchResponse]:
+        """The answer, now or when there are records and all acknowledgements are stored."""
+        settings = self._groups.settings_of(self._key.group_id)
+        reader = ShareReader(self._broker.surroundings.descriptors, is_committed_only=settings.reads_committed)
+        limits = limits_of(self._request, self._broker.config.replication.fetch_max_bytes)
+        self._fetching = fetching = ShareFetching(self._groups, reader, self._key.member_id, self._targets, limits)
+        fetching.begin()
+        if fetching.is_done and self._acknowledged.is_done:
+            return self._respond()
+        answer = WhenReady(self._respond, self._abandon)
+
+        def look() -> None:
+            if fetching.is_done and self._acknowledged.is_done:
+                answer.become_ready()
+
+        # Only those that will call: who keeps it for nothing keeps the whole request.
+        for part in (fetching, self._acknowledged):
+            if not part.is_done:
+                part.on_done = look
+        return answer
+
+    def _respond(self) -> ShareFetchResponse:
+        session, epoch = self._session, self._request.share_session_epoch
+        # Whoever asked with the next epoch meanwhile has made this answer stale.
+        if session is not None and session.epoch != (epoch + 1 if epoch < INT_MAX else 1):
+            return _refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        lock_ms = self._groups.settings_of(self._key.group_id).record_lock_duration_ms
+        found = {**self._fetching.found, **self._refused}
+        results = self._acknowledged.results
+        response = fetch_response(self._broker, self._listener_name, found, results, session, lock_ms)
+        if epoch == FINAL_EPOCH:
+            self._groups.sessions.end(self._key)
+        return response
+
+    def _abandon(self) -> None:
+        self._fetching.abandon()
+        self._acknowledged.abandon()

@@ -1,0 +1,44 @@
+"""ShareGroupDescribe: epochs, members and assignments of share groups.
+
+Behaviour
+* A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
+* Without an authorizer everybody may do everything to a group.
+* While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
+"""
+
+from ottla.groupcoord.groups.kinds import SHARE
+from ottla.groupcoord.groups.share.describing import undescribed
+from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.gate.authorized_operations import GROUP_OPERATIONS
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.net.turns import answer_each
+from ottla.server.ports import HasGroups
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+
+
+def _turned_off(
+    request: ShareGroupDescribeRequest, context: RequestContext[HasGroups]
+) -> Answer[ShareGroupDescribeResponse]:
+    return answer_each(
+        list(dict.fromkeys(request.group_ids)),
+        lambda group_id: undescribed(group_id, ErrorCode.UNSUPPORTED_VERSION),
+        lambda groups: ShareGroupDescribeResponse(groups=groups),
+    )
+
+
+@handles(
+    ShareGroupDescribeRequest,
+    answers_at_length=True,
+    few_at_once=True,
+    reads_only=True,
+    feature=SHARE_VERSION,
+    prepare=SHARE.load,
+    turned_off=_turned_off,
+)
+def share_group_describe(
+    request: ShareGroupDescribeRequest, context: RequestContext[HasGroups]
+) -> Answer[ShareGroupDescribeResponse]:
+    return context.broker.groups.share.describe(request, operations=GROUP_OPERATIONS)

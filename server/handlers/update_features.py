@@ -1,0 +1,94 @@
+"""UpdateFeatures: change the levels of features that the cluster uses.
+
+Behaviour
+* Nothing happens if one change is refused. From v2 on there are no results for single features, before that they all say
+  the same.
+* v0 cannot ask for a downgrade: as with Kafka 4 its flag has no meaning.
+* In a cluster no feature has levels, as with brokers of Kafka 3.9 in ZooKeeper mode, whose words are used: only the
+  controller answers, and it refuses every feature for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from ottla.groupcoord.java_hashing import hash_map_slot
+from ottla.server.cluster.features import UPGRADE, UPGRADE_TYPES, Update
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles, served_routes
+from ottla.server.ports import HasMember
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+ALL_FAILED = "The update failed for all features since the following feature had an error: "
+NO_ERROR = "NONE"  # what Kafka tells of a feature that has nothing to be told of
+VERSION_WITHOUT_RESULTS = 2
+ORDERED_CHARACTERS_MAX = 4096
+"""Of names. Nobody has features of so many, and a hash of each costs what it is long."""
+
+
+class Port(HasMember, Protocol):
+    """What is needed of the broker here."""
+
+
+@handles(UpdateFeaturesRequest)
+async def update_features(request: UpdateFeaturesRequest, context: RequestContext[Port]) -> UpdateFeaturesResponse:
+    broker = context.broker
+    if broker.is_in_cluster:
+        return _refused_in_cluster(request, context)
+    # Of several changes of one feature the last counts. v0 has no kind of change, which makes it an upgrade.
+    updates = {
+        each.feature: Update(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates
+    }
+    served = served_routes(is_in_cluster=False)
+    try:
+        await broker.member.features.update(_in_order(updates), served, validate_only=request.validate_only)
+    except KafkaError as error:
+        return UpdateFeaturesResponse(error_code=error.code, error_message=f"{ALL_FAILED}{error.message}")
+    names = (each.feature for each in request.feature_updates)
+    return _answer(context.api_version, ((name, ErrorCode.NONE, NO_ERROR) for name in names))
+
+
+def _in_order(updates: Mapping[str, Update]) -> list[Update]:
+    """Of several that are refused the first one is told, and Kafka has them in a hash map."""
+    if sum(map(len, updates)) > ORDERED_CHARACTERS_MAX:
+        return list(updates.values())
+    return sorted(updates.values(), key=lambda each: hash_map_slot(each.name, len(updates)))
+
+
+def _answer(api_version: int, results: Iterable[tuple[str, ErrorCode, str]]) -> UpdateFeaturesResponse:
+    listed = [UpdatableFeatureResult(feature=name, error_code=code, error_message=text) for name, code, text in results]
+    if api_version < VERSION_WITHOUT_RESULTS:
+        return UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None, results=listed)
+    failed = next((each for each in listed if each.error_code), None)
+    if failed is None:
+        return UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None)
+    return UpdateFeaturesResponse(error_code=failed.error_code, error_message=f"{ALL_FAILED}{failed.error_message}")
+
+
+def _refused_in_cluster(request: UpdateFeaturesRequest, context: RequestContext[Port]) -> UpdateFeaturesResponse:
+    if context.broker.member.controller is None:
+        return UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.message)
+    version = context.api_version
+    refused = ((each.feature, ErrorCode.INVALID_REQUEST, _reason(each, version)) for each in request.feature_updates)
+    return _answer(version, refused)
+
+
+def _reason(update: FeatureUpdateKey, api_version: int) -> str:
+    level = update.max_version_level
+    is_upgrade = update.upgrade_type == UPGRADE if api_version else not update.allow_downgrade
+    if not update.feature:
+        return "Feature name can not be empty."
+    if api_version and update.upgrade_type not in UPGRADE_TYPES:
+        return "Received unknown upgrade type."
+    if level < 1 and not is_upgrade:
+        return "Can not delete non-existing finalized feature."
+    if level < 1:
+        return f"Can not provide versionLevel: {level} less than 1 without setting the SAFE downgradeType in the request."
+    return "Could not apply finalized feature update because the provided feature is not supported."

@@ -1,0 +1,221 @@
+"""The transactions of one produce request, as their coordinator knows them (KIP-890).
+
+A producer's first batch in a transaction and partition needs the coordinator's word (`server/coordinators/transaction_verification.py`), and comes to the log
+with the guard of that question (`replication/log/verification.py`). A transaction that is open in all partitions of
+the request needs nothing. Partitions that will be refused anyway are not asked about.
+
+A client of transaction version 2 has told the coordinator nothing before. Its next transaction may begin while the markers of
+the one before are still being written: CONCURRENT_TRANSACTIONS. Then the question is asked again after
+add.partitions.to.txn.retry.backoff.ms, for up to add.partitions.to.txn.retry.backoff.max.ms, which is cheaper than a
+request that comes again. Errors of coordinators that an older client does not expect here become NOT_ENOUGH_REPLICAS, after
+which it tries again without looking for another leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import trio
+
+from ottla.replication.cluster.state import INTERNAL_TOPICS
+from ottla.replication.log.validator import check_produce_request_records
+from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.replication.slices import Slices
+from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
+from ottla.server.ports import HasCluster, HasPartitions, HasSettings, HasSurroundings, HasTransactionVerifier
+from ottla.server.produce.requests import TOPIC_IDS_SINCE, is_transactional, named_topic, without_repetitions
+from ottla.wire.answers import Worked
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.records import RECORDS_OFFSET, BatchHeader, unpack_header
+
+if TYPE_CHECKING:
+    from ottla.replication.log.verification import VerificationGuard
+    from ottla.replication.partition.partition import Partition
+    from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+_OF_COORDINATORS = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class Port(HasCluster, HasPartitions, HasSettings, HasSurroundings, HasTransactionVerifier, Protocol):
+    """What is needed of the broker here."""
+
+
+class NotVerified(KafkaError):
+    """A batch is refused before the log has seen it. A text is told to the client."""
+
+
+class _Asked(NamedTuple):
+    """A batch whose transaction is not open in its partition."""
+
+    partition: Partition
+    place: tuple[str, int]
+    guard: VerificationGuard
+
+
+class Verification:
+    """See the module's docstring. `begin`, and `finish` if that was not enough; then there is a `guard` for each partition."""
+
+    __slots__ = ("_asked", "_broker", "_errors", "_pending", "_producers", "_request", "_retry_until", "_support", "_version")
+
+    def __init__(self, request: ProduceRequest, broker: Port, api_version: int) -> None:
+        self._request = request
+        self._broker = broker
+        self._version = api_version
+        self._support = TransactionSupport.of_produce(api_version)
+        self._retry_until = trio.current_time() + self._patience_ms() / 1000
+        self._producers: set[tuple[int, int]] = set()
+        self._asked: dict[Partition, _Asked] = {}
+        self._errors: dict[Partition, tuple[ErrorCode, str | None]] = {}
+        self._pending: Coroutine[Any, Any, Errors] | None = None
+
+    # ------------------------------------------------------------------ what is known in the end
+
+    def refusal(self) -> NotVerified | None:
+        """Why the whole request is refused."""
+        if len(self._producers) > 1:
+            text = "Transactional records contained more than one producer ID"
+            return NotVerified(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+        return None
+
+    def guard(self, partition: Partition) -> VerificationGuard | None:
+        """What to show with the batch of a partition. NotVerified: it must not be appended."""
+        error = self._errors.get(partition)
+        if error is not None:
+            raise NotVerified(*error)
+        if not self._is_enabled:
+            return NOT_REQUIRED
+        asked = self._asked.get(partition)
+        return None if asked is None else asked.guard
+
+    # ------------------------------------------------------------------ asking
+
+    def begin(self) -> bool:
+        """Ask about what has to be asked about. False: the answer is to come, or is to be asked for again."""
+        for _ in self._look_at_all():
+            pass
+        return self._ask()
+
+    async def begin_in_turns(self) -> None:
+        """The same for a long request, with others served in between; and wait for the answer."""
+        slices = Slices()
+        for _ in self._look_at_all():
+            await slices.give_way()
+        if not self._ask():
+            await self.finish()
+
+    async def finish(self) -> None:
+        """Wait for the answer."""
+        while True:
+            pending, self._pending = self._pending, None
+            if pending is not None and self._take_up(await pending):
+                return
+            if pending is None:
+                await trio.sleep(self._broker.config.transactions.add_partitions_to_txn_retry_backoff_ms / 1000)
+                # What was open before is open no more, or has another leader: so everything is looked at anew.
+                if self.begin():
+                    return
+
+    def _ask(self) -> bool:
+        if not self._asked or len(self._producers) > 1:
+            return True
+        [(producer_id, producer_epoch)] = self._producers
+        places = [each.place for each in self._asked.values()]
+        transactional_id = self._request.transactional_id
+        assert transactional_id is not None
+        question = Question(transactional_id, producer_id, producer_epoch, places, self._support)
+        answer: Worked[Errors] = self._broker.transaction_verifier.ask(question)
+        if isinstance(answer, Coroutine):
+            self._pending = answer
+            return False
+        return self._take_up(answer)
+
+    def _take_up(self, errors: Errors) -> bool:
+        """Note what the coordinator has answered. False: it is to be asked again."""
+        bumps = self._support is TransactionSupport.EPOCH_BUMP
+        if bumps and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values() and trio.current_time() < self._retry_until:
+            return False
+        for asked in self._asked.values():
+            code = errors[asked.place]
+            if code:
+                self._errors[asked.partition] = self._told(code)
+        return True
+
+    def _told(self, code: ErrorCode) -> tuple[ErrorCode, str | None]:
+        """What the producer hears, with a text if there is one."""
+        if code is ErrorCode.INVALID_TXN_STATE:
+            return (code, "Partition was not added to the transaction")
+        is_to_be_retried = code is ErrorCode.CONCURRENT_TRANSACTIONS and self._support is not TransactionSupport.EPOCH_BUMP
+        if code in _OF_COORDINATORS or is_to_be_retried:
+            text = f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}"
+            return (ErrorCode.NOT_ENOUGH_REPLICAS, text)
+        return (code, None)
+
+    # ------------------------------------------------------------------ what has to be asked about
+
+    @property
+    def _is_enabled(self) -> bool:
+        return self._broker.config.replication.transaction_partition_verification_enable
+
+    def _patience_ms(self) -> int:
+        config = self._broker.config
+        return min(config.transactions.add_partitions_to_txn_retry_backoff_max_ms, config.server.request_timeout_ms)
+
+    def _look_at_all(self) -> Iterator[None]:
+        self._producers.clear()
+        self._asked.clear()
+        self._errors.clear()
+        # Kafka asks even then; but nothing of such a request is appended.
+        if self._request.acks not in (-1, 0, 1):
+            return
+        for topic in without_repetitions(self._request.topic_data):
+            for data in topic.partition_data:
+                self._look_at(topic, data)
+                yield
+
+    def _look_at(self, topic: TopicProduceData, data: PartitionProduceData) -> None:
+        header = _transactional_header(data.records)
+        if header is None:
+            return
+        broker = self._broker
+        try:
+            name = topic.name if self._version < TOPIC_IDS_SINCE else named_topic(broker, topic)
+            if broker.cluster.partition(name, data.index) is None or name in INTERNAL_TOPICS:
+                return
+            check_produce_request_records(data.records, self._version)
+            self._producers.add((header.producer_id, header.producer_epoch))
+            partition = broker.partition(name, data.index)
+            log = partition.leading_log()
+        except KafkaError:
+            return  # the append is refused for the same reason
+        bumps = self._support is TransactionSupport.EPOCH_BUMP
+        if not bumps and not self._is_enabled:
+            return
+        try:
+            guard = log.producer_state().start_verification(
+                header.producer_id,
+                header.base_sequence,
+                header.producer_epoch,
+                supports_epoch_bump=bumps,
+                now_ms=broker.now_ms(),
+            )
+        except KafkaError as error:
+            self._errors[partition] = (error.code, None)
+            return
+        if guard is not None:
+            self._asked[partition] = _Asked(partition, (name, data.index), guard)
+
+
+def _transactional_header(records: memoryview | None) -> BatchHeader | None:
+    """The header of a batch within a transaction."""
+    if records is None or len(records) < RECORDS_OFFSET or not is_transactional(records):
+        return None
+    header = BatchHeader._make(unpack_header(records))
+    return header if header.producer_id >= 0 else None

@@ -1,0 +1,390 @@
+"""One ShareFetch: reads what is free, acquires it, and waits as long as there is nothing.
+
+| what happens                                         | what follows                                                     |
+|------------------------------------------------------|------------------------------------------------------------------|
+| records come, or members give some back              | those who wait try in the order in which they came               |
+| all partitions together have less than MinBytes      | it goes on waiting                                               |
+| pages are not in memory                              | a thread reads them, then it tries again                         |
+| the log has dropped the records to be read           | the share partition begins where the log does                    |
+| a share partition cannot be loaded                   | its error goes into the answer at the end of the wait            |
+| this broker leads a partition no more                | the wait is over                                                 |
+| the time is over                                     | what there is is acquired, however little                        |
+
+Records are acquired in the step in which they are read, so nobody else can have them meanwhile. The answer has regions of
+the log files, as an ordinary fetch has. Acknowledgements that come with the request are stored at the same time; the
+answer waits for them as well.
+
+A fetch may name thousands of partitions, and each may have thousands of batches. So what it does comes in steps, one
+partition in each; after some of them the rest is done in a task. While it waits it keeps how much each partition has to
+give, so that news of one partition cost one look.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from ottla.groupcoord.sharing.acquiring import Wish
+from ottla.groupcoord.sharing.share_partition import Phase
+from ottla.replication.log.storage import NotCached, only_cached
+from ottla.replication.slices import Slices
+from ottla.server.share.leader_share import LeaderShare, locks_now_ms
+from ottla.server.share.log_reading import SharedRead, ShareReader
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.groupcoord.sharing.fetched import AcquiredRecords
+    from ottla.groupcoord.sharing.sessions import TopicPartition
+    from ottla.replication.log.storage import FileRegion
+    from ottla.server.net.deadlines import Deadline
+    from ottla.server.share.service import ShareGroups
+    from ottla.wire.messages.share_fetch import ShareFetchRequest
+
+logger = logging.getLogger("ottla.share")
+
+ROUNDS_MAX = 16
+"""Tries without a record that still got somewhere, such as past an aborted transaction."""
+WARMINGS_MAX = 100
+"""After so many a read waits for the disk: the system takes pages away as fast as they come."""
+RECORD_LIMIT = 1
+PLENTY = 1 << 62
+"""More bytes than any fetch waits for."""
+COST_AT_ONCE = 500
+"""Partitions and batches that a fetch looks at before others have a turn."""
+
+Steps = Generator[int, None, bool]
+"""A piece of work at each step, which says what it has cost: a partition or a batch is 1."""
+
+_warmings = trio.CapacityLimiter(4)
+
+
+class Found(NamedTuple):
+    """What a member gets of one partition."""
+
+    error: ErrorCode
+    records: FileRegion | bytes = b""
+    acquired: tuple[AcquiredRecords, ...] = ()
+
+
+class Target(NamedTuple):
+    """A partition to fetch from."""
+
+    partition: TopicPartition
+    share: LeaderShare
+
+
+class Limits(NamedTuple):
+    """What one request may get."""
+
+    wait_ms: int
+    bytes_min: int
+    bytes_max: int
+    records_max: int
+    batch_size: int
+    is_record_limit: bool
+
+
+def limits_of(request: ShareFetchRequest, fetch_bytes_max: int) -> Limits:
+    """The limits of a request at a broker with this fetch.max.bytes."""
+    bytes_max = min(request.max_bytes, fetch_bytes_max)
+    return Limits(
+        request.max_wait_ms,
+        min(request.min_bytes, bytes_max),
+        bytes_max,
+        request.max_records,
+        request.batch_size,
+        request.share_acquire_mode == RECORD_LIMIT,
+    )
+
+
+class ShareFetching:
+    """See the module's docstring. `found` is complete when `is_done`; then `on_done` is called, if anybody waits."""
+
+    def __init__(
+        self, groups: ShareGroups, reader: ShareReader, member_id: str, targets: list[Target], limits: Limits
+    ) -> None:
+        self._groups = groups
+        self._reader = reader
+        self._member_id = member_id
+        self._targets = {target.share: target for target in targets}
+        self._places = {target.share: place for place, target in enumerate(targets)}
+        self._limits = limits
+        self.found: dict[TopicPartition, Found] = {}
+        self.is_done = False
+        self.on_done: Callable[[], None] | None = None
+        self._hopeful = dict.fromkeys(self._targets, 0)
+        """What may have records, and how many bytes there were at the last look. Nothing else is ever looked at."""
+        self._is_listening = False
+        self._deadline: Deadline | None = None
+        self._is_overdue = False
+        self._is_trying = False
+        self._is_in_step = False
+        self._has_news = False
+        self._warmings = 0
+        self._is_warming = False
+
+    def begin(self) -> None:
+        """Fetch, or wait from now on."""
+        limits = self._limits
+        if not self._targets or limits.records_max <= 0 or limits.bytes_max <= 0:
+            self._finish()
+        else:
+            self._try(is_last=limits.wait_ms <= 0 or limits.bytes_min <= 0)
+
+    def abandon(self) -> None:
+        """Nobody waits any more."""
+        self.is_done = True
+        self.on_done = None
+        self._leave()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        self._leave()
+        on_done, self.on_done = self.on_done, None
+        if on_done is not None:
+            on_done()
+
+    def _listen(self) -> None:
+        """Hear of records from now on, and of the end of the wait."""
+        if self._is_listening:
+            return
+        self._is_listening = True
+        for share in self._targets:
+            share.wait(self)
+        if self._limits.wait_ms > 0:
+            self._deadline = self._groups.deadlines.add(self._limits.wait_ms / 1000, self._on_deadline)
+
+    def _leave(self) -> None:
+        if self._is_listening:
+            for share in self._targets:
+                share.leave(self)
+        if self._deadline is not None:
+            self._groups.deadlines.cancel(self._deadline)
+            self._deadline = None
+
+    # ------------------------------------------------------------------ what ends the wait
+
+    def try_now(self, share: LeaderShare) -> None:
+        """There may be records of this share partition."""
+        if self.is_done or share not in self._targets:
+            return
+        self._hopeful[share] = 0
+        # What this fetch does itself is no news to it.
+        if self._is_in_step or self._is_warming:
+            return
+        if self._is_trying:
+            self._has_news = True
+            return
+        try:
+            with only_cached:
+                self._look_at(share)
+        except NotCached as cold:
+            self._warm_soon(cold)
+            return
+        # The others have no more than at the last look.
+        if self._is_enough():
+            self._try()
+
+    def on_failure(self, share: LeaderShare, error: ErrorCode) -> None:
+        """There will be none of this share partition."""
+        target = self._targets.pop(share, None)
+        self._hopeful.pop(share, None)
+        if target is not None:
+            self.found[target.partition] = Found(error)
+        # A member that is told at once that loading has failed would ask again at once.
+        if share.machine.phase is Phase.FENCED and not self.is_done:
+            self._finish()
+
+    def _on_deadline(self) -> None:
+        self._deadline = None
+        self._is_overdue = True
+        if not self.is_done and not self._is_trying:
+            self._try(is_last=True)
+
+    def _warm_soon(self, cold: NotCached) -> None:
+        self._is_warming = True
+        self._groups.start(partial(self._warm, cold))
+
+    async def _warm(self, cold: NotCached) -> None:
+        await trio.to_thread.run_sync(cold.warm, limiter=_warmings)
+        self._warmings += 1
+        self._is_warming = False
+        if not self.is_done and not self._is_trying:
+            self._try()
+
+    # ------------------------------------------------------------------ tries, which may take several turns
+
+    def _try(self, *, is_last: bool = False) -> None:
+        """Acquire what there is, if it is enough. What takes long goes on in a task."""
+        self._is_trying, self._has_news = True, False
+        steps = self._steps(is_last=is_last)
+        cost = 0
+        while cost <= COST_AT_ONCE:
+            step_cost = self._step(steps, is_last=is_last)
+            if step_cost is None:
+                return
+            cost += step_cost
+        self._listen()  # so that nothing is missed meanwhile
+        self._groups.start(partial(self._go_on, steps, is_last=is_last))
+
+    async def _go_on(self, steps: Steps, *, is_last: bool) -> None:
+        slices = Slices()
+        try:
+            while self._step(steps, is_last=is_last) is not None:
+                await slices.give_way()
+        except Exception:
+            logger.exception("bug: a share fetch of %s ends early", self._member_id)
+            if not self.is_done:
+                self._finish()
+
+    def _step(self, steps: Steps, *, is_last: bool) -> int | None:
+        """Take one step of a try, and say what it has cost; None: it was the last."""
+        if self.is_done:
+            return None
+        self._is_in_step = True
+        try:
+            if is_last or self._warmings < WARMINGS_MAX:
+                with only_cached:
+                    return next(steps)
+            return next(steps)
+        except StopIteration as end:
+            is_over = bool(end.value)
+        except NotCached as cold:
+            is_over = False
+            if not self._is_warming:
+                self._warm_soon(cold)
+        except Exception:
+            self._is_trying = False  # so that the deadline ends the wait at least
+            raise
+        finally:
+            self._is_in_step = False
+        self._is_trying = False
+        self._after_try(is_over=is_over or is_last)
+        return None
+
+    def _after_try(self, *, is_over: bool) -> None:
+        if self.is_done:
+            return
+        if is_over:
+            self._finish()
+        elif self._is_overdue:
+            self._try(is_last=True)
+        elif self._has_news and not self._is_warming:
+            self._try()
+        else:
+            self._listen()
+
+    def _steps(self, *, is_last: bool) -> Steps:
+        """The steps of one try; returns whether the wait is over."""
+        for _ in range(ROUNDS_MAX):
+            for share in list(self._hopeful):
+                try:
+                    self._look_at(share)
+                except NotCached as cold:
+                    self._pass_over(cold, is_last=is_last)
+                yield 1
+            ready = sorted(self._hopeful, key=self._places.__getitem__)
+            if not is_last and not (ready and self._is_enough()):
+                return False
+            places = [share.machine.next_fetch_offset() for share in ready]
+            if (yield from self._take(ready, is_last=is_last)):
+                yield from self._note_empty()
+                return True
+            # Nothing was acquired. But what was read may be past: lost, or of an aborted transaction.
+            if places == [share.machine.next_fetch_offset() for share in ready]:
+                break
+        if is_last:
+            yield from self._note_empty()
+        return False
+
+    def _note_empty(self) -> Iterator[int]:
+        """Partitions that might have had records are told of, as in Kafka; a session leaves them out."""
+        for partition, share in list(self._targets.values()):
+            if share.machine.can_acquire():
+                self.found.setdefault(partition, Found(ErrorCode.NONE))
+            yield 1
+
+    # ------------------------------------------------------------------ reading and acquiring
+
+    def _look_at(self, share: LeaderShare) -> None:
+        """Note how much there is of a share partition. NotCached: nothing has changed."""
+        if share not in self._targets:
+            return
+        try:
+            if not share.has_records():
+                del self._hopeful[share]
+                return
+            available = self._reader.available(share.partition, share.machine.next_fetch_offset())
+        except KafkaError as error:
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                share.machine.on_log_start(share.partition.log_start_offset)
+            available = PLENTY  # the member is told, or gets what comes after what was lost
+        self._hopeful[share] = available
+
+    def _pass_over(self, cold: NotCached, *, is_last: bool) -> None:
+        """The last try takes what is in memory. A thread brings more there, for a member that never waits asks again so."""
+        if not is_last:
+            raise cold
+        if not self._is_warming:
+            self._warm_soon(cold)
+
+    def _is_enough(self) -> bool:
+        sizes = self._hopeful.values()
+        room = self._limits.bytes_max // max(1, len(sizes))
+        # Whoever is behind the last segment has enough for anybody, like a fetch of a consumer that has left.
+        return max(sizes, default=0) >= PLENTY or sum([min(size, room) for size in sizes]) >= self._limits.bytes_min
+
+    def _take(self, ready: list[LeaderShare], *, is_last: bool) -> Generator[int, None, bool]:
+        """Acquire of one partition after the other, each its part of what the request may get; whether that was anything."""
+        limits = self._limits
+        left, count = limits.bytes_max, 0
+        is_any = False
+        self._reader.take_share_of_regions()
+        for share in ready:
+            target = self._targets.get(share)
+            if target is None:
+                continue
+            if count >= limits.records_max:
+                self.found[target.partition] = Found(ErrorCode.NONE)
+                yield 1
+                continue
+            try:
+                room = min(left, limits.bytes_max // len(ready))
+                read = self._read(share, room, is_first=left == limits.bytes_max)
+            except NotCached as cold:
+                # What was acquired goes out now. These records come with the next fetch.
+                if is_last or not is_any:
+                    self._pass_over(cold, is_last=is_last)
+                yield 1
+                continue
+            except KafkaError as error:
+                if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                    share.machine.on_log_start(share.partition.log_start_offset)
+                else:
+                    self.found[target.partition] = Found(error.code)
+                    is_any = True
+                yield 1
+                continue
+            left = max(0, left - len(read.records))
+            wish = Wish(self._member_id, limits.records_max - count, limits.batch_size, limits.is_record_limit)
+            acquired = share.machine.acquire(wish, read.fetch_offset, read.batches, locks_now_ms(), read.aborted)
+            count += sum([each.last_offset - each.first_offset + 1 for each in acquired])
+            is_any = is_any or bool(acquired)
+            self.found[target.partition] = Found(
+                ErrorCode.NONE, read.slice(acquired) if acquired else b"", tuple(acquired)
+            )
+            # Others who wait may acquire now, also what was read above.
+            share.after()
+            yield 1 + len(read.batches)
+        return is_any
+
+    def _read(self, share: LeaderShare, room: int, *, is_first: bool) -> SharedRead:
+        machine = share.machine
+        until = machine.reads_until()
+        return self._reader.read(share.partition, machine.next_fetch_offset(), room, is_first=is_first, until=until)

@@ -1,0 +1,155 @@
+"""Share groups at a broker that leads partitions: their share partitions, the sessions of their members, their settings."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from ottla.groupcoord.share_state.keys import SharePartitionKey
+from ottla.groupcoord.sharing.group_settings import ShareGroupSettings
+from ottla.groupcoord.sharing.in_flight import DeadLetter
+from ottla.groupcoord.sharing.sessions import ShareSession, ShareSessions
+from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.ports import HasDeadlines, HasPartitions, HasReplicas, HasSurroundings
+from ottla.server.share.dead_letters import DeadLetterQueues
+from ottla.server.share.leader_share import LeaderShare
+from ottla.server.share.routed_persister import Port as PersisterPort
+from ottla.server.share.routed_persister import RoutedPersister
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.server.net.deadlines import Deadlines
+    from ottla.server.share.persisting import SharePersister
+
+logger = logging.getLogger("ottla.share")
+
+SETTINGS_KEPT_MAX = 1_000
+DEAD_LETTERS_SINCE = 2  # the level of share.version that brought them (KIP-1191)
+
+
+class Port(PersisterPort, HasDeadlines, HasPartitions, HasReplicas, HasSurroundings, Protocol):
+    """What is needed of the broker here."""
+
+
+class ShareGroups:
+    """See the module's docstring."""
+
+    def __init__(self, broker: Port, persister: SharePersister | None = None) -> None:
+        """`persister`: the way to the share coordinators, where it is not the usual one."""
+        self._broker = broker
+        self._dead_letters = DeadLetterQueues(broker, self.start, self.settings_of)
+        self.persister = persister or RoutedPersister(broker, self.start)
+        self.sessions = ShareSessions(
+            lambda: broker.config.share_partitions.group_share_max_share_sessions, self._on_session_end
+        )
+        self._shares: dict[str, dict[SharePartitionKey, LeaderShare]] = {}  # by group
+        self._settings: dict[str, ShareGroupSettings] = {}
+        self._send, self._receive = trio.open_memory_channel[Callable[[], Awaitable[None]]](math.inf)
+        broker.configs.groups.on_change(self._on_settings)
+
+    @property
+    def deadlines(self) -> Deadlines:
+        return self._broker.deadlines
+
+    def now_ms(self) -> int:
+        return self._broker.now_ms()
+
+    def start_in(self, nursery: trio.Nursery) -> None:
+        """Do the background work as long as the nursery lives."""
+        nursery.start_soon(self._work)
+
+    async def _work(self) -> None:
+        async with trio.open_nursery() as nursery:
+            async for work in self._receive:
+                nursery.start_soon(_guarded, work)
+
+    def start(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something in the background."""
+        self._send.send_nowait(work)
+
+    # ------------------------------------------------------------------ settings
+
+    def settings_of(self, group_id: str) -> ShareGroupSettings:
+        """What is in force for a group."""
+        settings = self._settings.get(group_id)
+        if settings is None:
+            if len(self._settings) >= SETTINGS_KEPT_MAX:
+                self._settings.clear()
+            settings = ShareGroupSettings.of(self._broker.configs.groups.in_force(group_id))
+            self._settings[group_id] = settings
+        if self._broker.member.features.level(SHARE_VERSION) < DEAD_LETTERS_SINCE:
+            return replace(settings, dead_letter_topic="")
+        return settings
+
+    def _on_settings(self, group_id: str | None) -> None:
+        """A group's settings have changed; None: those of any group may have."""
+        if group_id is None:
+            self._settings.clear()
+        else:
+            self._settings.pop(group_id, None)
+
+    # ------------------------------------------------------------------ share partitions
+
+    def share(self, key: SharePartitionKey) -> LeaderShare | None:
+        """A share partition that this broker knows."""
+        of_group = self._shares.get(key.group_id)
+        return None if of_group is None else of_group.get(key)
+
+    def lead(self, key: SharePartitionKey, topic: str) -> LeaderShare:
+        """The same, made and loaded if there is none. KafkaError: this broker does not lead the partition."""
+        share = self.share(key)
+        if share is not None:
+            share.keep()
+            return share
+        partition = self._broker.partition(topic, key.partition)
+        if not partition.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition.topic_id not in (None, key.topic_id):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        share = LeaderShare(self, key, partition)
+        self._shares.setdefault(key.group_id, {})[key] = share
+        share.load()
+        if share.failure is not ErrorCode.NONE:
+            raise KafkaError(share.failure)
+        return share
+
+    def send_dead_letter(self, share: LeaderShare, letter: DeadLetter) -> None:
+        """Tell the group's dead-letter queue of records."""
+        self._dead_letters.send(share, letter)
+
+    def drop(self, share: LeaderShare) -> None:
+        """Forget a share partition that has ended."""
+        of_group = self._shares.get(share.key.group_id, {})
+        if of_group.get(share.key) is share:
+            del of_group[share.key]
+            if not of_group:
+                del self._shares[share.key.group_id]
+
+    def _on_session_end(self, session: ShareSession) -> None:
+        """What its member holds is for others now."""
+        group_id, member_id = session.key
+        shares = [
+            share
+            for topic_id, index in session.partitions
+            if (share := self.share(SharePartitionKey(group_id, topic_id, index))) is not None
+        ]
+        for share in shares:
+            if share.machine.is_active:
+                share.machine.release(member_id)
+                share.after()
+        if not self.sessions.has_group(group_id):
+            for share in tuple(self._shares.get(group_id, {}).values()):
+                share.retire()
+
+
+async def _guarded(work: Callable[[], Awaitable[None]]) -> None:
+    """A bug in one piece of work ends neither the others nor the broker."""
+    try:
+        await work()
+    except Exception:
+        logger.exception("bug: background work of share groups has failed")

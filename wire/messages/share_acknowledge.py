@@ -1,0 +1,63 @@
+"""ShareAcknowledge (key 79): tell what became of records that were acquired (KIP-932).
+
+v1 is the first stable version   v2 renewal of locks (KIP-1222)
+"""
+
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+
+
+class AcknowledgementBatch(Struct):
+    first_offset: int = field(Int64)
+    last_offset: int = field(Int64)
+    acknowledge_types: list[int] = field(Array(Int8))
+
+
+class AcknowledgePartition(Struct):
+    partition_index: int = field(Int32)
+    acknowledgement_batches: list[AcknowledgementBatch] = field(Array(AcknowledgementBatch))
+
+
+class AcknowledgeTopic(Struct):
+    topic_id: bytes = field(Uuid)
+    partitions: list[AcknowledgePartition] = field(Array(AcknowledgePartition))
+
+
+class ShareAcknowledgeRequest(Message, key=79, versions="1-2", flexible="0+"):
+    group_id: str | None = field(String, nullable="0+", default=None)
+    member_id: str | None = field(String, nullable="0+")
+    share_session_epoch: int = field(Int32)
+    is_renew_ack: bool = field(Bool, versions="2+", default=False)
+    topics: list[AcknowledgeTopic] = field(Array(AcknowledgeTopic))
+
+
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = field(Int32)
+    leader_epoch: int = field(Int32)
+
+
+class PartitionData(Struct):
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+", default=None)
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch)
+
+
+class ShareAcknowledgeTopicResponse(Struct):
+    topic_id: bytes = field(Uuid)
+    partitions: list[PartitionData] = field(Array(PartitionData))
+
+
+class NodeEndpoint(Struct):
+    node_id: int = field(Int32)
+    host: str = field(String)
+    port: int = field(Int32)
+    rack: str | None = field(String, nullable="0+", default=None)
+
+
+class ShareAcknowledgeResponse(Message, key=79, versions="1-2", flexible="0+"):
+    throttle_time_ms: int = field(Int32, default=0)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+", default=None)
+    acquisition_lock_timeout_ms: int = field(Int32, versions="2+", default=0)
+    responses: list[ShareAcknowledgeTopicResponse] = field(Array(ShareAcknowledgeTopicResponse))
+    node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint))
