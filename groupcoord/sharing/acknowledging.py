@@ -120,6 +120,8 @@ def _acknowledge(partition: ShareState, saying: _Saying, parts: Sequence[Part]) 
     index = 0
     for batch in batches:
         is_whole = batch.is_whole
+        if is_whole:  # whom it does not belong to cannot cut it
+            _check_holder(batch.runs[0], saying.member_id, is_whole=True)
         cuts_inside = cuts[bisect_right(cuts, batch.first) : bisect_right(cuts, batch.last)]
         saying.check_room(min(len(cuts_inside), len(batch) - len(batch.runs)))
         batch.cut(cuts_inside)
@@ -132,13 +134,13 @@ def _acknowledge(partition: ShareState, saying: _Saying, parts: Sequence[Part]) 
 class _Saying:
     """What one member says now."""
 
-    __slots__ = ("_change", "_limit", "_may_renew", "_member_id", "_more_runs", "_now_ms", "_partition", "_run_count")
+    __slots__ = ("_change", "_limit", "_may_renew", "_more_runs", "_now_ms", "_partition", "_run_count", "member_id")
 
     def __init__(self, partition: ShareState, change: Change, member_id: str, now_ms: int) -> None:
         settings = partition.settings
         self._partition = partition
         self._change = change
-        self._member_id = member_id
+        self.member_id = member_id
         self._now_ms = now_ms
         self._limit = settings.delivery_count_limit
         self._may_renew = settings.may_renew
@@ -161,7 +163,7 @@ class _Saying:
 
     def say(self, run: Run, kind: int, *, is_whole: bool) -> None:
         """What becomes of these records."""
-        _check_holder(run, self._member_id, is_whole=is_whole)
+        _check_holder(run, self.member_id, is_whole=is_whole)
         if kind != RENEW:
             is_rejected = kind == REJECT
             run.begin(
