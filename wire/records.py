@@ -62,6 +62,7 @@ _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _LENGTH = struct.Struct(">i")
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")  # the part of the header that the checksum covers
+_UNCHECKED_HEADER = struct.Struct(">qiibI")
 _CONTROL_KEY = struct.Struct(">hh")
 _END_TXN_VALUE = struct.Struct(">hi")
 
@@ -535,6 +536,26 @@ def encode_batch(
     return _assembled(area.finish(), header, compression)
 
 
+def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytes:
+    """One uncompressed batch of keys and values of the same time: what coordinators write, many times a second and mostly
+    one by one. `encode_batch` makes the same of them, with a look at much that they do not have.
+    """
+    parts: list[bytes] = []
+    count = 0
+    for key, value in pairs:
+        size_and_value = (_NULL,) if value is None else (encode_varint(len(value)), value)
+        # Attributes and the time's delta are 0, and there are no headers.
+        body = b"".join((b"\0\0", encode_varint(count), encode_varint(len(key)), key, *size_and_value, b"\0"))
+        parts += (encode_varint(len(body)), body)
+        count += 1
+    assert count, "a batch has records"
+    header = BatchHeader(
+        0, 0, NO_PARTITION_LEADER_EPOCH, MAGIC_V2, 0, 0, count - 1, timestamp_ms, timestamp_ms,
+        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count,
+    )  # fmt: skip
+    return _assembled(b"".join(parts), header, Compression.NONE)
+
+
 def build_batch(area: Buffer, header: BatchHeader, codec: Compression, level: int | None = None) -> bytes:
     """A batch of an uncompressed records area and a header, whose length, checksum and codec are made here."""
     return _assembled(area if codec == Compression.NONE else compress(codec, area, level), header, codec)
@@ -543,8 +564,7 @@ def build_batch(area: Buffer, header: BatchHeader, codec: Compression, level: in
 def _assembled(area: Buffer, header: BatchHeader, codec: Compression) -> bytes:
     attributes = header.attributes & ~COMPRESSION_MASK | codec
     checked = _CHECKED_HEADER.pack(attributes, *header[6:])
-    front = struct.pack(
-        ">qiibI",
+    front = _UNCHECKED_HEADER.pack(
         header.base_offset,
         RECORDS_OFFSET - LOG_OVERHEAD + len(area),
         header.partition_leader_epoch,
@@ -565,6 +585,12 @@ class ControlType(IntEnum):
     COMMIT = 1
 
 
+_CONTROL_TYPES = tuple(ControlType)
+_PLAIN_MARKER = struct.Struct(">5shhBhiB")
+_PLAIN_MARKER_FRONT = b"\x20\0\0\0\x08"
+"""Of a record with the length of a marker: no attributes, no deltas, and a key of four bytes."""
+
+
 class EndTxnMarker(NamedTuple):
     control_type: ControlType
     coordinator_epoch: int
@@ -580,17 +606,12 @@ def encode_end_txn_marker(
     leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytes:
     """The control batch that ends a transaction in one partition."""
-    key = _CONTROL_KEY.pack(0, marker.control_type)
-    value = _END_TXN_VALUE.pack(0, marker.coordinator_epoch)
-    return encode_batch(
-        [Record(base_offset, timestamp_ms, key, value)],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
-        leader_epoch=leader_epoch,
-    )
+    area = _PLAIN_MARKER.pack(_PLAIN_MARKER_FRONT, 0, marker.control_type, 12, 0, marker.coordinator_epoch, 0)
+    header = BatchHeader(
+        base_offset, 0, leader_epoch, MAGIC_V2, 0, TRANSACTIONAL_FLAG | CONTROL_FLAG, 0, timestamp_ms, timestamp_ms,
+        producer_id, producer_epoch, NO_SEQUENCE, 1,
+    )  # fmt: skip
+    return _assembled(area, header, Compression.NONE)
 
 
 def control_type_id(key: bytes | None) -> int:
@@ -601,6 +622,24 @@ def control_type_id(key: bytes | None) -> int:
     if version < 0:
         raise invalid(f"Invalid version found for control record: {version}")
     return int(type_id)
+
+
+def end_txn_marker_in(batch: Buffer) -> EndTxnMarker | None:
+    """The marker in a control batch; None if it has none, or one that cannot be understood."""
+    # As Ottla and Kafka write it, where all is in its place. A transaction has as many of them as partitions.
+    if len(batch) == RECORDS_OFFSET + _PLAIN_MARKER.size:
+        front, key_version, type_id, value_size, version, coordinator_epoch, headers = _PLAIN_MARKER.unpack_from(
+            batch, RECORDS_OFFSET
+        )
+        is_plain = (front, key_version, value_size, version, headers) == (_PLAIN_MARKER_FRONT, 0, 12, 0, 0)
+        if is_plain and 0 <= type_id <= 1:
+            return EndTxnMarker(_CONTROL_TYPES[type_id], coordinator_epoch)
+    for record in decode_records(batch):  # of which there is one
+        try:
+            return decode_end_txn_marker(record)
+        except KafkaError:
+            return None
+    return None
 
 
 def decode_end_txn_marker(record: Record) -> EndTxnMarker:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.wire.codecs import codec
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.records import encode_pairs
 from ottla.wire.schema import Struct
 
 _prefix = struct.Struct(">h").pack
@@ -133,7 +133,7 @@ class RecordFormats:
 
     def encode_records(self, records: Iterable[GroupRecord], timestamp_ms: int) -> bytes:
         """One uncompressed batch of these records, to be appended to the group's partition."""
-        return encode_batch([Record(0, timestamp_ms, *self.encode_record(record)) for record in records])
+        return encode_pairs(map(self.encode_record, records), timestamp_ms)
 
 
 def _leading_number(data: bytes | None) -> int | None:

@@ -56,6 +56,8 @@ class _All(PendingAnswer[U]):
 
 def then(answer: Given[T], finish: Callable[[T], U]) -> Given[U]:
     """`finish` applied to a response, at once or when it is there."""
+    if not isinstance(answer, PendingAnswer):
+        return finish(answer)
     return gathered([answer], lambda responses: finish(responses[0]))
 
 

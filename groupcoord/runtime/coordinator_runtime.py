@@ -80,6 +80,10 @@ class Runtime(Generic[ShardT]):
         """The two clocks: one for deadlines that never jumps, and the time of day."""
         return {"now_ms": self.now_ms(), "timestamp_ms": self._wall_clock_ms()}
 
+    def timestamp_ms(self) -> int:
+        """The time of day."""
+        return self._wall_clock_ms()
+
     def now_ms(self) -> int:
         """The time for deadlines."""
         return round(trio.current_time() * 1000)

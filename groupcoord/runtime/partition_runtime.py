@@ -83,6 +83,8 @@ class Host(Protocol[ShardT]):
 
     def now_ms(self) -> int: ...
 
+    def timestamp_ms(self) -> int: ...
+
     def times(self) -> dict[str, int]: ...
 
     def mind(self, shard: ShardT | None) -> None:
@@ -240,7 +242,7 @@ class PartitionRuntime(Generic[ShardT]):
     def _write_marker(self, end: TransactionEnd, caller: WaitingCaller[Any]) -> None:
         """End a transaction. Its marker stands behind all that was handled before, and counts when it is committed."""
         self._append_gathered()
-        batch = end.marker(self._runtime.times()["timestamp_ms"])
+        batch = end.marker(self._runtime.timestamp_ms())
         try:
             appended = self._log.append(self.partition, batch, transaction_version=end.transaction_version)
         except KafkaError as error:
@@ -305,7 +307,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._is_landing = True
 
     def _pieces(self, outcome: Outcome[Any]) -> Pieces:
-        timestamp_ms = self._runtime.times()["timestamp_ms"]
+        timestamp_ms = self._runtime.timestamp_ms()
         size = _batch_size(outcome)
         # A generator, so that of many batches each is encoded when its turn comes.
         for start in range(0, len(outcome.records), size):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ottla.groupcoord.share_state.keys import SharePartitionKey
 from ottla.wire.codecs import codec
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.records import encode_pairs
 from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, String, Struct, Uuid, field
 
 SNAPSHOT_KEY = 0
@@ -139,4 +139,4 @@ def _value_version(value: bytes) -> int:
 
 def encode_records(records: Iterable[ShareRecord], timestamp_ms: int) -> bytes:
     """One uncompressed batch of these records, to be appended to their partition."""
-    return encode_batch([Record(0, timestamp_ms, *encode_record(record)) for record in records])
+    return encode_pairs(map(encode_record, records), timestamp_ms)

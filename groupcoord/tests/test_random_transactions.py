@@ -3,8 +3,6 @@ was decided is never decided otherwise, and nobody works with an epoch that was 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -79,7 +77,7 @@ class RandomTransactions(RuleBasedStateMachine):
         is_pending = any(record.transactional_id == name for record, _ in self.talk.uncommitted)
         if known is not None and known.state not in PREPARED and not is_pending:
             version = min(self.talk.transaction_version, 1)
-            last = TransactionRecord(name, replace(known, producer_epoch=EPOCH_EXHAUSTED), version)
+            last = TransactionRecord(name, known._replace(producer_epoch=EPOCH_EXHAUSTED), version)
             self.talk._put_in_force(last)
             self.producers[name].append((known.producer_id, EPOCH_EXHAUSTED))
 
@@ -182,13 +180,13 @@ class RandomTransactions(RuleBasedStateMachine):
 
 def _without_memory(known: TransactionMetadata | None) -> TransactionMetadata | None:
     """What a record can say of it."""
-    return None if known is None else replace(known, last_producer_epoch=NO_PRODUCER_EPOCH)
+    return None if known is None else known._replace(last_producer_epoch=NO_PRODUCER_EPOCH)
 
 
 def _as_version_0(known: TransactionMetadata | None) -> TransactionMetadata | None:
     if known is None:
         return None
-    return replace(known, previous_producer_id=-1, next_producer_id=-1, client_transaction_version=0)
+    return known._replace(previous_producer_id=-1, next_producer_id=-1, client_transaction_version=0)
 
 
 TestRandomTransactions = RandomTransactions.TestCase

@@ -1,6 +1,5 @@
 """The records of the transaction topic, against bytes that Apache Kafka 4.3.1 and 3.9.2 wrote."""
 
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from ottla.groupcoord.transactions.metadata import (
     COMPLETE_COMMIT,
     EMPTY,
+    NO_PRODUCER_EPOCH,
     ONGOING,
     PREPARE_COMMIT,
     TransactionMetadata,
@@ -125,13 +125,14 @@ metadatas = st.builds(
     previous_producer_id=st.integers(-1, 2**63 - 1),
     next_producer_id=st.integers(-1, 2**63 - 1),
     client_transaction_version=st.integers(0, 2),
+    last_producer_epoch=st.just(NO_PRODUCER_EPOCH),
 )
 
 
 @given(transactional_id=st.text(max_size=20), metadata=metadatas)
 def test_what_is_written_is_read_back(transactional_id: str, metadata: TransactionMetadata) -> None:
     if metadata.state is EMPTY:
-        metadata = replace(metadata, partitions=frozenset())
+        metadata = metadata._replace(partitions=frozenset())
     record = TransactionRecord(transactional_id, metadata)
     assert decode_record(*encode_record(record)) == record
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.groupcoord.transactions.partitions import TopicPartition
 
@@ -70,8 +69,7 @@ _PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionMetadata:
+class TransactionMetadata(NamedTuple):
     """One transactional id at one moment.
 
     `previous_producer_id` is the producer id before the last transition, `next_producer_id` the one that replaces an
@@ -104,7 +102,7 @@ class TransactionMetadata:
     def moved(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
         """This id after a transition."""
         assert self.state in _PREVIOUS[state], f"{self.state.told_as} -> {state.told_as}"
-        after = replace(self, state=state, previous_producer_id=self.producer_id, **changes)
+        after = self._replace(state=state, previous_producer_id=self.producer_id, **changes)
         assert after.producer_id >= 0, "a transition without a producer id"
         assert 0 <= after.producer_epoch <= EPOCH_MAX, f"epoch {after.producer_epoch}"
         assert not (state is EMPTY and after.partitions), "an empty transaction has no partitions"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from ottla.groupcoord.transactions.metadata import (
@@ -26,7 +27,7 @@ from ottla.groupcoord.transactions.metadata import (
 from ottla.groupcoord.transactions.partitions import Partitions
 from ottla.wire.codecs import codec
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.records import encode_pairs
 from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, String, Struct, field
 
 TRANSACTION_LOG_KEY = 0
@@ -77,16 +78,21 @@ def load_codecs() -> None:
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they stand in the log."""
-    key = _KEY_PREFIX + TransactionLogKey(transactional_id=record.transactional_id).encode(0)
+    key = _key_of(record.transactional_id)
     if record.metadata is None:
         return key, None
     version = record.value_version
     return key, _prefix(version) + _value_of(record.metadata).encode(version)
 
 
+@lru_cache(maxsize=256)  # an id has three records for each of its transactions
+def _key_of(transactional_id: str) -> bytes:
+    return _KEY_PREFIX + TransactionLogKey(transactional_id=transactional_id).encode(0)
+
+
 def encode_records(records: Iterable[TransactionRecord], timestamp_ms: int) -> bytes:
     """One uncompressed batch of these records, to be appended to the partition of their ids."""
-    return encode_batch([Record(0, timestamp_ms, *encode_record(record)) for record in records])
+    return encode_pairs(map(encode_record, records), timestamp_ms)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:

@@ -11,7 +11,7 @@ port. Whoever sends them calls `complete` when all are written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +25,7 @@ from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.transactions.metadata import NO_PRODUCER_ID
 from ottla.groupcoord.transactions.partitions import Partitions, TopicPartition
+from ottla.groupcoord.transactions.producer import Producer
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.groupcoord.transactions.records import decode_record, encode_records, partitions_by_topic
 from ottla.groupcoord.transactions.shard import (
@@ -79,7 +80,6 @@ class Verdict(NamedTuple):
 
     of_all: ErrorCode = ErrorCode.NONE
     of_each: Errors | None = None
-
 
 
 class Topics(Protocol):
@@ -254,11 +254,7 @@ class TransactionCoordinator:
         turn = Turn()
         asked = []
         for transaction in transactions:
-            wanted: dict[TopicPartition, ErrorCode] = {}
-            for each in _partitions_of(transaction):
-                wanted[each] = self._existence_of(each)
-                if turn.is_over():
-                    await turn.give_way()
+            wanted = await self._existences_of(_partitions_of(transaction), turn)
             asked.append((transaction, self._add_checked(transaction, wanted, api_version)))
             await turn.give_way()
         results = []
@@ -281,6 +277,35 @@ class TransactionCoordinator:
 
         return then(self._add_checked(transaction, wanted, api_version), finish)
 
+    def take_part(self, producer: Producer, partitions: Collection[TopicPartition], *, verify_only: bool) -> Worked[Given[Errors]]:
+        """As `add_partitions` for this broker itself: what became of each partition."""
+        if len(partitions) > ELEMENTS_PER_TURN:
+            return self._take_part_in_turns(producer, partitions, verify_only=verify_only)
+        wanted = {each: self._existence_of(each) for each in partitions}
+        return self._taken_part(producer, wanted, verify_only=verify_only)
+
+    async def _take_part_in_turns(
+        self, producer: Producer, partitions: Iterable[TopicPartition], *, verify_only: bool
+    ) -> Given[Errors]:
+        wanted = await self._existences_of(partitions, Turn())
+        return self._taken_part(producer, wanted, verify_only=verify_only)
+
+    def _taken_part(self, producer: Producer, wanted: Errors, *, verify_only: bool) -> Given[Errors]:
+        if any(wanted.values()):
+            return _refused(wanted)
+        if verify_only:
+            return self._verified(producer, wanted)
+        answer = self._add(producer, Partitions.of(wanted), EPOCH_PER_TRANSACTION)
+        return then(answer, lambda answer: dict.fromkeys(wanted, answer.error))
+
+    async def _existences_of(self, partitions: Iterable[TopicPartition], turn: Turn) -> dict[TopicPartition, ErrorCode]:
+        wanted: dict[TopicPartition, ErrorCode] = {}
+        for each in partitions:
+            wanted[each] = self._existence_of(each)
+            if turn.is_over():
+                await turn.give_way()
+        return wanted
+
     def _existence_of(self, partition: TopicPartition) -> ErrorCode:
         if self._topics.partition(*partition) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -293,51 +318,42 @@ class TransactionCoordinator:
         api_version: int,
     ) -> Given[Verdict]:
         """All of the partitions or none."""
-        transactional_id = transaction.transactional_id
         if any(wanted.values()):
-            refused = {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in wanted.items()}
-            return Verdict(of_each=refused)
+            return Verdict(of_each=_refused(wanted))
+        producer = Producer(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
         if transaction.verify_only:
-            return Verdict(of_each=self._verified(transaction, wanted))
+            return Verdict(of_each=self._verified(producer, wanted))
         version = EPOCH_PER_TRANSACTION if api_version >= BATCH_VERSION else SHARED_EPOCH
-        producer = (transaction.producer_id, transaction.producer_epoch)
-        answer = self._add(transactional_id, *producer, _set_of(transaction), version)
+        answer = self._add(producer, _set_of(transaction), version)
         return then(answer, lambda answer: Verdict(_understood(answer.error, is_fence_known=api_version >= 2)))
 
-    def _verified(self, transaction: AddPartitionsToTxnTransaction, wanted: Iterable[TopicPartition]) -> Errors:
+    def _verified(self, producer: Producer, wanted: Iterable[TopicPartition]) -> Errors:
         """By partition NONE, if it takes part in the transaction."""
-        if not transaction.transactional_id:
+        transactional_id, producer_id, producer_epoch = producer
+        if not transactional_id:
             return dict.fromkeys(wanted, ErrorCode.INVALID_REQUEST)
         try:
-            known = self._shard_of(transaction.transactional_id).known(transaction.transactional_id)
+            known = self._shard_of(transactional_id).known(transactional_id)
         except KafkaError as refusal:
             return dict.fromkeys(wanted, refusal.code)
-        error = verify(known, transaction.producer_id, transaction.producer_epoch)
+        error = verify(known, producer_id, producer_epoch)
         if error or known is None:
             return dict.fromkeys(wanted, error)
         absent = ErrorCode.TRANSACTION_ABORTABLE
         return {each: ErrorCode.NONE if each in known.partitions else absent for each in wanted}
 
     def _add(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Partitions,
-        transaction_version: int,
+        self, producer: Producer, partitions: Partitions, transaction_version: int
     ) -> Given[ProducerAnswer]:
-        if not transactional_id:
+        if not producer.transactional_id:
             return ProducerAnswer(ErrorCode.INVALID_REQUEST)
-        return self._submit(
-            AddPartitions(transactional_id, producer_id, producer_epoch, partitions, transaction_version)
-        )
+        return self._submit(AddPartitions(*producer, partitions, transaction_version))
 
     def add_offsets(self, request: AddOffsetsToTxnRequest, *, api_version: int) -> Given[AddOffsetsToTxnResponse]:
         """The partition that keeps the offsets of a group takes part in the transaction."""
         partitions = Partitions.of([self._offsets_partition(request.group_id)])
-        answer = self._add(
-            request.transactional_id, request.producer_id, request.producer_epoch, partitions, SHARED_EPOCH
-        )
+        producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+        answer = self._add(producer, partitions, SHARED_EPOCH)
 
         def finish(answer: ProducerAnswer) -> AddOffsetsToTxnResponse:
             return AddOffsetsToTxnResponse(error_code=_understood(answer.error, is_fence_known=api_version >= 2))
@@ -424,7 +440,7 @@ class TransactionCoordinator:
 
     def timestamp_ms(self) -> int:
         """The time of day."""
-        return self._runtime.times()["timestamp_ms"]
+        return self._runtime.timestamp_ms()
 
     # ------------------------------------------------------------------ the way to a shard
 
@@ -457,6 +473,11 @@ def _understood(error: ErrorCode, *, is_fence_known: bool) -> ErrorCode:
     if error is ErrorCode.PRODUCER_FENCED and not is_fence_known:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
+
+
+def _refused(wanted: Errors) -> Errors:
+    """All of the partitions or none: not those either that nothing is wrong with."""
+    return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in wanted.items()}
 
 
 def _uninitialized(error: ErrorCode) -> InitProducerIdResponse:

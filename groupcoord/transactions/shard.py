@@ -177,8 +177,11 @@ class TransactionShard:
         return settled.replies
 
     def next_deadline_ms(self) -> int | None:
-        scans = [scan.due_ms for scan in (self._overdue_scan, self._expiry_scan) if scan is not None]
-        return min(scans, default=None)
+        overdue, expiry = self._overdue_scan, self._expiry_scan
+        # Asked three times for each request, so by the shortest way.
+        if overdue is None or expiry is None:
+            return None
+        return min(expiry.due_ms, overdue.due_ms)
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
         """Look for transactions that are too old and ids that have rested too long."""

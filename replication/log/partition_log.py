@@ -88,6 +88,7 @@ class PartitionLog(DurableLog):
     __slots__ = (
         "_client_rules",
         "_config",
+        "_coordinator_rules",
         "_producers",
         "first_dirty_offset",
         "is_flush_required",
@@ -169,6 +170,7 @@ class PartitionLog(DurableLog):
         self._config = config
         # Made again when the next batch comes: rules are the same for all batches until the settings change.
         self._client_rules: ValidationRules | None = None
+        self._coordinator_rules: ValidationRules | None = None
         # Kept as an attribute, because every append and every acknowledgement asks.
         self.is_flush_required = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
 
@@ -230,12 +232,14 @@ class PartitionLog(DurableLog):
 
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
         """What batches are checked against."""
-        # Other origins append rarely, so only the rules for clients are kept.
-        if origin is not AppendOrigin.CLIENT:
-            return ValidationRules.from_config(self._config, origin)
-        rules = self._client_rules
+        if origin is AppendOrigin.CLIENT:
+            rules = self._client_rules
+            if rules is None:
+                rules = self._client_rules = ValidationRules.from_config(self._config, origin)
+            return rules
+        rules = self._coordinator_rules
         if rules is None:
-            rules = self._client_rules = ValidationRules.from_config(self._config, origin)
+            rules = self._coordinator_rules = ValidationRules.from_config(self._config, AppendOrigin.COORDINATOR)
         return rules
 
     def check_produced(

@@ -73,8 +73,7 @@ from ottla.wire.records import (
     BatchHeader,
     EndTxnMarker,
     crc_is_valid,
-    decode_end_txn_marker,
-    decode_records,
+    end_txn_marker_in,
     iter_batches,
 )
 
@@ -511,13 +510,7 @@ def marker_of(header: BatchHeader, batch: Buffer) -> EndTxnMarker | None:
     """The transaction marker in a batch; None for data, for other control records, and for what compaction emptied."""
     if not header.is_control or header.producer_id < 0:
         return None
-    # A marker is the only record of its batch.
-    for record in decode_records(batch):
-        try:
-            return decode_end_txn_marker(record)
-        except KafkaError:
-            return None
-    return None
+    return end_txn_marker_in(batch)
 
 
 def producers_at(

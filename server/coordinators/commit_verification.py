@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.groupcoord.transactions.producer import Producer
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
@@ -42,9 +43,8 @@ class OffsetsTopicVerifier:
         )
         if guard is None:
             return None if self._is_enabled else NOT_REQUIRED  # the transaction is open here
-        question = Question(
-            transactional_id, producer_id, producer_epoch, [(GROUP_METADATA_TOPIC, partition)], support
-        )
+        producer = Producer(transactional_id, producer_id, producer_epoch)
+        question = Question(producer, [(GROUP_METADATA_TOPIC, partition)], support)
         answer: Worked[Errors] = self._broker.transaction_verifier.ask(question)
         if isinstance(answer, Coroutine):
             return self._wait(answer, guard)

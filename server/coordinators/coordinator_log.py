@@ -9,6 +9,7 @@ import trio
 
 from ottla.groupcoord.runtime.ports import Appended
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition.partition import Partition
 from ottla.server.ports import HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings
@@ -60,12 +61,14 @@ class InternalTopicLog:
     ) -> Appended:
         """Append for the coordinator."""
         found = self._broker.partition(self.topic, partition)
+        # A buffer of its own, because the log writes offset and leader epoch into the header in place.
+        records = memoryview(bytearray(batch))
         info = found.append_as_leader(
-            # A buffer of its own, because the log writes offset and leader epoch into the header in place.
-            memoryview(bytearray(batch)),
+            records,
             required_acks=ALL_REPLICAS,
             now_ms=self._broker.now_ms(),
             origin=AppendOrigin.COORDINATOR,
+            checked=check_own(records, found.log.validation_rules(AppendOrigin.COORDINATOR)),
             transaction_version=transaction_version,
             guard=cast("VerificationGuard | None", guard),
         )

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.groupcoord.transactions.producer import Producer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
@@ -53,31 +54,42 @@ class TransactionSupport(Enum):
 class Question:
     """Do these partitions take part in this transaction?"""
 
-    __slots__ = ("errors", "is_abandoned", "partitions", "settled", "support", "transaction")
+    __slots__ = ("errors", "is_abandoned", "partitions", "producer", "settled", "support")
 
     def __init__(
         self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer: Producer,
         partitions: Collection[TopicPartition],
         support: TransactionSupport,
     ) -> None:
-        topics: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            topics.setdefault(topic, []).append(index)
-        self.transaction = AddPartitionsToTxnTransaction(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            verify_only=support is not TransactionSupport.EPOCH_BUMP,
-            topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
-        )
+        self.producer = producer
         self.partitions = partitions
         self.support = support
         self.errors: Errors = {}
         self.settled: trio.Event | None = None
         self.is_abandoned = False
+
+    @property
+    def transactional_id(self) -> str:
+        return self.producer.transactional_id
+
+    @property
+    def verify_only(self) -> bool:
+        """Whether the partitions were to be added before."""
+        return self.support is not TransactionSupport.EPOCH_BUMP
+
+    def transaction(self) -> AddPartitionsToTxnTransaction:
+        """The question as another broker is asked it."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in self.partitions:
+            topics.setdefault(topic, []).append(index)
+        return AddPartitionsToTxnTransaction(
+            transactional_id=self.producer.transactional_id,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.producer_epoch,
+            verify_only=self.verify_only,
+            topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+        )
 
     def all_are(self, code: ErrorCode) -> Errors:
         """The same for each partition."""
@@ -92,11 +104,15 @@ class Question:
         # What is missing in the response was not verified.
         errors = dict.fromkeys(self.partitions, ErrorCode.NETWORK_EXCEPTION)
         for result in response.results_by_transaction:
-            if result.transactional_id == self.transaction.transactional_id:
+            if result.transactional_id == self.transactional_id:
                 for topic in result.topic_results:
                     for each in topic.results_by_partition:
                         errors[topic.name, each.partition_index] = self._told(ErrorCode.of(each.partition_error_code))
         return errors
+
+    def heard(self, errors: Errors) -> Errors:
+        """What a coordinator on this broker says to this question."""
+        return {place: self._told(code) for place, code in errors.items()}
 
     def _told(self, code: ErrorCode) -> ErrorCode:
         if code is ErrorCode.PRODUCER_FENCED:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -24,7 +25,7 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.server.coordinators.transaction_questions import Errors, Question
 from ottla.server.ports import HasCluster, HasMember, HasSettings, HasTransactions
-from ottla.wire.answers import Worked
+from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
@@ -56,16 +57,16 @@ class TransactionVerifier:
 
     def ask(self, question: Question) -> Worked[Errors]:
         """The answer, at once if the coordinator is here and knows it."""
-        coordinator = self._coordinator_of(question.transaction.transactional_id)
+        coordinator = self._coordinator_of(question.transactional_id)
         if coordinator is None:
             return question.all_are(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if coordinator != self._broker.node_id:
             return self._ask_peer(coordinator, question)
-        request = AddPartitionsToTxnRequest(transactions=[question.transaction])
-        answer = self._broker.transactions.add_partitions(request, api_version=VERSION)
-        if isinstance(answer, AddPartitionsToTxnResponse):
-            return question.answer(answer)
-        return self._wait_for_own(answer, question)
+        transactions = self._broker.transactions
+        answer = transactions.take_part(question.producer, question.partitions, verify_only=question.verify_only)
+        if isinstance(answer, PendingAnswer | Coroutine):
+            return self._wait_for_own(answer, question)
+        return question.heard(answer)
 
     def _coordinator_of(self, transactional_id: str) -> int | None:
         cluster = self._broker.cluster
@@ -74,9 +75,9 @@ class TransactionVerifier:
             return None
         return state.leader if state.leader == self._broker.node_id or state.leader in cluster.brokers else None
 
-    async def _wait_for_own(self, answer: Any, question: Question) -> Errors:
+    async def _wait_for_own(self, answer: Worked[Given[Errors]], question: Question) -> Errors:
         with trio.move_on_after(self._timeout_s()):
-            return question.answer(await finished(answer))
+            return question.heard(await finished(answer))
         return question.all_are(ErrorCode.NETWORK_EXCEPTION)
 
     async def _ask_peer(self, coordinator: int, question: Question) -> Errors:
@@ -103,7 +104,7 @@ class TransactionVerifier:
         """Everything that one broker is asked, one request after the other."""
         try:
             while questions := await way.next_questions():
-                request = AddPartitionsToTxnRequest(transactions=[each.transaction for each in questions])
+                request = AddPartitionsToTxnRequest(transactions=[each.transaction() for each in questions])
                 try:
                     response = await self._ask(way, request)
                 except PeerUnavailable:
@@ -149,7 +150,7 @@ class _Way:
                 question = self._waiting.popleft()
                 if question.is_abandoned:
                     continue
-                transactional_id = question.transaction.transactional_id
+                transactional_id = question.transactional_id
                 if transactional_id in taken:
                     later.append(question)
                     continue

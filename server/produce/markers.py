@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
+from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.slices import Slices
 from ottla.server.ports import HasDeadlines, HasGroups, HasPartitions, HasReplicas, HasSettings, HasSurroundings
@@ -135,12 +136,14 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
         broker = self._broker
         now_ms = broker.now_ms()
         partition = broker.partition(place.topic, place.partition)
+        # A buffer of its own, because the log writes offset and leader epoch into the header in place.
+        marker = memoryview(bytearray(end.marker(now_ms)))
         info = partition.append_as_leader(
-            # A buffer of its own, because the log writes offset and leader epoch into the header in place.
-            memoryview(bytearray(end.marker(now_ms))),
+            marker,
             required_acks=ALL_REPLICAS,
             now_ms=now_ms,
             origin=AppendOrigin.COORDINATOR,
+            checked=check_own(marker, partition.log.validation_rules(AppendOrigin.COORDINATOR)),
             transaction_version=end.transaction_version,
         )
         next_offset = info.last_offset + 1

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
+from ottla.groupcoord.transactions.producer import Producer
 from ottla.replication.cluster.state import INTERNAL_TOPICS
 from ottla.replication.log.validator import check_produce_request_records
 from ottla.replication.log.verification import NOT_REQUIRED
@@ -70,7 +71,7 @@ class Verification:
         self._broker = broker
         self._version = api_version
         self._support = TransactionSupport.of_produce(api_version)
-        self._retry_until = trio.current_time() + self._patience_ms() / 1000
+        self._retry_until: float | None = None  # since the first answer that may become another one
         self._producers: set[tuple[int, int]] = set()
         self._asked: dict[Partition, _Asked] = {}
         self._errors: dict[Partition, tuple[ErrorCode, str | None]] = {}
@@ -130,7 +131,7 @@ class Verification:
         places = [each.place for each in self._asked.values()]
         transactional_id = self._request.transactional_id
         assert transactional_id is not None
-        question = Question(transactional_id, producer_id, producer_epoch, places, self._support)
+        question = Question(Producer(transactional_id, producer_id, producer_epoch), places, self._support)
         answer: Worked[Errors] = self._broker.transaction_verifier.ask(question)
         if isinstance(answer, Coroutine):
             self._pending = answer
@@ -140,13 +141,19 @@ class Verification:
     def _take_up(self, errors: Errors) -> bool:
         """Note what the coordinator has answered. False: it is to be asked again."""
         bumps = self._support is TransactionSupport.EPOCH_BUMP
-        if bumps and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values() and trio.current_time() < self._retry_until:
+        if bumps and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values() and self._may_ask_again():
             return False
         for asked in self._asked.values():
             code = errors[asked.place]
             if code:
                 self._errors[asked.partition] = self._told(code)
         return True
+
+    def _may_ask_again(self) -> bool:
+        now = trio.current_time()
+        if self._retry_until is None:
+            self._retry_until = now + self._patience_ms() / 1000
+        return now < self._retry_until
 
     def _told(self, code: ErrorCode) -> tuple[ErrorCode, str | None]:
         """What the producer hears, with a text if there is one."""

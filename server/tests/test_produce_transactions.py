@@ -230,7 +230,7 @@ async def test_the_version_says_what_the_client_knows(tmp_path: Path, version: i
     assert await sent(broker, data(), version=version) == [ErrorCode.NONE]
     [question] = verifier.questions
     assert question.support is support
-    assert question.transaction.verify_only == (support is not TransactionSupport.EPOCH_BUMP)
+    assert question.verify_only == (support is not TransactionSupport.EPOCH_BUMP)
 
 
 async def test_partitions_are_refused_each_for_itself(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import trio
 
+from ottla.groupcoord.transactions.producer import Producer
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.coordinators import transaction_verification
-from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
+from ottla.server.coordinators.transaction_questions import Errors, Question, TopicPartition, TransactionSupport
 from ottla.server.coordinators.transaction_verification import TransactionVerifier
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.add_partitions_to_txn import (
@@ -45,6 +46,7 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.requests: list[AddPartitionsToTxnRequest] = []
+        self.told: list[tuple[Producer, bool]] = []  # by a call, and whether it was only a question
         self.may_answer = trio.Event()
         self.may_answer.set()
         self.code = ErrorCode.NONE
@@ -70,8 +72,11 @@ class Coordinator:
         results = []
         for each in request.transactions:
             places = [(topic.name, index) for topic in each.topics for index in topic.partitions]
-            results.append(result(each.transactional_id, {place: self.errors.get(place, self.code) for place in places}))
+            results.append(result(each.transactional_id, self.errors_of(places)))
         return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+    def errors_of(self, places: Iterable[TopicPartition]) -> Errors:
+        return {place: self.errors.get(place, self.code) for place in places}
 
     async def aclose(self) -> None:
         self.closed += 1
@@ -91,7 +96,7 @@ class Broker:
         self.config: Any = SimpleNamespace(server=SimpleNamespace(request_timeout_ms=30_000))
         self.cluster: Any = SimpleNamespace(partition=self._partition, brokers={HERE: None, THERE: None})
         self.member: Any = self
-        self.transactions: Any = SimpleNamespace(partition_for=len, add_partitions=self._add_partitions)
+        self.transactions: Any = SimpleNamespace(partition_for=len, take_part=self._take_part)
 
     def _partition(self, topic: str, index: int) -> Any:
         assert topic == "__transaction_state"
@@ -102,9 +107,9 @@ class Broker:
         self.coordinator.connections += 1
         return self.coordinator
 
-    def _add_partitions(self, request: AddPartitionsToTxnRequest, *, api_version: int) -> Any:
-        self.coordinator.requests.append(request)
-        return self.coordinator.response(request)
+    def _take_part(self, producer: Producer, partitions: Collection[TopicPartition], *, verify_only: bool) -> Errors:
+        self.coordinator.told.append((producer, verify_only))
+        return self.coordinator.errors_of(partitions)
 
 
 def question(
@@ -112,7 +117,7 @@ def question(
     *partitions: tuple[str, int],
     support: TransactionSupport = TransactionSupport.EPOCH_BUMP,
 ) -> Question:
-    return Question(transactional_id, 7, 3, partitions or (T0,), support)
+    return Question(Producer(transactional_id, 7, 3), partitions or (T0,), support)
 
 
 @asynccontextmanager
@@ -134,8 +139,7 @@ def test_the_own_coordinator_is_asked_by_a_call() -> None:
     broker.coordinator.errors = {T1: ErrorCode.TRANSACTION_ABORTABLE}
     errors = TransactionVerifier(broker).ask(question("tx", T0, T1, U0))
     assert errors == {T0: ErrorCode.NONE, T1: ErrorCode.TRANSACTION_ABORTABLE, U0: ErrorCode.NONE}
-    [[transaction]] = [each.transactions for each in broker.coordinator.requests]
-    assert (transaction.producer_id, transaction.producer_epoch, transaction.verify_only) == (7, 3, False)
+    assert broker.coordinator.told == [(Producer("tx", 7, 3), False)]
 
 
 @pytest.mark.parametrize("leader", [None, -1, 5])
@@ -162,7 +166,9 @@ async def test_errors_are_told_in_words_that_the_client_knows(
         broker.coordinator.errors = {T0: code}
         async with running(broker) as (verifier, _):
             assert await answered(verifier, question(support=support)) == {T0: expected}
-        assert broker.coordinator.requests[0].transactions[0].verify_only == (support is not TransactionSupport.EPOCH_BUMP)
+        asked = [each.transactions[0].verify_only for each in broker.coordinator.requests]
+        asked += [verify_only for _, verify_only in broker.coordinator.told]
+        assert asked == [support is not TransactionSupport.EPOCH_BUMP]
 
 
 @pytest.mark.parametrize(

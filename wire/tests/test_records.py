@@ -30,8 +30,10 @@ from ottla.wire.records import (
     decode_records,
     encode_batch,
     encode_end_txn_marker,
+    encode_pairs,
     encode_record,
     encode_varint,
+    end_txn_marker_in,
     first_record,
     increment_sequence,
     iter_batches,
@@ -490,7 +492,31 @@ def test_end_txn_marker_has_the_bytes_of_java(control_type):
     assert batch == GOLDEN[control_type.name.lower()]
     assert read_header(batch).is_control and read_header(batch).is_transactional
     (record,) = decode_records(batch)
-    assert decode_end_txn_marker(record) == marker
+    assert decode_end_txn_marker(record) == end_txn_marker_in(batch) == marker
+
+
+@given(
+    key=st.none() | st.binary(max_size=6) | st.builds(struct.pack, st.just(">hh"), st.integers(-1, 1), st.integers(-1, 3)),
+    value=st.none()
+    | st.binary(max_size=8)
+    | st.builds(struct.pack, st.just(">hi"), st.integers(-1, 1), st.integers(-5, 2**31 - 1)),
+    headers=st.sampled_from([(), ((b"", None),)]),
+)
+def test_a_marker_is_found_in_its_batch_as_in_its_record(key, value, headers):
+    record = Record(0, 0, key, value, headers)
+    try:
+        expected = decode_end_txn_marker(record)
+    except KafkaError:
+        expected = None
+    assert end_txn_marker_in(encode_batch([record], producer_id=4000, producer_epoch=7, is_control=True)) == expected
+
+
+@given(
+    pairs=st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1, max_size=200),
+    timestamp_ms=st.integers(0, 2**62),
+)
+def test_pairs_are_encoded_as_records_are(pairs, timestamp_ms):
+    assert encode_pairs(pairs, timestamp_ms) == encode_batch([Record(0, timestamp_ms, *pair) for pair in pairs])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
-from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
+from ottla.replication.log.ordinary_batches import check_ordinary, check_own, ordinary_header
 from ottla.replication.log.validator import (
     AppendOrigin,
     CheckedRecords,
@@ -33,6 +33,7 @@ from ottla.wire.records import (
     decode_records,
     encode_batch,
     encode_end_txn_marker,
+    encode_pairs,
     encode_record,
     encode_varint,
     read_header,
@@ -117,6 +118,33 @@ def refusal(records: bytes, rules: ValidationRules = ValidationRules()) -> Kafka
 def body(*parts: bytes) -> bytes:
     joined = b"".join(parts)
     return encode_varint(len(joined)) + joined
+
+
+# --- what this broker makes itself ------------------------------------------------------------------------------------
+
+OWN = (
+    encode_pairs([(b"key", b"value"), (b"gone", None)], NOW),
+    encode_end_txn_marker(EndTxnMarker(ControlType.COMMIT, 4), timestamp_ms=NOW, producer_id=7, producer_epoch=2),
+)
+
+
+@pytest.mark.parametrize("records", OWN)
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ValidationRules(origin=AppendOrigin.COORDINATOR),
+        ValidationRules(origin=AppendOrigin.COORDINATOR, compacted=True),
+        ValidationRules(origin=AppendOrigin.COORDINATOR, compression=Compression.GZIP),
+        ValidationRules(origin=AppendOrigin.COORDINATOR, timestamp_type=TimestampType.LOG_APPEND_TIME),
+        ValidationRules(origin=AppendOrigin.COORDINATOR, max_message_bytes=70),
+    ],
+)
+def test_what_a_coordinator_has_made_passes_as_by_the_long_way(records: bytes, rules: ValidationRules) -> None:
+    own = check_own(memoryview(bytearray(records)), rules)
+    is_as_it_is = rules.compression is None and not rules.timestamp_type and rules.max_message_bytes > 100
+    assert (own is not None) == is_as_it_is
+    if own is not None:
+        assert own == check_produced(memoryview(bytearray(records)), rules, now_ms=NOW)
 
 
 # --- what the request may hold ----------------------------------------------------------------------------------------
