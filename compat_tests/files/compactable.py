@@ -16,8 +16,9 @@ from ottla.replication.log.storage import LogDirectory, OsStorage
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.wire.compression import Compression
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.legacy_records import encode_message_set
-from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+from ottla.wire.records import Record, encode_batch
 
 IDEMPOTENT = (1, 2, 3)
 FORGOTTEN = (3,)

@@ -16,7 +16,8 @@ from enum import Enum
 from compat_tests.history.replica_logs import Replicas
 from compat_tests.history.rules import Rule
 
-from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
+from ottla.wire.records import Record, encode_batch
 
 
 class Flaw(Enum):

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from ottla.groupcoord.runtime.ports import CoordinatorLog, NotLoaded, ShardKind, ShardT
 from ottla.groupcoord.runtime.turns import Turn
+from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import BatchHeader, ControlType, control_type_id, decode_records, iter_batches
+from ottla.wire.records import BatchHeader, decode_records, iter_batches
 
 logger = logging.getLogger("ottla.groupcoord")
 

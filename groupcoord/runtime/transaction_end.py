@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from ottla.wire.records import ControlType, EndTxnMarker, encode_end_txn_marker
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 
 
 class TransactionEnd(NamedTuple):

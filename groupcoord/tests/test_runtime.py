@@ -27,6 +27,7 @@ from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, Partiti
 from ottla.groupcoord.runtime.turns import TURN_S
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import FORMATS, PARTITION_COUNT, Coordination, FakeTopics
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
@@ -37,7 +38,7 @@ from ottla.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from ottla.wire.records import ControlType, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+from ottla.wire.records import Record, encode_batch
 from ottla.wire.tests.garbage import nothing_is_left_of
 from ottla.wire.tests.turns import counted_turns
 

@@ -15,8 +15,9 @@ from ottla.groupcoord.runtime.transaction_end import TransactionEnd
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import FORMATS, Coordination
 from ottla.groupcoord.tests.test_runtime import committed, error_of, offset_of
+from ottla.wire.control_batches import ControlType, decode_end_txn_marker
 from ottla.wire.errors import ErrorCode
-from ottla.wire.records import ControlType, Record, decode_end_txn_marker, decode_records, encode_batch, iter_batches
+from ottla.wire.records import Record, decode_records, encode_batch, iter_batches
 
 COMMIT = TransactionEnd(9, 4, 7, committed=True, transaction_version=2)
 ABORT = COMMIT._replace(committed=False)

@@ -18,7 +18,8 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
-from ottla.wire.records import BatchHeader, ControlType, Record, control_type_id
+from ottla.wire.control_batches import ControlType, control_type_id
+from ottla.wire.records import BatchHeader, Record
 
 
 class IndexOfSegment(NamedTuple):

@@ -45,8 +45,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.verification import NOT_REQUIRED, VerificationGuard, Verifications
 from ottla.wire.checksum import crc32c
+from ottla.wire.control_batches import ControlType, EndTxnMarker
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, ControlType, EndTxnMarker
+from ottla.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG
 
 if TYPE_CHECKING:
     from ottla.wire.records import BatchHeader

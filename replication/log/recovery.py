@@ -67,13 +67,12 @@ from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_ba
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import Buffer, LogDirectory, StorageFile
+from ottla.wire.control_batches import EndTxnMarker, end_txn_marker_in
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import (
     MAGIC_V2,
     BatchHeader,
-    EndTxnMarker,
     crc_is_valid,
-    end_txn_marker_in,
     iter_batches,
 )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.replication.log.recovery import marker_of
+from ottla.wire.control_batches import EndTxnMarker
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import BatchHeader, EndTxnMarker, crc_is_valid, iter_batches
+from ottla.wire.records import BatchHeader, crc_is_valid, iter_batches
 
 EPOCH_MAX = 0x7FFFFFFF  # any leader's batches are taken
 

@@ -23,8 +23,8 @@ from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.replication.partition.offset_lookup import NOT_FOUND
 from ottla.replication.partition.partition import Partition
+from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import ControlType
 
 LOCAL = 1
 

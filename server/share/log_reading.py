@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.groupcoord.sharing.fetched import AbortedTransaction, AcquiredRecords, FetchedBatch
 from ottla.replication.log.storage import FileRegion
 from ottla.server.fetch.fetched_files import KeepsFewFilesOpen
+from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import (
     RECORDS_OFFSET,
     BatchHeader,
-    ControlType,
     batch_size,
-    control_type_id,
     decode_records,
     read_header,
 )

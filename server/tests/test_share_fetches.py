@@ -26,8 +26,9 @@ from ottla.server.share.log_reading import ShareReader
 from ottla.server.share.requests import WhenReady
 from ottla.server.tests.share_market import EPOCH, Market, Member, acquired, told
 from ottla.wire.answers import PendingAnswer
+from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode
-from ottla.wire.records import ControlType, decode_records, iter_batches
+from ottla.wire.records import decode_records, iter_batches
 from ottla.wire.tests.garbage import nothing_is_left_of
 
 LOCK_S = 30

@@ -21,6 +21,7 @@ from ottla.server.handlers.init_producer_id import init_producer_id
 from ottla.server.handlers.list_transactions import list_transactions
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.test_topic_handlers import creatable, create
+from ottla.wire.control_batches import decode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -29,7 +30,7 @@ from ottla.wire.messages.end_txn import EndTxnRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.list_transactions import ListTransactionsRequest
-from ottla.wire.records import decode_end_txn_marker, decode_records, iter_batches
+from ottla.wire.records import decode_records, iter_batches
 
 ID = "tx"
 SETTINGS = {"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"}

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.wire.compression import Compression, compress
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import (
     decode_message,
@@ -18,13 +19,10 @@ from ottla.wire.legacy_records import (
     read_inner_messages,
 )
 from ottla.wire.records import (
-    ControlType,
-    EndTxnMarker,
     Record,
     TimestampType,
     crc_is_valid,
     encode_batch,
-    encode_end_txn_marker,
     iter_batches,
     read_header,
 )

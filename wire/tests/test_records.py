@@ -9,13 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.wire.compression import Compression
+from ottla.wire.control_batches import (
+    ControlType,
+    EndTxnMarker,
+    control_type_id,
+    decode_end_txn_marker,
+    encode_end_txn_marker,
+    end_txn_marker_in,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
 from ottla.wire.record_walk import read_varint, read_varlong
 from ottla.wire.records import (
     BatchHeader,
-    ControlType,
-    EndTxnMarker,
     Record,
     RecordsSummary,
     TimestampType,
@@ -24,16 +30,12 @@ from ottla.wire.records import (
     batch_size,
     build_batch,
     check_records,
-    control_type_id,
     crc_is_valid,
-    decode_end_txn_marker,
     decode_records,
     encode_batch,
-    encode_end_txn_marker,
     encode_pairs,
     encode_record,
     encode_varint,
-    end_txn_marker_in,
     first_record,
     increment_sequence,
     iter_batches,

@@ -36,16 +36,14 @@ from ottla.replication.log.tests.failing_calls import FailingCalls
 from ottla.replication.log.tests.logs import find
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.wire.compression import Compression
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import (
     BatchHeader,
-    ControlType,
-    EndTxnMarker,
     Record,
     crc_is_valid,
     decode_records,
     encode_batch,
-    encode_end_txn_marker,
     iter_batches,
 )
 

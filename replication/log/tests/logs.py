@@ -12,15 +12,13 @@ from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
 from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.records import (
     BatchHeader,
-    ControlType,
-    EndTxnMarker,
     Record,
     crc_is_valid,
     decode_records,
     encode_batch,
-    encode_end_txn_marker,
     iter_batches,
 )
 

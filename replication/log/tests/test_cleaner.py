@@ -30,8 +30,9 @@ from ottla.replication.log.tests.logs import (
 )
 from ottla.replication.log.validator import AppendOrigin
 from ottla.wire.compression import Compression
+from ottla.wire.control_batches import ControlType
 from ottla.wire.legacy_records import encode_message_set
-from ottla.wire.records import ControlType, Record, decode_records, encode_batch
+from ottla.wire.records import Record, decode_records, encode_batch
 
 LIMITS = Limits(10**6, 10**5)
 Step = Callable[[str], None]

@@ -33,8 +33,9 @@ from ottla.replication.log.tests.logs import (
     segment_bases,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.wire.control_batches import ControlType
 from ottla.wire.pages import COPIED_BYTES_MAX
-from ottla.wire.records import Compression, ControlType, Record, decode_records, encode_batch
+from ottla.wire.records import Compression, Record, decode_records, encode_batch
 
 DAY_MS = 86_400_000
 LIMITS = Limits(10**6, 10**5)

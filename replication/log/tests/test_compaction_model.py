@@ -33,7 +33,8 @@ from ottla.replication.log.tests.logs import (
 )
 from ottla.replication.log.validator import AppendOrigin
 from ottla.wire.compression import Compression
-from ottla.wire.records import ControlType, Record, control_type_id, decode_records, encode_batch
+from ottla.wire.control_batches import ControlType, control_type_id
+from ottla.wire.records import Record, decode_records, encode_batch
 
 Found = dict[bytes | None, tuple[int, bytes | None]]
 RETENTION_MS = 10

@@ -25,7 +25,7 @@ from ottla.replication.log.tests.logs import find
 from ottla.replication.log.time_search import MAX_TIMESTAMP
 from ottla.replication.log.validator import AppendOrigin
 from ottla.wire.compression import Compression
-from ottla.wire.records import ControlType
+from ottla.wire.control_batches import ControlType
 
 
 class Operation(NamedTuple):

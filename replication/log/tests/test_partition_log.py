@@ -41,8 +41,9 @@ from ottla.replication.log.tests.logs import (
 )
 from ottla.replication.log.time_search import MAX_TIMESTAMP
 from ottla.replication.log.validator import AppendOrigin
+from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import ControlType, assign_offsets
+from ottla.wire.records import assign_offsets
 
 
 def storage_of(log: PartitionLog) -> MemoryStorage:

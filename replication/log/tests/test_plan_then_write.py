@@ -26,8 +26,8 @@ from ottla.replication.log.tests.logs import (
     segment_bases,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import ControlType
 
 Fails = Callable[[str, str], bool]
 

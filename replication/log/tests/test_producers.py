@@ -15,8 +15,9 @@ from ottla.replication.log.producers import (
     decode_snapshot,
 )
 from ottla.replication.log.verification import NOT_REQUIRED, VerificationGuard
+from ottla.wire.control_batches import ControlType, EndTxnMarker
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, ControlType, EndTxnMarker
+from ottla.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
 
 NOW_MS = 1_000_000
 DAY_MS = 86_400_000

@@ -31,8 +31,9 @@ from ottla.replication.log.tests.logs import (
     segment_bases,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import BatchHeader, Compression, ControlType, EndTxnMarker, encode_end_txn_marker
+from ottla.wire.records import BatchHeader, Compression
 
 
 def storage_of(log: PartitionLog) -> MemoryStorage:

@@ -11,8 +11,8 @@ from ottla.replication.log.memory_storage import MemoryFile, MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, idempotent, marker, new_log
 from ottla.replication.log.validator import AppendOrigin
+from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import ControlType
 
 
 def state_of(log: PartitionLog) -> object:

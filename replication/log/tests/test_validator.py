@@ -22,17 +22,15 @@ from ottla.replication.log.validator import (
     is_expensive,
 )
 from ottla.wire.compression import Compression, compress
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
 from ottla.wire.records import (
-    ControlType,
-    EndTxnMarker,
     Record,
     TimestampType,
     crc_is_valid,
     decode_records,
     encode_batch,
-    encode_end_txn_marker,
     encode_pairs,
     encode_record,
     encode_varint,

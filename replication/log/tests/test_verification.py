@@ -11,8 +11,8 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, idempotent, load, marker, new_log
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED, VerificationGuard
+from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import ControlType
 
 DAY_MS = 86_400_000
 PRODUCER = 7
