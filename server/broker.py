@@ -21,6 +21,7 @@ from ottla.replication.cluster.state import (
     BrokerRegistration,
     ClusterState,
 )
+from ottla.replication.cluster.znodes import SECURITY_PROTOCOLS
 from ottla.replication.control.topic_planner import TopicPlanner
 from ottla.replication.following.throttle import ReplicationThrottles
 from ottla.replication.hosting.manager import ReplicaManager
@@ -276,13 +277,14 @@ class Broker:
 
     def register(self, bound: Sequence[tuple[Endpoint, socket.socket]]) -> None:
         """Let the cluster know where clients reach this broker."""
-        endpoints = {}
+        endpoints, protocols = {}, {}
+        rack = self.config.server.broker_rack
         for endpoint, sock in bound:
             # The port of the setting may be 0, and clients need the one that was bound.
             told = self.config.advertised_endpoint(endpoint.listener, sock.getsockname()[1])
-            rack = self.config.server.broker_rack
             endpoints[endpoint.listener] = BrokerEndpoint(self.node_id, told.host, told.port, rack)
-        self.member.register(BrokerRegistration(self.node_id, endpoints, self.config.server.broker_rack))
+            protocols[endpoint.listener] = SECURITY_PROTOCOLS[endpoint.security_protocol]
+        self.member.register(BrokerRegistration(self.node_id, endpoints, rack, security_protocols=protocols))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:

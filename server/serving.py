@@ -144,7 +144,8 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
     )
     for endpoint, sock in bound:
         calls = for_brokers if endpoint.listener == between_brokers else for_clients
-        listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits)
+        protocol = endpoint.security_protocol
+        listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits, protocol)
         broker.listeners.append(listener)
         nursery.start_soon(listener.run)
 

@@ -29,6 +29,7 @@ class RequestContext(Generic[PortT_co]):
         "listener_name",
         "now_ms",
         "principal",
+        "security_protocol",
     )
 
     def __init__(
@@ -40,6 +41,7 @@ class RequestContext(Generic[PortT_co]):
         client_host: str = "",
         principal: str = ANONYMOUS,
         listener_name: str = "PLAINTEXT",
+        security_protocol: str = "PLAINTEXT",
         now_ms: int = 0,
     ) -> None:
         self.broker = broker
@@ -48,6 +50,7 @@ class RequestContext(Generic[PortT_co]):
         self.client_host = client_host
         self.principal = principal
         self.listener_name = listener_name
+        self.security_protocol = security_protocol
         self.now_ms = now_ms
         self._on_close: dict[Callable[[object], None], None] = {}
 

@@ -102,6 +102,7 @@ class Door(Protocol):
     """What a connection takes from the listener that it came in through. `broker` goes to the handlers unseen."""
 
     name: str
+    security_protocol: str
     broker: Any
     calls: Calls
     readiness: Readiness
@@ -140,7 +141,12 @@ class Connection:
         self._peer = host
         self._calls = listener.calls
         self._readiness = listener.readiness
-        self._context = RequestContext(listener.broker, client_host="/" + host, listener_name=listener.name)
+        self._context = RequestContext(
+            listener.broker,
+            client_host="/" + host,
+            listener_name=listener.name,
+            security_protocol=listener.security_protocol,
+        )
         self._client_id_raw = b""
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()

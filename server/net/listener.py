@@ -86,9 +86,11 @@ class Listener:
         buffers: ReceiveBuffers,
         readiness: Readiness,
         limits: ConnectionLimits,
+        security_protocol: str = "PLAINTEXT",
     ) -> None:
         config = broker.config.server
         self.name = name
+        self.security_protocol = security_protocol
         self.broker = broker
         self.calls = calls
         self.buffers = buffers

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,6 +49,7 @@ _ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Za-z:%.]*)\]|([^/:\[\]]
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 BROKEN_RULE = "requirement failed"
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SERVED_PROTOCOLS = ("PLAINTEXT",)
 
 
 def _per_ip_overrides(text: str) -> str | None:
@@ -83,11 +84,13 @@ class ServerConfig:
     listener_security_protocol_map: str = setting(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         dynamic="per-broker",
-        doc="Security protocol of each listener name; only PLAINTEXT is served.",
+        doc="Security protocol of each listener name, as NAME:PROTOCOL.",
     )
     inter_broker_listener_name: str | None = setting(None, doc="Listener that brokers use among themselves.")
     security_inter_broker_protocol: str = setting(
-        "PLAINTEXT", choices=_PROTOCOLS, doc="Security protocol among brokers; only PLAINTEXT is served."
+        "PLAINTEXT",
+        choices=_PROTOCOLS,
+        doc="Security protocol among brokers, if inter.broker.listener.name is not given.",
     )
     controller_listener_names: tuple[str, ...] = setting(
         (), doc="Listeners of a Kafka controller; listeners named here are not opened."
@@ -137,11 +140,12 @@ class ServerConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """A listener's name with the address to bind or to advertise."""
+    """A listener's name with the address to bind or to advertise, and what is spoken there."""
 
     listener: str
     host: str
     port: int
+    security_protocol: str = "PLAINTEXT"
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -296,6 +300,13 @@ def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> Conf
     return config_class(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
 
 
+def texts_of_listener(texts: Mapping[str, str], listener: str) -> dict[str, str]:
+    """The settings as one listener has them: `listener.name.<listener in small letters>.<setting>` wins over `<setting>`."""
+    prefix = f"listener.name.{listener.lower()}."
+    own = {name.removeprefix(prefix): text for name, text in texts.items() if name.startswith(prefix)}
+    return {**texts, **own}
+
+
 def broker_value(texts: Mapping[str, str], name: str) -> Any:
     """The value of one broker setting that is known, at its default if it is not given; raises InvalidSetting."""
     declared, text = broker_settings()[name], texts.get(name)
@@ -406,29 +417,30 @@ def _listeners(server: ServerConfig) -> tuple[tuple[Endpoint, ...], str]:
     """The listeners to open, and the name of the one among brokers."""
     protocols = _protocol_map(server)
     endpoints = [_endpoint("listeners", text) for text in server.listeners]
-    kept = tuple(each for each in endpoints if each.listener not in _upper(server.controller_listener_names))
+    kept = [each for each in endpoints if each.listener not in _upper(server.controller_listener_names)]
     if not kept:
         raise ConfigError(f"listeners={','.join(server.listeners)}: all are controller.listener.names; none is left")
     names = [each.listener for each in kept]
     if len(set(names)) != len(names):
         raise ConfigError(f"listeners={','.join(server.listeners)}: each listener must have a different name")
-    for each in kept:
-        _check_protocol(each, protocols)
+    listeners = tuple(replace(each, security_protocol=_checked_protocol(each, protocols)) for each in kept)
     ports = [each.port for each in kept if each.port]
     if len(set(ports)) != len(ports) and len({(each.host, each.port) for each in kept}) != len(kept):
         raise ConfigError(f"listeners={','.join(server.listeners)}: each listener must have a different port")
-    return kept, _inter_broker_listener(server, names, protocols)
+    return listeners, _inter_broker_listener(server, names, protocols)
 
 
-def _check_protocol(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
+def _checked_protocol(endpoint: Endpoint, protocols: Mapping[str, str]) -> str:
     protocol = protocols.get(endpoint.listener)
     if protocol is None:
         raise ConfigError(
             f"listeners={endpoint}: No security protocol defined for listener {endpoint.listener};"
             " add it to listener.security.protocol.map"
         )
-    if protocol != "PLAINTEXT":
-        raise ConfigError(f"listeners={endpoint}: security protocol {protocol} is not served yet; allowed: PLAINTEXT")
+    if protocol not in _SERVED_PROTOCOLS:
+        allowed = ", ".join(_SERVED_PROTOCOLS)
+        raise ConfigError(f"listeners={endpoint}: security protocol {protocol} is not served yet; allowed: {allowed}")
+    return protocol
 
 
 def _inter_broker_listener(server: ServerConfig, names: list[str], protocols: Mapping[str, str]) -> str:
@@ -437,12 +449,13 @@ def _inter_broker_listener(server: ServerConfig, names: list[str], protocols: Ma
         if wanted.upper() not in names:
             raise ConfigError(f"inter.broker.listener.name={wanted}: must be one of the listeners {','.join(names)}")
         return wanted.upper()
-    if server.security_inter_broker_protocol != "PLAINTEXT":
+    protocol = server.security_inter_broker_protocol
+    found = next((name for name in names if protocols[name] == protocol), None)
+    if found is None:
         raise ConfigError(
-            f"security.inter.broker.protocol={server.security_inter_broker_protocol}:"
-            " only PLAINTEXT is served yet; allowed: PLAINTEXT"
+            f"security.inter.broker.protocol={protocol}: none of the listeners {','.join(names)} speaks it"
         )
-    return next(name for name in names if protocols[name] == "PLAINTEXT")
+    return found
 
 
 def _protocol_map(server: ServerConfig) -> dict[str, str]:
@@ -481,11 +494,7 @@ def _advertised(server: ServerConfig, listeners: tuple[Endpoint, ...], inter_bro
 
 
 def _routable(endpoint: Endpoint) -> Endpoint:
-    return (
-        endpoint
-        if endpoint.host
-        else Endpoint(listener=endpoint.listener, host=socket.gethostname(), port=endpoint.port)
-    )
+    return endpoint if endpoint.host else replace(endpoint, host=socket.gethostname())
 
 
 def _endpoint(name: str, text: str) -> Endpoint:

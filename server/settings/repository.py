@@ -26,6 +26,7 @@ from ottla.server.settings.broker_config import (
     check_together,
     log_config_from,
     read_settings,
+    texts_of_listener,
 )
 from ottla.server.settings.group_repository import GroupRepository
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
@@ -191,6 +192,10 @@ class ConfigRepository:
     def value_in_force(self, name: str) -> Any:
         """The value in force of a broker setting that is known."""
         return broker_value(self._texts, name)
+
+    def texts_of_listener(self, listener: str) -> Texts:
+        """The texts in force of the settings as one listener has them, its own first."""
+        return texts_of_listener(self._texts, listener)
 
     def is_given(self, name: str) -> bool:
         """Whether somebody has set a broker setting."""

@@ -19,6 +19,7 @@ from ottla.server.settings.broker_config import (
     broker_settings,
     known_names,
     load_config,
+    texts_of_listener,
 )
 from ottla.wire.settings import parse_value
 
@@ -129,6 +130,10 @@ def test_broker_wide_settings_are_the_defaults_of_topics() -> None:
         ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, ("different name",)),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, ("0.0.0.0",)),
         ({"advertised.listeners": "OTHER://h:1"}, ("advertised.listeners names OTHER",)),
+        (
+            {"security.inter.broker.protocol": "SSL"},
+            ("security.inter.broker.protocol=SSL", "none of the listeners PLAINTEXT speaks it"),
+        ),
         ({"inter.broker.listener.name": "X"}, ("inter.broker.listener.name=X", "PLAINTEXT")),
         ({"node.id": "1", "broker.id": "2"}, ("node.id=1", "broker.id=2")),
         ({"authorizer.class.name": "a.B"}, ("authorizer.class.name=a.B", "no authorizer")),
@@ -177,6 +182,18 @@ def test_broker_id_is_the_older_name_of_node_id() -> None:
 
 def test_settings_of_one_listener_are_accepted() -> None:
     assert load_config({"listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": "x"})
+
+
+def test_a_listener_has_the_broker_s_settings_and_its_own_before_them() -> None:
+    given = {
+        "ssl.client.auth": "none",
+        "ssl.keystore.location": "/all.pem",
+        "listener.name.outside.ssl.client.auth": "required",
+        "listener.name.other.ssl.client.auth": "requested",
+    }
+    texts = texts_of_listener(given, "OUTSIDE")
+    assert texts["ssl.client.auth"] == "required"
+    assert texts["ssl.keystore.location"] == "/all.pem"
 
 
 def test_settings_without_effect_can_be_listed() -> None:

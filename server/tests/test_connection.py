@@ -145,6 +145,7 @@ async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Pe
         buffers=ReceiveBuffers(),
         readiness=readiness,
         frame_bytes_max=1 << 23,
+        security_protocol="PLAINTEXT",
     )
     connection = Connection(PlainTransport(ours), "127.0.0.1", listener)
     nursery.start_soon(connection.run)

@@ -135,6 +135,7 @@ class Broker:
             buffers=ReceiveBuffers(self.memory),
             readiness=Readiness(),
             frame_bytes_max=1 << 23,
+            security_protocol="PLAINTEXT",
         )
         self._nursery = nursery
         self.connections: list[Connection] = []
