@@ -131,7 +131,11 @@ class SettingsAdministration:
             known = self.configs.broker_overrides(for_all=for_all)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_broker(self.configs, texts, for_all=for_all)
-            if validate_only or texts == known.texts:
+            if validate_only:
+                return
+            if texts == known.texts:
+                if texts and not for_all:
+                    self.configs.announce()  # as in Kafka, whoever names a file again wants it to be read anew
                 return
             await self.apply_broker(await self._write(path, known, texts), for_all=for_all)
 

@@ -225,11 +225,10 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
     for name in _FIXED:
         if name in texts and texts[name] != repository.value(name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
+    layers = (texts, repository.for_this_broker.texts) if for_all else (repository.for_all_brokers.texts, texts)
     try:
-        if for_all:
-            changed = repository.configuration(texts, repository.for_this_broker.texts)
-        else:
-            changed = repository.configuration(repository.for_all_brokers.texts, texts)
+        changed = repository.configuration(*layers)
+        repository.check(*layers)
     except InvalidSetting as error:
         message = f"{error.reason}: {error}" if error.reason == BROKEN_RULE else str(error)
         raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None

@@ -75,6 +75,7 @@ class ConfigRepository:
         self.topics: dict[str, Overrides] = {}
         self._log_configs: dict[str, LogConfig] = {}
         self._listeners: list[Callable[[BrokerConfig], None]] = []
+        self._checkers: list[Callable[[Texts], None]] = []
         self.groups = GroupRepository(self.value_in_force)
 
     # ------------------------------------------------------------------ topics
@@ -124,7 +125,8 @@ class ConfigRepository:
         return self.for_all_brokers if for_all else self.for_this_broker
 
     def put_broker(self, overrides: Overrides, *, for_all: bool) -> None:
-        """Apply changed broker settings. If one that is in force changes, the listeners are called."""
+        """Apply changed broker settings. If one that is in force changes, be it one listener's, the listeners are called."""
+        before = self._texts
         if for_all:
             self.for_all_brokers = overrides
         else:
@@ -132,16 +134,37 @@ class ConfigRepository:
         self._texts = self._merged(self.for_all_brokers.texts, self.for_this_broker.texts)
         self.groups.on_broker_change()
         changed = self.configuration(self.for_all_brokers.texts, self.for_this_broker.texts)
-        if changed == self.current:
-            return
-        self.current = changed
-        # The settings of every topic build on the defaults, which may have changed.
-        self._log_configs.clear()
+        if changed != self.current:
+            self.current = changed
+            # The settings of every topic build on the defaults, which may have changed.
+            self._log_configs.clear()
+        if self._texts != before:
+            self.announce()
+
+    def announce(self) -> None:
+        """Call the listeners: something has changed, or a setting was given anew because the file that it names has changed."""
         for on_change in self._listeners:
-            on_change(changed)
+            on_change(self.current)
 
     def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
+        """Have a function called after each change; `texts_of_listener` and `value` have what is in force by then.
+
+        It is also called if somebody sets settings of this broker to what they are, as Kafka reads certificates anew then.
+        """
         self._listeners.append(listener)
+
+    def on_check(self, checker: Callable[[Texts], None]) -> None:
+        """Have a function called before each change that a client asks for, with all texts that would be in force.
+
+        It raises InvalidSetting to refuse the change. What other brokers have written is not checked by it.
+        """
+        self._checkers.append(checker)
+
+    def check(self, for_all_brokers: Texts, for_this_broker: Texts) -> None:
+        """Let everybody look at a change that does not hold yet; raises InvalidSetting."""
+        texts = self._merged(for_all_brokers, for_this_broker)
+        for checker in self._checkers:
+            checker(texts)
 
     def takeable(self, texts: Texts, *, for_all: bool) -> Texts:
         """Broker settings without those that cannot be taken together with the others, which another broker may have written."""

@@ -100,6 +100,18 @@ async def test_a_broker_is_described_with_every_public_setting(tmp_path: Path) -
     assert "s3cret" not in repr(result)
 
 
+async def test_a_setting_that_is_given_anew_is_told_again(tmp_path: Path) -> None:
+    """The file that it names may have changed."""
+    broker = await broker_with_topic(tmp_path)
+    heard: list[str | None] = []
+    name = "listener.name.external.ssl.keystore.location"
+    broker.configs.on_change(lambda _: heard.append(broker.configs.value(name)))
+    for location in ("a.pem", "a.pem", "b.pem"):
+        assert await change(broker, (BROKER, "1", [(name, SET, location)])) == [(0, None)]
+    assert await change(broker, (BROKER, "1", [(name, SET, "b.pem")]), dry=True) == [(0, None)]
+    assert heard == ["a.pem", "a.pem", "b.pem"]
+
+
 async def test_run_time_settings_of_all_brokers_are_a_resource_of_their_own(tmp_path: Path) -> None:
     broker = await broker_with_topic(tmp_path)
     assert describe(broker, BROKER, "").configs == []

@@ -1,6 +1,9 @@
+from collections.abc import Mapping
+
 import pytest
 
-from ottla.server.settings.broker_config import BrokerConfig, load_config
+from ottla.server.settings.broker_config import BrokerConfig, load_config, texts_of_listener
+from ottla.server.settings.changes import check_broker
 from ottla.server.settings.repository import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -14,6 +17,7 @@ from ottla.server.settings.repository import (
     synonym_values,
     topic_settings,
 )
+from ottla.wire.errors import KafkaError
 from ottla.wire.settings import InvalidSetting
 
 
@@ -59,15 +63,46 @@ def test_a_changed_setting_displaces_its_synonyms_below() -> None:
 
 
 def test_listeners_hear_of_changes_that_matter() -> None:
-    configs = repository()
+    configs = repository(log_retention_ms="5")
     heard: list[BrokerConfig] = []
     configs.on_change(heard.append)
-    configs.put_broker(Overrides({"unknown.to.us": "1"}, 0), for_all=True)
+    configs.put_broker(Overrides({"log.retention.ms": "5"}, 0), for_all=True)
     assert not heard
     configs.put_broker(Overrides({"max.connections": "7"}, 1), for_all=True)
     assert [each.server.max_connections for each in heard] == [7]
     assert configs.current is heard[0]
     assert configs.started_with.server.max_connections != 7
+
+
+def test_listeners_hear_of_the_settings_of_one_listener() -> None:
+    configs = repository(ssl_client_auth="none")
+    heard: list[tuple[str | None, str | None]] = []
+
+    def on_change(_: BrokerConfig) -> None:
+        heard.append(
+            (configs.texts_of_listener("EXTERNAL").get("ssl.client.auth"), configs.value("ssl.client.auth"))
+        )
+
+    configs.on_change(on_change)
+    name = "listener.name.external.ssl.client.auth"
+    configs.put_broker(Overrides({name: "required"}, 0), for_all=False)
+    configs.put_broker(Overrides({}, 1), for_all=False)
+    configs.announce()
+    assert heard == [("required", "none"), ("none", "none"), ("none", "none")]
+
+
+def test_a_change_is_shown_to_those_who_check_it() -> None:
+    configs = repository(ssl_client_auth="none")
+    name = "listener.name.external.ssl.client.auth"
+
+    def refuse_required(texts: Mapping[str, str]) -> None:
+        if texts_of_listener(texts, "EXTERNAL").get("ssl.client.auth") == "required":
+            raise InvalidSetting(name, "required", "nobody has a certificate")
+
+    configs.on_check(refuse_required)
+    check_broker(configs, {name: "requested"}, for_all=False)
+    with pytest.raises(KafkaError, match="nobody has a certificate"):
+        check_broker(configs, {name: "required"}, for_all=False)
 
 
 def test_synonyms_are_listed_from_the_name_asked_for() -> None:
