@@ -209,10 +209,16 @@ class LogConfig:
         doc="How long a tiered log's remote part may lag behind; there is no tiered storage.",
         effective=False,
     )
-    remote_log_copy_disable: bool = setting(False, doc="There is no tiered storage.", effective=False)
-    remote_log_delete_on_disable: bool = setting(False, doc="There is no tiered storage.", effective=False)
+    remote_log_copy_disable: bool = setting(
+        False, doc="Whether nothing more of the topic is copied to tiered storage; there is none.", effective=False
+    )
+    remote_log_delete_on_disable: bool = setting(
+        False, doc="Whether tiered storage forgets the topic when it is no longer used; there is none.", effective=False
+    )
     remote_storage_enable: bool = setting(
-        False, doc="There is no tiered storage; only false is accepted.", effective=False
+        False,
+        doc="Whether the topic is kept in tiered storage; there is none, so only false is accepted.",
+        effective=False,
     )
     retention_bytes: int = setting(
         -1,

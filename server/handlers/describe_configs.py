@@ -30,6 +30,7 @@ from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each, each_in_turns
 from ottla.server.ports import HasAdministration, HasCluster, HasMember, HasSettings
 from ottla.server.settings.broker_config import broker_settings
+from ottla.server.settings.purposes import documentation
 from ottla.server.settings.repository import (
     DEFAULT_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
@@ -289,7 +290,7 @@ class _Describer:
             is_sensitive=is_sensitive,
             synonyms=synonyms if self._with_synonyms else [],
             config_type=UNKNOWN_TYPE if declared is None else declared.kind,
-            documentation=declared.doc if declared is not None and self._with_documentation else None,
+            documentation=documentation(declared) if declared is not None and self._with_documentation else None,
         )
 
 

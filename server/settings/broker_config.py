@@ -127,15 +127,15 @@ class ServerConfig:
     request_timeout_ms: int = setting(30_000, doc="Longest wait for another broker.")
     authorizer_class_name: str = setting("", doc="There is no authorizer; only an empty value is accepted.")
     create_topic_policy_class_name: str | None = setting(
-        None, kind=CLASS, doc="There are no policies; no value is accepted."
+        None, kind=CLASS, doc="Class of a plug-in that judges new topics; there are none, so no value is accepted."
     )
     alter_config_policy_class_name: str | None = setting(
-        None, kind=CLASS, doc="There are no policies; no value is accepted."
+        None, kind=CLASS, doc="Class of a plug-in that judges changed settings; there are none, so no value is accepted."
     )
     config_providers: tuple[str, ...] = setting(
-        (), dynamic="cluster-wide", doc="There are no providers; only an empty value is accepted."
+        (), dynamic="cluster-wide", doc="Plug-ins that values of settings come from; there are none, so only an empty value is accepted."
     )
-    remote_log_storage_system_enable: bool = setting(False, doc="There is no tiered storage; only false is accepted.")
+    remote_log_storage_system_enable: bool = setting(False, doc="Whether there is tiered storage; there is none, so only false is accepted.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ Kafka starts unchanged. The start banner names those that were given a value oth
     name type default [allowed] [per-broker|cluster-wide] [internal]
 
 '-' is no value, '' an empty one. `internal` settings are accepted but not described. A setting that comes to have an
-effect moves to the dataclass of its consumer.
+effect moves to the dataclass of its consumer. `purposes.py` says what each is for, to clients that ask.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,6 @@ from functools import cache
 from typing import Any
 
 from ottla.wire.settings import Setting, SettingType, parse_value
-
-DOCUMENTATION = "Accepted for compatibility with Apache Kafka; has no effect here."
 
 _TABLE = """
 background.threads int 10 1.. cluster-wide
@@ -253,7 +251,7 @@ def _parsed(line: str) -> Setting:
             settled |= {"choices": tuple(detail.split("/")), "ignore_case": True}
     value_type = SettingType[kind.upper()]
     bare = Setting(
-        name=name, kind=value_type, default=None, nullable=default == "-", doc=DOCUMENTATION, effective=False, **settled
+        name=name, kind=value_type, default=None, nullable=default == "-", effective=False, **settled
     )
     return replace(bare, default=_default(bare, default))
 

@@ -1,9 +1,11 @@
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 
-from ottla.server.settings.broker_config import BrokerConfig, load_config, texts_of_listener
+from ottla.server.settings.broker_config import BrokerConfig, broker_settings, load_config, texts_of_listener
 from ottla.server.settings.changes import check_broker
+from ottla.server.settings.purposes import WITHOUT_EFFECT, documentation
 from ottla.server.settings.repository import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -17,6 +19,7 @@ from ottla.server.settings.repository import (
     synonym_values,
     topic_settings,
 )
+from ottla.server.settings.without_effect import inert_settings
 from ottla.wire.errors import KafkaError
 from ottla.wire.settings import InvalidSetting
 
@@ -153,3 +156,11 @@ def test_a_change_that_cannot_be_is_refused_without_a_trace() -> None:
     with pytest.raises(InvalidSetting):
         configs.configuration({"log.retention.ms": "0"}, {})
     assert configs.current.log.retention_ms == 604_800_000
+
+
+def test_what_has_no_effect_says_so_and_what_it_is_for() -> None:
+    without_effect = [each for each in broker_settings().values() if not each.effective]
+    sentences = [documentation(each) for each in without_effect]
+    assert all(sentence.endswith(f". {WITHOUT_EFFECT}") for sentence in sentences)
+    assert max(Counter(documentation(inert) for inert in inert_settings().values()).values()) == 1
+    assert all(documentation(each) for each in broker_settings().values())
