@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.coordinators.transaction_markers import TransactionMarkers
     from ottla.server.coordinators.transaction_verification import TransactionVerifier
+    from ottla.server.gate.access import Authorizer
     from ottla.server.net.listener import Listener
     from ottla.server.settings.broker_config import BrokerConfig, Endpoint
     from ottla.server.share.service import ShareGroups
@@ -77,6 +78,7 @@ class Broker:
         self._nursery: trio.Nursery | None = None
         self._early: list[LatePart] = []
         self.surroundings = surroundings or Surroundings()
+        self.authorizer: Authorizer | None = None
         self.readiness = readiness
         self.configs = ConfigRepository(config)
         self.cluster = ClusterState(controller_id=config.node_id)

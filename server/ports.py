@@ -20,12 +20,19 @@ if TYPE_CHECKING:
     from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.coordinators.coordinators import Coordinators
     from ottla.server.coordinators.transaction_questions import Verifier
+    from ottla.server.gate.access import Authorizer
     from ottla.server.net.deadlines import Deadlines
     from ottla.server.net.long_answers import LongAnswers
     from ottla.server.net.readiness import Readiness
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.settings.repository import ConfigRepository
     from ottla.server.surroundings import Surroundings
+
+
+class HasAuthorizer(Protocol):
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """What decides who may do what; None if everybody may do everything. Ask by way of `gate/access.py`."""
 
 
 class HasCluster(Protocol):

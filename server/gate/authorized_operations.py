@@ -1,9 +1,21 @@
-"""What a client may do, as bits, for answers that say so on request. Without an authorizer that is everything.
+"""Kafka's types of resources and the operations on them, as answers and ACLs number them (its ResourceType and AclOperation).
 
-Bit n stands for Kafka's AclOperation n.
+Answers that say what a client may do have bit n for operation n.
 """
 
 from enum import IntEnum
+from typing import NamedTuple
+
+
+class ResourceType(IntEnum):
+    """What operations are done to."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 class AclOperation(IntEnum):
@@ -19,38 +31,57 @@ class AclOperation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
-def _bits(*operations: AclOperation) -> int:
-    return sum(1 << operation for operation in operations)
+class Operations(NamedTuple):
+    """All operations that exist for a type of resource."""
+
+    operations: tuple[AclOperation, ...]
+    bits: int
+
+    @classmethod
+    def of(cls, *operations: AclOperation) -> "Operations":
+        return cls(operations, sum(1 << operation for operation in operations))
 
 
-GROUP_OPERATIONS = _bits(
-    AclOperation.READ,
-    AclOperation.DELETE,
-    AclOperation.DESCRIBE,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-)
-"""The operations that exist for groups."""
+OPERATIONS = {
+    ResourceType.TOPIC: Operations.of(
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: Operations.of(
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: Operations.of(
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: Operations.of(
+        AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.TWO_PHASE_COMMIT
+    ),
+    ResourceType.DELEGATION_TOKEN: Operations.of(AclOperation.DESCRIBE),
+    ResourceType.USER: Operations.of(AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
+}
 
-TOPIC_OPERATIONS = _bits(
-    AclOperation.READ,
-    AclOperation.WRITE,
-    AclOperation.CREATE,
-    AclOperation.DELETE,
-    AclOperation.ALTER,
-    AclOperation.DESCRIBE,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-)
-CLUSTER_OPERATIONS = _bits(
-    AclOperation.CREATE,
-    AclOperation.ALTER,
-    AclOperation.DESCRIBE,
-    AclOperation.CLUSTER_ACTION,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-    AclOperation.IDEMPOTENT_WRITE,
-)
+GROUP_OPERATIONS = OPERATIONS[ResourceType.GROUP].bits
+TOPIC_OPERATIONS = OPERATIONS[ResourceType.TOPIC].bits
+CLUSTER_OPERATIONS = OPERATIONS[ResourceType.CLUSTER].bits
 OPERATIONS_NOT_ASKED = -(1 << 31)

@@ -8,6 +8,9 @@ Behaviour
 * A partition whose leader is gone is LEADER_NOT_AVAILABLE; one whose leader does not have the listener that was asked is
   LISTENER_NOT_FOUND, below v6 LEADER_NOT_AVAILABLE. v0 leaves out replicas that clients cannot reach.
 * Partitions that the controller has not named yet are left out.
+* Topics that the client may not describe are left out of an answer about all topics. Asked for by name or id they are
+  TOPIC_AUTHORIZATION_FAILED, and the answer does not tell whether one of that name exists; ids are no secret. So is a
+  missing topic that would be created if the client may create neither topics of the cluster nor that one.
 * A long answer is put together in slices and encoded in a thread, so that others are served in between. One about all
   topics is made for all who ask at once, and kept for whoever asks the same before anything changes.
 * If the peer leaves during a long answer, what topics that request would have created may not be created.
@@ -23,16 +26,22 @@ import trio
 
 from ottla.replication.cluster.state import (
     NO_LEADER,
-    ClusterState,
     PartitionState,
     TopicState,
     is_internal_topic,
     topic_name_problem,
 )
-from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from ottla.server.gate.access import (
+    CLUSTER_NAME,
+    allowed_names,
+    authorized_operations,
+    denied_names,
+    may_on_cluster,
+)
+from ottla.server.gate.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAdministration, HasCluster, HasLongAnswers, HasSettings
+from ottla.server.ports import HasAdministration, HasAuthorizer, HasCluster, HasLongAnswers, HasSettings
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (
@@ -52,14 +61,13 @@ ASK_BY_ID_SINCE = 12
 LISTENER_NOT_FOUND_SINCE = 6
 
 
-class Port(HasAdministration, HasCluster, HasLongAnswers, HasSettings, Protocol):
+class Port(HasAdministration, HasAuthorizer, HasCluster, HasLongAnswers, HasSettings, Protocol):
     """What is needed of the broker here."""
 
 
 @handles(MetadataRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def metadata(request: MetadataRequest, context: RequestContext[Port]) -> Answer[MetadataResponse]:
-    view = TopicView(context.broker.cluster, context.listener_name, context.api_version)
-    view.with_operations = request.include_topic_authorized_operations
+    view = TopicView(context, with_operations=request.include_topic_authorized_operations)
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return _about_all_topics(view, request, context)
     asked = Asked()
@@ -68,11 +76,12 @@ def metadata(request: MetadataRequest, context: RequestContext[Port]) -> Answer[
     asked.add(request.topics)
     if (code := asked.refusal(context.api_version)) is not None:
         return _refused(code, request.topics)
+    topics = Topics()
     if asked.ids:
-        found, unknown = _by_id(view, asked.ids)
-        return _answer(view, request, found, before=unknown)
-    found, missing = _by_name(view, asked.names, context.broker, request.allow_auto_topic_creation)
-    return _answer(view, request, found, after=missing)
+        topics.look_up_ids(view, asked.ids)
+    else:
+        topics.look_up_names(view, asked.names, may_create=request.allow_auto_topic_creation)
+    return _answer(view, request, topics)
 
 
 class Asked:
@@ -100,27 +109,38 @@ class Asked:
         return ErrorCode.UNKNOWN_SERVER_ERROR if self._has_nameless and not self.ids else None  # Kafka fails over it
 
 
-def _about_all_topics(view: TopicView, request: MetadataRequest, context: RequestContext[Port]) -> Answer[MetadataResponse]:
+def _about_all_topics(
+    view: TopicView, request: MetadataRequest, context: RequestContext[Port]
+) -> Answer[MetadataResponse]:
+    broker, authorizer = context.broker, context.broker.authorizer
     key = (
         context.listener_name,
         context.api_version,
         request.include_topic_authorized_operations,
         request.include_cluster_authorized_operations,
+        # Who asks, and by which rules: two clients may see different topics.
+        None if authorizer is None else (context.principal, context.client_host, authorizer.version),
     )
-    broker = context.broker
     made = broker.long_answers.get(broker.cluster.version, key)
     if made is not None:
         return made
     if not _are_many(view.cluster.topics.values()):
-        return _answer(view, request, list(view.cluster.topics.values()))
-    put_together = partial(_encoded, broker, context.listener_name, context.api_version, request)
+        topics = Topics()
+        topics.take_allowed(view, view.cluster.topics)
+        return _answer(view, request, topics)
+    put_together = partial(_encoded, view, request, context.api_version)
     return broker.long_answers.make(key, put_together, lambda: broker.cluster.version)
 
 
-async def _encoded(broker: Port, listener_name: str, version: int, request: MetadataRequest) -> bytes:
-    view = TopicView(broker.cluster, listener_name, version)
-    view.with_operations = request.include_topic_authorized_operations
-    answer = _answer(view, request, list(view.cluster.topics.values()))
+async def _encoded(view: TopicView, request: MetadataRequest, version: int) -> bytes:
+    view.see_brokers()
+    topics = Topics()
+    for names in _slices(list(view.cluster.topics)):
+        topics.take_allowed(view, names)
+        # Only whoever has to decide about each topic takes long over this.
+        if view.context.broker.authorizer is not None:
+            await trio.lowlevel.checkpoint()
+    answer = _answer(view, request, topics)
     response = answer if isinstance(answer, MetadataResponse) else await answer
     return await trio.to_thread.run_sync(response.encode, version, limiter=_encoders)
 
@@ -135,17 +155,14 @@ async def _look_up_in_slices(
         await trio.lowlevel.checkpoint()
     if (code := asked.refusal(context.api_version)) is not None:
         return await _refused_in_slices(code, request.topics)
-    found: list[TopicState] = []
-    missing: list[MetadataResponseTopic] = []
+    topics = Topics()
     for wanted in _slices(list(asked.ids or asked.names)):
         if asked.ids:
-            more, absent = _by_id(view, wanted)
+            topics.look_up_ids(view, wanted)
         else:
-            more, absent = _by_name(view, wanted, context.broker, request.allow_auto_topic_creation)
-        found += more
-        missing += absent
+            topics.look_up_names(view, wanted, may_create=request.allow_auto_topic_creation)
         await trio.lowlevel.checkpoint()
-    answer = _answer(view, request, found, before=missing if asked.ids else (), after=() if asked.ids else missing)
+    answer = _answer(view, request, topics)
     return answer if isinstance(answer, MetadataResponse) else await answer
 
 
@@ -155,17 +172,34 @@ def _slices(names: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class TopicView:
-    """How topics look to the clients of one listener at one version."""
+    """How topics look to one client, by its listener, its version and its rights."""
 
-    def __init__(self, cluster: ClusterState, listener: str, version: int) -> None:
-        self.cluster = cluster
-        self.endpoints = list(cluster.endpoints(listener))
-        self.with_operations = False
-        self._reachable = {endpoint.node_id for endpoint in self.endpoints}
+    def __init__(self, context: RequestContext[Port], *, with_operations: bool) -> None:
+        self.context = context
+        self.cluster = context.broker.cluster
+        self._listener, version = context.listener_name, context.api_version
+        self._with_operations = with_operations
+        self.see_brokers()
         self._without_unreachable = version == 0
         self._no_listener = (
             ErrorCode.LISTENER_NOT_FOUND if version >= LISTENER_NOT_FOUND_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
         )
+
+    def see_brokers(self) -> None:
+        """Note which brokers there are now."""
+        self.endpoints = list(self.cluster.endpoints(self._listener))
+        self._reachable = {endpoint.node_id for endpoint in self.endpoints}
+
+    def _operations(self, name: str) -> int:
+        if not self._with_operations:
+            return OPERATIONS_NOT_ASKED
+        return authorized_operations(self.context, ResourceType.TOPIC, name)
+
+    def cluster_operations(self) -> int:
+        """What the client may do to the cluster; nothing if it may not even see that."""
+        if not may_on_cluster(self.context, AclOperation.DESCRIBE):
+            return 0
+        return authorized_operations(self.context, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def topic(self, topic: TopicState) -> MetadataResponseTopic:
         return MetadataResponseTopic(
@@ -174,18 +208,16 @@ class TopicView:
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
             partitions=[self.partition(index, state) for index, state in enumerate(topic.partitions) if state.replicas],
-            topic_authorized_operations=TOPIC_OPERATIONS if self.with_operations else OPERATIONS_NOT_ASKED,
+            topic_authorized_operations=self._operations(topic.name),
         )
 
-    def missing(self, error: ErrorCode, *, name: str | None, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:
-        is_named = name is not None
+    def missing(self, error: ErrorCode, name: str) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             error_code=error,
             name=name,
-            topic_id=topic_id,
-            is_internal=name is not None and is_internal_topic(name),
+            is_internal=is_internal_topic(name),
             partitions=[],
-            topic_authorized_operations=TOPIC_OPERATIONS if self.with_operations and is_named else OPERATIONS_NOT_ASKED,
+            topic_authorized_operations=self._operations(name),
         )
 
     def partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
@@ -226,43 +258,84 @@ class TopicView:
         )
 
 
-def _by_id(view: TopicView, ids: Iterable[bytes]) -> tuple[list[TopicState], list[MetadataResponseTopic]]:
-    found, missing = [], []
-    for topic_id in ids:
-        topic = view.cluster.topic_by_id.get(topic_id)
-        if topic is not None:
-            found.append(topic)
-        else:
-            missing.append(view.missing(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
-    return found, missing
+class Topics:
+    """The topics of an answer, in the order in which Kafka tells them."""
+
+    def __init__(self) -> None:
+        self.unknown_ids: list[MetadataResponseTopic] = []
+        self.found: list[TopicState] = []
+        self.missing: list[MetadataResponseTopic] = []
+        self.not_created: list[MetadataResponseTopic] = []
+        self.not_described: list[MetadataResponseTopic] = []
+
+    @property
+    def after_found(self) -> list[MetadataResponseTopic]:
+        return self.missing + self.not_created + self.not_described
+
+    def take_allowed(self, view: TopicView, names: Collection[str]) -> None:
+        """Of topics that exist take those that the client may describe, and say nothing about the others."""
+        topics = view.cluster.topics
+        allowed = allowed_names(view.context, AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+        self.found += [topics[name] for name in allowed if name in topics]
+
+    def look_up_ids(self, view: TopicView, ids: Iterable[bytes]) -> None:
+        found = []
+        for topic_id in ids:
+            topic = view.cluster.topic_by_id.get(topic_id)
+            if topic is not None:
+                found.append(topic)
+            else:
+                self.unknown_ids.append(_without_name(ErrorCode.UNKNOWN_TOPIC_ID, topic_id))
+        denied = _denied(view, AclOperation.DESCRIBE, [topic.name for topic in found])
+        for topic in found:
+            if topic.name in denied:
+                self.not_described.append(_without_name(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.topic_id))
+            else:
+                self.found.append(topic)
+
+    def look_up_names(self, view: TopicView, names: Collection[str], *, may_create: bool) -> None:
+        """Missing topics are created, if that is wanted and allowed."""
+        unknown = []
+        denied = _denied(view, AclOperation.DESCRIBE, names)
+        for name in names:
+            topic = view.cluster.topics.get(name)
+            if name in denied:
+                self.not_described.append(_refused_topic(name, is_internal=False))
+            elif topic is not None:
+                self.found.append(topic)
+            else:
+                unknown.append(name)
+        broker = view.context.broker
+        is_created = bool(unknown) and may_create and broker.config.replication.auto_create_topics_enable
+        if is_created and not may_on_cluster(view.context, AclOperation.CREATE, quietly=True):
+            denied = _denied(view, AclOperation.CREATE, unknown)
+            self.not_created += [
+                _refused_topic(name, is_internal=is_internal_topic(name)) for name in unknown if name in denied
+            ]
+            unknown = [name for name in unknown if name not in denied]
+        is_good = [topic_name_problem(name) is None for name in unknown]
+        self.missing += [
+            view.missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if good else ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+            for name, good in zip(unknown, is_good, strict=True)
+        ]
+        if is_created and any(is_good):
+            broker.administration.request_creation([name for name, good in zip(unknown, is_good, strict=True) if good])
 
 
-def _by_name(
-    view: TopicView, names: Iterable[str], broker: Port, may_create: bool
-) -> tuple[list[TopicState], list[MetadataResponseTopic]]:
-    found, missing, unknown = [], [], []
-    for name in names:
-        topic = view.cluster.topics.get(name)
-        if topic is not None:
-            found.append(topic)
-        elif topic_name_problem(name) is not None:
-            missing.append(view.missing(ErrorCode.INVALID_TOPIC_EXCEPTION, name=name))
-        else:
-            unknown.append(name)
-            missing.append(view.missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name))
-    if unknown and may_create and broker.config.replication.auto_create_topics_enable:
-        broker.administration.request_creation(unknown)
-    return found, missing
+def _denied(view: TopicView, operation: AclOperation, names: Collection[str]) -> Collection[str]:
+    return denied_names(view.context, operation, ResourceType.TOPIC, names)
 
 
-def _answer(
-    view: TopicView,
-    request: MetadataRequest,
-    topics: Sequence[TopicState],
-    *,
-    before: Sequence[MetadataResponseTopic] = (),
-    after: Sequence[MetadataResponseTopic] = (),
-) -> Worked[MetadataResponse]:
+def _without_name(error: ErrorCode, topic_id: bytes) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=None, topic_id=topic_id, is_internal=False, partitions=[])
+
+
+def _refused_topic(name: str, *, is_internal: bool) -> MetadataResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=is_internal, partitions=[])
+
+
+def _answer(view: TopicView, request: MetadataRequest, topics: Topics) -> Worked[MetadataResponse]:
     with_cluster_operations = request.include_cluster_authorized_operations
     response = MetadataResponse(
         brokers=[
@@ -271,35 +344,30 @@ def _answer(
         ],
         cluster_id=view.cluster.cluster_id,
         controller_id=view.cluster.controller_id,
-        topics=list(before),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if with_cluster_operations else OPERATIONS_NOT_ASKED,
+        topics=list(topics.unknown_ids),
+        cluster_authorized_operations=view.cluster_operations() if with_cluster_operations else OPERATIONS_NOT_ASKED,
     )
-    if not _are_many(topics):
-        response.topics += map(view.topic, topics)
-        response.topics += after
+    if not _are_many(topics.found):
+        response.topics += map(view.topic, topics.found)
+        response.topics += topics.after_found
         return response
-    return _in_slices(view, topics, after, response)
+    return _in_slices(view, topics, response)
 
 
 def _are_many(topics: Collection[TopicState]) -> bool:
     return len(topics) > PARTITIONS_PER_SLICE or sum(len(each.partitions) for each in topics) > PARTITIONS_PER_SLICE
 
 
-async def _in_slices(
-    view: TopicView,
-    topics: Sequence[TopicState],
-    after: Sequence[MetadataResponseTopic],
-    response: MetadataResponse,
-) -> MetadataResponse:
+async def _in_slices(view: TopicView, topics: Topics, response: MetadataResponse) -> MetadataResponse:
     """Add the topics a slice at a time. A topic's own partitions may be more than a slice, so they count too."""
     told = 0
-    for topic in topics:
+    for topic in topics.found:
         response.topics.append(view.topic(topic))
         told += len(topic.partitions)
         if told >= PARTITIONS_PER_SLICE:
             await trio.lowlevel.checkpoint()
             told = 0
-    response.topics += after
+    response.topics += topics.after_found
     return response
 
 

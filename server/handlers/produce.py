@@ -4,8 +4,9 @@ Behaviour
 * Each partition is answered for itself; one that is refused does not keep the others from being appended.
 * Of a partition that is named twice the last records count, and it is answered once.
 * Order of refusals: the front of any first batch that cannot be (its length or magic) -> that error for all; a
-  transactional batch without a transactional id -> TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all; unknown topic or id;
-  what a request of this version may not hold at all (`check_produce_request_records`); acks not in (-1, 0, 1); internal
+  transactional batch without a transactional id, or with one that the client may not write with ->
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all; unknown id; a topic that the client may not write to, whether it exists or
+  not; unknown topic; what a request of this version may not hold at all (`check_produce_request_records`); acks not in (-1, 0, 1); internal
   topics; then the partition's own checks.
 * A request before v3 may hold no batch for a partition: nothing is appended, and the answer is NONE without an offset.
 * Once a batch of an idempotent producer was refused with an error after which clients try again, those behind it get the

@@ -25,9 +25,12 @@ from ottla.replication.log.validator import (
     check_produce_request_records,
     is_expensive,
 )
+from ottla.server.gate.access import may, require
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.inbox import belongs_to_one_frame
 from ottla.server.ports import (
+    HasAuthorizer,
     HasCluster,
     HasDeadlines,
     HasPartitions,
@@ -93,6 +96,7 @@ _WITHOUT_LOG_START = frozenset(
 
 
 class Port(
+    HasAuthorizer,
     HasCluster,
     HasDeadlines,
     HasPartitions,
@@ -190,13 +194,21 @@ class Appending(PendingAnswer[ProduceResponse]):
 
     def _is_transactional(self) -> bool:
         """Whether the request has to be verified. One that is refused as a whole has not."""
+        transactional_id = self._request.transactional_id
         try:
-            return self._request.transactional_id is not None and holds_transactional(self._request)
+            return (
+                transactional_id is not None
+                and holds_transactional(self._request)
+                and self._may_use(transactional_id, quietly=True)
+            )
         except KafkaError:
             return False
 
+    def _may_use(self, transactional_id: str, *, quietly: bool) -> bool:
+        return may(self._context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, quietly=quietly)
+
     def _new_verification(self) -> Verification:
-        return Verification(self._request, self._broker, self._version)
+        return Verification(self._request, self._context)
 
     def append_in_turns(self) -> Coroutine[Any, Any, Answered]:
         """The same for a great many partitions or bytes, giving way in between; or for what is not verified yet."""
@@ -236,7 +248,10 @@ class Appending(PendingAnswer[ProduceResponse]):
         # This looks at the whole request before the first append, because Kafka refuses all of its partitions for one
         # such batch.
         try:
-            if holds_transactional(request) and request.transactional_id is None:
+            transactional_id = request.transactional_id
+            if holds_transactional(request) and (
+                transactional_id is None or not self._may_use(transactional_id, quietly=False)
+            ):
                 raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             if self._verification is not None and (refusal := self._verification.refusal()) is not None:
                 raise refusal
@@ -364,6 +379,9 @@ class Appending(PendingAnswer[ProduceResponse]):
         broker, request = self._broker, self._request
         # The order of these checks is Kafka's: it decides which error a client sees where two apply.
         name = topic.name if self._version < TOPIC_IDS_SINCE else named_topic(broker, topic)
+        # Before it is said whether the topic exists. An attribute first: this is the hot path of an unsecured broker.
+        if broker.authorizer is not None:
+            require(self._context, AclOperation.WRITE, ResourceType.TOPIC, name)
         if broker.cluster.partition(name, data.index) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         # An ordinary batch has passed this by its header.

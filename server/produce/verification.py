@@ -24,7 +24,16 @@ from ottla.replication.log.validator import check_produce_request_records
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.replication.slices import Slices
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
-from ottla.server.ports import HasCluster, HasPartitions, HasSettings, HasSurroundings, HasTransactionVerifier
+from ottla.server.gate.access import may
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.ports import (
+    HasAuthorizer,
+    HasCluster,
+    HasPartitions,
+    HasSettings,
+    HasSurroundings,
+    HasTransactionVerifier,
+)
 from ottla.server.produce.requests import TOPIC_IDS_SINCE, is_transactional, named_topic, without_repetitions
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -33,6 +42,7 @@ from ottla.wire.records import RECORDS_OFFSET, BatchHeader, unpack_header
 if TYPE_CHECKING:
     from ottla.replication.log.verification import VerificationGuard
     from ottla.replication.partition.partition import Partition
+    from ottla.server.gate.context import RequestContext
     from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 _OF_COORDINATORS = frozenset(
@@ -45,7 +55,7 @@ _OF_COORDINATORS = frozenset(
 )
 
 
-class Port(HasCluster, HasPartitions, HasSettings, HasSurroundings, HasTransactionVerifier, Protocol):
+class Port(HasAuthorizer, HasCluster, HasPartitions, HasSettings, HasSurroundings, HasTransactionVerifier, Protocol):
     """What is needed of the broker here."""
 
 
@@ -64,13 +74,25 @@ class _Asked(NamedTuple):
 class Verification:
     """See the module's docstring. `begin`, and `finish` if that was not enough; then there is a `guard` for each partition."""
 
-    __slots__ = ("_asked", "_broker", "_errors", "_pending", "_producers", "_request", "_retry_until", "_support", "_version")
+    __slots__ = (
+        "_asked",
+        "_broker",
+        "_context",
+        "_errors",
+        "_pending",
+        "_producers",
+        "_request",
+        "_retry_until",
+        "_support",
+        "_version",
+    )
 
-    def __init__(self, request: ProduceRequest, broker: Port, api_version: int) -> None:
+    def __init__(self, request: ProduceRequest, context: RequestContext[Port]) -> None:
         self._request = request
-        self._broker = broker
-        self._version = api_version
-        self._support = TransactionSupport.of_produce(api_version)
+        self._context = context
+        self._broker = context.broker
+        self._version = context.api_version
+        self._support = TransactionSupport.of_produce(self._version)
         self._retry_until: float | None = None  # since the first answer that may become another one
         self._producers: set[tuple[int, int]] = set()
         self._asked: dict[Partition, _Asked] = {}
@@ -194,6 +216,9 @@ class Verification:
         broker = self._broker
         try:
             name = topic.name if self._version < TOPIC_IDS_SINCE else named_topic(broker, topic)
+            # Quietly: the append, which is refused for it, says so.
+            if not may(self._context, AclOperation.WRITE, ResourceType.TOPIC, name, quietly=True):
+                return
             if broker.cluster.partition(name, data.index) is None or name in INTERNAL_TOPICS:
                 return
             check_produce_request_records(data.records, self._version)

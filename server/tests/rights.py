@@ -1,0 +1,47 @@
+"""An authorizer by a list: tests of handlers say what their client may do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+
+Right = tuple[AclOperation, ResourceType, str]
+
+
+class OnlyThese:
+    """Allows exactly `rights`, whoever asks. Refusals that would be logged are noted in `refused`."""
+
+    def __init__(self, *rights: Right) -> None:
+        self.rights = set(rights)
+        self.refused: list[Right] = []
+        self.version = 0
+
+    def allows(
+        self,
+        principal: str,
+        host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        quietly: bool,
+    ) -> bool:
+        right = (operation, resource_type, name)
+        if right not in self.rights and not quietly:
+            self.refused.append(right)
+        return right in self.rights
+
+    def allows_on_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+        return any(right[:2] == (operation, resource_type) for right in self.rights)
+
+    def operations(
+        self, principal: str, host: str, candidates: Sequence[AclOperation], resource_type: ResourceType, name: str
+    ) -> int:
+        return sum(1 << each for each in candidates if (each, resource_type, name) in self.rights)
+
+
+def guard(broker: Any, *rights: Right) -> OnlyThese:
+    """From now on clients of the broker may do only this."""
+    broker.authorizer = OnlyThese(*rights)
+    return broker.authorizer
