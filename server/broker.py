@@ -35,6 +35,7 @@ from ottla.server.coordinators.topic_images import ClusterTopicImages
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.net.readiness import Readiness
+from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -107,6 +108,8 @@ class Broker:
         self.is_in_cluster = config.zookeeper is not None
         self.member = ClusterMember(self, self._tree())
         self.administration = self.member.administration
+        self.quotas = ClientQuotas(config.quotas)
+        self.administration.settings.entities.on_change(self.quotas.take)
         self.producer_ids = ProducerIdManager(
             ProducerIdBlocks(self.member.session, config.node_id).allocate_block, trio.Lock()
         )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.server.net.deadlines import Deadlines
     from ottla.server.net.long_answers import LongAnswers
     from ottla.server.net.readiness import Readiness
+    from ottla.server.quotas.client_quotas import ClientQuotas
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.settings.repository import ConfigRepository
     from ottla.server.surroundings import Surroundings
@@ -139,6 +140,12 @@ class HasFetchSessions(Protocol):
 class HasThrottles(Protocol):
     @property
     def throttles(self) -> ReplicationThrottles: ...
+
+
+class HasQuotas(Protocol):
+    @property
+    def quotas(self) -> ClientQuotas:
+        """What clients may use, and have used."""
 
 
 class HasDeadlines(Protocol):

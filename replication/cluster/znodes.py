@@ -24,6 +24,8 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+USERS, CLIENTS, IPS = "users", "clients", "ips"
+"""Below /config: entities that have quotas, users also credentials. A client of one user is users/<user>/clients/<client>."""
 CONFIG_CHANGES = "/config/changes"
 FEATURE = "/feature"
 DELETED_TOPICS = "/admin/delete_topics"
@@ -141,6 +143,19 @@ def group_config_path(group_id: str) -> str:
 def group_of_config(path_element: str) -> str:
     """The group that a child of /config/groups stands for."""
     return unquote(path_element)
+
+
+def entity_path(entity: str) -> str:
+    """The node of an entity such as users/alice."""
+    return f"/config/{entity}"
+
+
+def entity_element(name: str | None) -> str:
+    """The part of a path for the name of a user, a client or an address, as Kafka's Sanitizer makes it; None: the default."""
+    if name is None:
+        return DEFAULT_ENTITY
+    # No node can have one of NO_NAMES, which Kafka does not encode.
+    return name.replace(".", "%2E") if name in NO_NAMES else quote(name, safe="", errors="replace").replace("~", "%7E")
 
 
 def broker_config_path(broker: int | None) -> str:

@@ -9,7 +9,7 @@ of all groups are read.
 
 Topics are created and deleted without a notice. Their settings are read when the cluster begins to show them.
 
-Settings of users, clients and addresses (quotas) are not heeded.
+What is kept of users, clients and addresses is read in the same way (`entity_configs.py`).
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ class ConfigNotifications:
         topics = {znodes.entity_name(each.removeprefix(TOPICS)) for each in entities if each.startswith(TOPICS)}
         await self._read_topics([*unread, *topics.difference(unread)])
         await self._read_broker(entities)
+        await self._settings.entities.read(entities)
         # Only now: if reading fails, the same topics are read again.
         self._unread.difference_update(unread)
         self._last_heard = max(notices.values(), default=self._last_heard)

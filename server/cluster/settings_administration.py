@@ -25,6 +25,7 @@ from ottla.replication.cluster.coordination import (
     Operation,
     SetData,
 )
+from ottla.server.cluster.entity_configs import EntityConfigs
 from ottla.server.cluster.turns_by_name import TurnsByName
 from ottla.server.net.turns import computed
 from ottla.server.settings.changes import check_broker, check_group, check_topic
@@ -79,6 +80,8 @@ class SettingsAdministration:
         self._has_readers = has_readers
         self._node_id = configs.started_with.node_id
         self._turns = TurnsByName()
+        self.entities = EntityConfigs(coordination, refusal, has_readers=has_readers)
+        """What is kept of users, clients and addresses."""
 
     # ------------------------------------------------------------------ changing
 
@@ -247,6 +250,7 @@ class SettingsAdministration:
             if number % TOPICS_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
         await self.read_all_groups()
+        await self.entities.read_all()
 
     async def read_all_groups(self) -> None:
         """Read the settings of all groups anew and put them into force here."""

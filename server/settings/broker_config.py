@@ -25,6 +25,7 @@ from ottla.groupcoord.config import (
 from ottla.groupcoord.group_settings import check_bounds_of_broker
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.member_config import MemberConfig
+from ottla.server.settings.quota_config import QuotaConfig
 from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings
 from ottla.server.settings.zookeeper_config import ZooKeeperConfig, parse_connect
 from ottla.wire.settings import (
@@ -163,6 +164,7 @@ class BrokerConfig:
     share_partitions: SharePartitionConfig
     dead_letters: DeadLetterConfig
     transactions: TransactionConfig
+    quotas: QuotaConfig
     share_coordinator: ShareCoordinatorConfig
     node_id: int
     listeners: tuple[Endpoint, ...]
@@ -200,7 +202,7 @@ def broker_settings() -> Mapping[str, Setting]:
         SharePartitionConfig,
         DeadLetterConfig,
     )
-    for config_class in (ServerConfig, ReplicationConfig, *coordinators, MemberConfig):
+    for config_class in (ServerConfig, ReplicationConfig, *coordinators, MemberConfig, QuotaConfig):
         known.update(settings_of(config_class))
     return known
 
@@ -239,6 +241,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         share_partitions=_read(SharePartitionConfig, static),
         dead_letters=_read(DeadLetterConfig, static),
         transactions=_read(TransactionConfig, static),
+        quotas=_read(QuotaConfig, static),
         share_coordinator=_read(ShareCoordinatorConfig, static),
         node_id=node_id,
         listeners=listeners,

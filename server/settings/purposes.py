@@ -31,8 +31,6 @@ controller.quorum.fetch.timeout.ms: Time without a fetch from the leader after w
 controller.quorum.request.timeout.ms: Longest wait of a KRaft node for an answer of a controller.
 controller.quorum.retry.backoff.ms: Pause before a KRaft node tries a request to a controller again.
 controller.quorum.voters: The KRaft controllers that vote, as id@host:port.
-controller.quota.window.num: Windows that the rate of changes to the cluster is measured over.
-controller.quota.window.size.seconds: Length of a window that the rate of changes to the cluster is measured over.
 cordoned.log.dirs: Data directories that get no new partitions.
 delegation.token.expiry.check.interval.ms: Time between two looks for delegation tokens that have expired.
 delegation.token.expiry.time.ms: How long a delegation token is good for if it is not renewed.
@@ -84,8 +82,6 @@ offsets.topic.compression.codec: Codec of the offsets topic; 0: none.
 principal.builder.class: Class that says who a client is, from what it has proven. Only Kafka's own is known here.
 producer.purgatory.purge.interval.requests: How many finished produce requests Kafka keeps before it clears them away.
 queued.max.requests: Requests that may wait for a thread in Kafka before it reads no more.
-quota.window.num: Windows that the rates of clients are measured over.
-quota.window.size.seconds: Length of a window that the rates of clients are measured over.
 remote.fetch.max.wait.ms: Longest wait of a fetch for tiered storage.
 remote.list.offsets.request.timeout.ms: Longest wait of a look-up by time for tiered storage.
 remote.log.index.file.cache.total.size.bytes: Room for indexes of tiered segments on the local disk.

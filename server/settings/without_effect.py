@@ -36,8 +36,6 @@ controller.quorum.fetch.timeout.ms int 2000 0..
 controller.quorum.request.timeout.ms int 2000 0..
 controller.quorum.retry.backoff.ms int 20 0..
 controller.quorum.voters list ''
-controller.quota.window.num int 11 1..
-controller.quota.window.size.seconds int 1 1..
 cordoned.log.dirs list '' per-broker
 delegation.token.expiry.check.interval.ms long 3600000 1..
 delegation.token.expiry.time.ms long 86400000 1..
@@ -89,8 +87,6 @@ offsets.topic.compression.codec int 0
 principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder per-broker
 producer.purgatory.purge.interval.requests int 1000
 queued.max.requests int 500 1..
-quota.window.num int 11 1..
-quota.window.size.seconds int 1 1..
 remote.fetch.max.wait.ms int 500 1.. cluster-wide
 remote.list.offsets.request.timeout.ms long 30000 1.. cluster-wide
 remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide

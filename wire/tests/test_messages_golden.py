@@ -34,6 +34,8 @@ NOT_CAPTURED = {
     "EndTxn": [0, 1, 2, 3, 4, 5],
     "WriteTxnMarkers": [1, 2],
     "TxnOffsetCommit": [0, 1, 2, 3, 4, 5, 6],
+    "DescribeClientQuotas": [0, 1],
+    "AlterClientQuotas": [0, 1],
     "UpdateFeatures": [0, 1, 2],
     "DescribeTransactions": [0],
     "ListTransactions": [0, 1, 2],
