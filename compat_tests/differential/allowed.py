@@ -15,11 +15,6 @@ ALLOWED: list[Allowed] = [
     ),
     Allowed("broker_configs/replicas_in_sync", r"main .* responses\[0\]\.error_(code|message)", ELIGIBLE_LEADERS),
     Allowed(
-        "*/resources_that_ottla_has_not",
-        r"main .* re(sults|sponses)\[0\]\.error_(code|message)",
-        "Ottla has no loggers and client metrics to describe or to change",
-    ),
-    Allowed(
         "incremental_alter_configs/operations_that_are_none",
         r"main operation (4|-1|127) responses\[0\]\.error_(code|message)",
         "Kafka's controller meets a null pointer and answers UNKNOWN_SERVER_ERROR",

@@ -34,6 +34,37 @@ def test_settings_of_one_broker_and_of_all(beside):
     assert "log.cleaner" not in beside(COMMAND, *BROKER, "--describe", unordered=True).out
 
 
+def test_levels_of_loggers(beside):
+    """Each broker has loggers of its own; only the root is in both."""
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "0")
+
+    def root(text):
+        return "".join(line for line in text.splitlines(keepends=True) if line.strip().startswith("root="))
+
+    def level():
+        return beside(COMMAND, *loggers, "--describe", arrange=root).out
+
+    try:
+        beside(COMMAND, *loggers, "--alter", "--add-config", "root=ERROR")
+        assert "root=ERROR" in level()
+    finally:
+        beside(COMMAND, *loggers, "--alter", "--add-config", "root=WARN")
+    assert "root=WARN" in level()
+    beside(COMMAND, *loggers, "--alter", "--delete-config", "root")
+    beside(COMMAND, *loggers, "--alter", "--add-config", "root=LOUD")
+    beside(COMMAND, *loggers, "--alter", "--add-config", "no.such=INFO")
+
+
+def test_subscriptions_to_metrics_of_clients(beside, unique):
+    subscription = ("--entity-type", "client-metrics", "--entity-name", unique("subscription"))
+    beside(COMMAND, *subscription, "--alter", "--add-config", "metrics=[a,b],interval.ms=1000")
+    shown = beside(COMMAND, *subscription, "--describe", unordered=True).out
+    assert "metrics=a,b" in shown and "interval.ms=1000" in shown
+    beside(COMMAND, *subscription, "--alter", "--add-config", "interval.ms=1")
+    beside(COMMAND, *subscription, "--alter", "--delete-config", "metrics,interval.ms")
+    assert "interval.ms=1000" not in beside(COMMAND, *subscription, "--describe", unordered=True).out
+
+
 def test_settings_of_a_group(beside, unique):
     group = ("--entity-type", "groups", "--entity-name", unique("group"))
     changes = "consumer.session.timeout.ms=50000,share.auto.offset.reset=by_duration:PT1H"

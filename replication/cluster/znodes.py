@@ -26,6 +26,7 @@ BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
 USERS, CLIENTS, IPS = "users", "clients", "ips"
 """Below /config: entities that have quotas, users also credentials. A client of one user is users/<user>/clients/<client>."""
+CLIENT_METRICS_CONFIGS = "/config/client-metrics"
 CONFIG_CHANGES = "/config/changes"
 FEATURE = "/feature"
 DELETED_TOPICS = "/admin/delete_topics"
@@ -135,13 +136,20 @@ def topic_config_path(topic: str) -> str:
 
 
 def group_config_path(group_id: str) -> str:
+    return f"{GROUP_CONFIGS}/{_any_name(group_id)}"
+
+
+def client_metrics_path(subscription: str) -> str:
+    return f"{CLIENT_METRICS_CONFIGS}/{_any_name(subscription)}"
+
+
+def _any_name(name: str) -> str:
     # No node can have one of NO_NAMES, which need no encoding otherwise.
-    element = group_id.replace(".", "%2E") if group_id in NO_NAMES else quote(group_id, safe="")
-    return f"{GROUP_CONFIGS}/{element}"
+    return name.replace(".", "%2E") if name in NO_NAMES else quote(name, safe="")
 
 
-def group_of_config(path_element: str) -> str:
-    """The group that a child of /config/groups stands for."""
+def name_of_config(path_element: str) -> str:
+    """The group, or the subscription, that a child of those nodes stands for."""
     return unquote(path_element)
 
 

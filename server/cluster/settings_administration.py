@@ -28,7 +28,7 @@ from ottla.replication.cluster.coordination import (
 from ottla.server.cluster.entity_configs import EntityConfigs
 from ottla.server.cluster.turns_by_name import TurnsByName
 from ottla.server.net.turns import computed
-from ottla.server.settings.changes import check_broker, check_group, check_topic
+from ottla.server.settings.changes import check_broker, check_group, check_subscription, check_topic
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
 from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.administration")
 
 CONFIG_CHANGE_PREFIX = f"{znodes.CONFIG_CHANGES}/config_change_"
+NO_CLIENT_METRICS = "Config type client-metrics is only supported on KRaft clusters"  # and by a broker that is alone
 TOPICS_PER_TURN = 50  # told of new defaults before others get a turn on the event loop
 
 SettingsChange = Callable[[Texts], Texts]
@@ -165,6 +166,22 @@ class SettingsAdministration:
                 return
             self.configs.groups.put(group_id, await self._write_group(path, known, texts))
 
+    async def alter_client_metrics(
+        self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
+    ) -> None:
+        """Change a subscription to metrics of clients."""
+        if self._has_readers:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, NO_CLIENT_METRICS)
+        path = znodes.client_metrics_path(name)
+        async with self._turns.of([path]):
+            known = self.configs.client_metrics.get(name, NO_OVERRIDES)
+            texts = await computed(partial(change, known.texts), in_thread=in_thread)
+            check_subscription(self.configs, name, texts)
+            if validate_only or texts == known.texts:
+                return
+            written = await self._write_with([], path, known, texts, keeps_empty=False)
+            self.configs.put_client_metrics(name, written)
+
     async def _write(self, path: str, known: Overrides, texts: Texts) -> Overrides:
         # One transaction with the notice, so that no broker misses the change.
         return await self._write_with(self._notice(path), path, known, texts)
@@ -251,11 +268,16 @@ class SettingsAdministration:
                 await trio.lowlevel.checkpoint()
         await self.read_all_groups()
         await self.entities.read_all()
+        if not self._has_readers:
+            for element, node in (await self._coordination.children_data(znodes.CLIENT_METRICS_CONFIGS)).items():
+                self.configs.put_client_metrics(
+                    znodes.name_of_config(element), Overrides(_settings(node), node.version)
+                )
 
     async def read_all_groups(self) -> None:
         """Read the settings of all groups anew and put them into force here."""
         nodes = await self._coordination.children_data(znodes.GROUP_CONFIGS)
-        found = {znodes.group_of_config(element): node for element, node in nodes.items()}
+        found = {znodes.name_of_config(element): node for element, node in nodes.items()}
         for group_id in [each for each in self.configs.groups if each not in found]:
             self._take_group(group_id, None)
         for number, (group_id, node) in enumerate(found.items(), 1):

@@ -2,6 +2,7 @@
 
 Behaviour
 * Rules, resources and errors are those of IncrementalAlterConfigs, which replaced this API in clients (KIP-339).
+* Levels of loggers cannot be replaced, only changed singly.
 * A request in which a resource comes twice is refused for that resource.
 """
 
@@ -56,6 +57,7 @@ async def _replace(broker: Port, resource: AlterConfigsResource, *, validate_onl
         change_topic=lambda _: texts,
         change_broker=lambda _: texts,
         change_group=lambda _: texts,
+        change_client_metrics=lambda _: texts,
         validate_only=validate_only,
     )
 

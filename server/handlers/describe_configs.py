@@ -12,8 +12,8 @@ Behaviour
 * Configuration keys restrict what is described; null and an empty list mean everything.
 * A member of a cluster asks ZooKeeper for the settings that are in force at this moment. It may not have heard of all yet.
 * The values of sensitive settings stay secret. A setting that Kafka does not know counts as sensitive.
-
-Not served: broker loggers (8) and client metrics (16) are refused with INVALID_REQUEST.
+* The loggers of this broker are described under its id, as they are. Subscriptions to metrics of clients need not exist; a
+  member of a cluster refuses them, as Kafka does in ZooKeeper mode.
 """
 
 from __future__ import annotations
@@ -25,14 +25,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.group_settings import broker_synonym, group_settings
 from ottla.replication.cluster.state import topic_name_problem
+from ottla.server.cluster.settings_administration import NO_CLIENT_METRICS
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each, each_in_turns
 from ottla.server.ports import HasAdministration, HasCluster, HasMember, HasSettings
 from ottla.server.settings.broker_config import broker_settings
+from ottla.server.settings.client_metrics import client_metrics_settings
+from ottla.server.settings.loggers import logger_levels
+from ottla.server.settings.overrides import NO_OVERRIDES
 from ottla.server.settings.purposes import documentation
 from ottla.server.settings.repository import (
+    CLIENT_METRICS_CONFIG,
     DEFAULT_CONFIG,
+    DYNAMIC_BROKER_LOGGER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
     GROUP_CONFIG,
@@ -167,17 +173,21 @@ class _Describer:
             return [self._broker_entry(each) for each in self._configs.names() if not wanted or each in wanted]
         if resource.resource_type == ResourceType.GROUP:
             return self._group(name, wanted)
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            return self._loggers(name, wanted)
+        if resource.resource_type == ResourceType.CLIENT_METRICS:
+            return self._client_metrics(name, wanted)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {ResourceType(resource.resource_type).name}"
         )
 
-    def _check_broker(self, name: str) -> None:
+    def _check_broker(self, name: str, instead: str = " or empty string,") -> None:
         own = self._configs.started_with.node_id
         broker_id = parse_integer(name)
         if broker_id is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
         if broker_id != own:
-            message = f"Unexpected broker id, expected {own} or empty string, but received {name}"
+            message = f"Unexpected broker id, expected {own}{instead} but received {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
     # ------------------------------------------------------------------ topics
@@ -244,10 +254,7 @@ class _Describer:
         """As it is set, be it beyond the broker's bounds."""
         if declared.name not in texts:
             return format_value(declared.kind, getattr(self._configs.groups.of_broker, field_name(declared.name)))
-        try:
-            return format_value(declared.kind, parse_value(declared, texts[declared.name]))
-        except InvalidSetting:
-            return texts[declared.name]
+        return _as_kept(declared, texts)
 
     # ------------------------------------------------------------------ brokers
 
@@ -266,6 +273,42 @@ class _Describer:
                 each for each in synonym_values(self._configs, name) if each.source == DYNAMIC_DEFAULT_BROKER_CONFIG
             ]
             entries.append(self._entry(name, text, described_setting(name), chain, is_read_only=_is_fixed(name)))
+        return entries
+
+    # ------------------------------------------------------------------ loggers, client metrics
+
+    def _loggers(self, name: str, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        self._check_broker(name, instead="")
+        return [
+            DescribeConfigsResourceResult(
+                name=each,
+                value=level,
+                read_only=False,
+                config_source=DYNAMIC_BROKER_LOGGER_CONFIG,
+                is_sensitive=False,
+                synonyms=[],
+                config_type=UNKNOWN_TYPE,
+                documentation="",
+            )
+            for each, level in logger_levels().items()
+            if not wanted or each in wanted
+        ]
+
+    def _client_metrics(self, name: str, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        if self._broker.is_in_cluster:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, NO_CLIENT_METRICS)
+        texts = self._configs.client_metrics.get(name, NO_OVERRIDES).texts
+        entries = []
+        for declared in client_metrics_settings().values():
+            if wanted and declared.name not in wanted:
+                continue
+            value = _as_kept(declared, texts) if declared.name in texts else default_text(declared)
+            chain = [SynonymValue(declared.name, value, CLIENT_METRICS_CONFIG)] if declared.name in texts else []
+            entries.append(self._entry(declared.name, value, declared, chain, is_read_only=False))
         return entries
 
     # ------------------------------------------------------------------ entries
@@ -292,6 +335,14 @@ class _Describer:
             config_type=UNKNOWN_TYPE if declared is None else declared.kind,
             documentation=documentation(declared) if declared is not None and self._with_documentation else None,
         )
+
+
+def _as_kept(declared: Setting, texts: Texts) -> str | None:
+    """A value that is set, in Kafka's spelling where it has one."""
+    try:
+        return format_value(declared.kind, parse_value(declared, texts[declared.name]))
+    except InvalidSetting:
+        return texts[declared.name]
 
 
 def _is_fixed(name: str) -> bool:

@@ -8,8 +8,8 @@ Behaviour
   is refused.
 * A group need not exist to have settings.
 * The change is durable and in force when the answer goes out; `validate_only` stops before that.
-
-Not served: broker loggers (8) and client metrics (16) are refused as unknown resource types.
+* Levels of loggers are set and unset, at once and until this broker ends. Subscriptions to metrics of clients are kept by a
+  broker that is alone; a member of a cluster refuses them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
 from ottla.server.net.turns import computed
 from ottla.server.ports import HasAdministration, HasSettings
-from ottla.server.settings.changes import ConfigChange, changed_broker, changed_group, changed_topic, check_changes
+from ottla.server.settings.changes import (
+    ConfigChange,
+    changed_broker,
+    changed_client_metrics,
+    changed_group,
+    changed_topic,
+    check_changes,
+)
+from ottla.server.settings.loggers import change_loggers, check_logger_changes
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -69,6 +77,9 @@ async def incremental_alter_configs(
 async def _alter(broker: Port, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     is_long = len(resource.configs) > SETTINGS_AT_ONCE
     changes = await computed(partial(_changes, resource.configs), in_thread=is_long)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        _alter_loggers(resource.resource_name, broker.node_id, changes, validate_only=validate_only)
+        return
     await alter_resource(
         broker,
         resource.resource_type,
@@ -76,9 +87,16 @@ async def _alter(broker: Port, resource: AlterConfigsResource, *, validate_only:
         change_topic=lambda texts: changed_topic(texts, changes),
         change_broker=lambda texts: changed_broker(texts, changes),
         change_group=lambda texts: changed_group(texts, changes),
+        change_client_metrics=lambda texts: changed_client_metrics(texts, changes),
         validate_only=validate_only,
         in_thread=is_long,
     )
+
+
+def _alter_loggers(name: str, node_id: int, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
+    check_logger_changes(name, node_id, changes)
+    if not validate_only:
+        change_loggers(changes)
 
 
 def _changes(configs: Sequence[AlterableConfig]) -> list[ConfigChange]:
@@ -95,10 +113,11 @@ async def alter_resource(
     change_topic: SettingsChange,
     change_broker: SettingsChange,
     change_group: SettingsChange,
+    change_client_metrics: SettingsChange,
     validate_only: bool,
     in_thread: bool = False,
 ) -> None:
-    """Change a topic's, a group's or a broker's settings, whichever is named; also AlterConfigs goes this way."""
+    """Change the settings of a topic, group, broker or subscription, whichever is named; also AlterConfigs goes this way."""
     if resource_type == ResourceType.TOPIC:
         change = _then_check_name(name, change_topic)
         await broker.administration.settings.alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
@@ -110,6 +129,10 @@ async def alter_resource(
         check_broker_name(name, broker.config.node_id)
         await broker.administration.settings.alter_broker(
             change_broker, for_all=not name, validate_only=validate_only, in_thread=in_thread
+        )
+    elif resource_type == ResourceType.CLIENT_METRICS:
+        await broker.administration.settings.alter_client_metrics(
+            name, change_client_metrics, validate_only=validate_only, in_thread=in_thread
         )
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")

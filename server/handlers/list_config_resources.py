@@ -4,8 +4,8 @@ Behaviour
 * v0 asks for client metrics (16) only. From v1 on types are named; none named means all.
 * A type that the version does not know is UNSUPPORTED_VERSION.
 * All topics and brokers are listed, but of groups only those that have settings of their own. A broker also stands for its
-  loggers (8), although Ottla does not describe them.
-* There are no client metrics: none is listed.
+  loggers (8).
+* Subscriptions to metrics of clients are listed that have settings.
 """
 
 from __future__ import annotations
@@ -57,4 +57,4 @@ def _names(kind: int, broker: Port, listener: str) -> Iterable[str]:
         return broker.configs.groups
     if kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER):
         return [str(each.node_id) for each in broker.cluster.endpoints(listener)]
-    return broker.cluster.topics if kind == ResourceType.TOPIC else ()
+    return broker.cluster.topics if kind == ResourceType.TOPIC else broker.configs.client_metrics

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.groupcoord.group_settings import check_group_settings
 from ottla.server.settings.broker_config import BROKEN_RULE, broker_settings
+from ottla.server.settings.client_metrics import check_client_metrics
 from ottla.server.settings.overrides import Texts
 from ottla.server.settings.repository import ConfigRepository, default_text, topic_settings, without_listener
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -134,6 +135,17 @@ def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
 def changed_group(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
     """A group's settings after incremental changes; Kafka takes none of them for a list."""
     return _changed(texts, changes, {})
+
+
+def changed_client_metrics(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
+    """A subscription after incremental changes; Kafka takes none of its settings for a list."""
+    return _changed(texts, changes, {})
+
+
+def check_subscription(repository: ConfigRepository, name: str, texts: Texts) -> None:
+    """Refuse a subscription to metrics of clients that cannot be."""
+    _check_lengths(texts)
+    check_client_metrics(name, texts, repository.client_metrics)
 
 
 def check_group(repository: ConfigRepository, group_id: str, texts: Texts) -> None:

@@ -39,6 +39,8 @@ DYNAMIC_BROKER_CONFIG = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
+DYNAMIC_BROKER_LOGGER_CONFIG = 6
+CLIENT_METRICS_CONFIG = 7
 GROUP_CONFIG = 8
 
 _SYNONYM_GROUPS = (
@@ -77,6 +79,7 @@ class ConfigRepository:
         self._listeners: list[Callable[[BrokerConfig], None]] = []
         self._checkers: list[Callable[[Texts], None]] = []
         self.groups = GroupRepository(self.value_in_force)
+        self.client_metrics: dict[str, Overrides] = {}
 
     # ------------------------------------------------------------------ topics
 
@@ -118,6 +121,13 @@ class ConfigRepository:
     def remove_topic(self, topic: str) -> None:
         self.topics.pop(topic, None)
         self._log_configs.pop(topic, None)
+
+    def put_client_metrics(self, name: str, overrides: Overrides) -> None:
+        """Keep a subscription; there is none if there is no node."""
+        if overrides.version is None:
+            self.client_metrics.pop(name, None)
+        else:
+            self.client_metrics[name] = overrides
 
     # ------------------------------------------------------------------ this broker
 

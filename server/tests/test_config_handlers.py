@@ -23,7 +23,7 @@ from ottla.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, METRICS = 2, 4, 8, 16
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -143,7 +143,8 @@ async def test_a_setting_of_one_listener_is_described_as_the_setting_it_is_about
         (TOPIC, "", 17, "Topic name is invalid: the empty string is not allowed"),
         (BROKER, "2", 42, "Unexpected broker id, expected 1 or empty string, but received 2"),
         (BROKER, "x", 42, "Broker id must be an integer, but it is: x"),
-        (LOGGER, "1", 42, "Unsupported resource type: BROKER_LOGGER"),
+        (LOGGER, "2", 42, "Unexpected broker id, expected 1 but received 2"),
+        (METRICS, "", 42, "Client metrics subscription name must not be empty"),
     ],
 )
 async def test_what_cannot_be_described(tmp_path: Path, kind: int, name: str, code: int, message: str) -> None:
@@ -187,7 +188,7 @@ async def test_resources_are_changed_or_refused_one_by_one(tmp_path: Path) -> No
         (TOPIC, "a b", []),
         (BROKER, "2", []),
         (BROKER, "x", []),
-        (LOGGER, "1", []),
+        (LOGGER, "1", [("no.such", SET, "INFO")]),
         (BROKER, "", [("max.connections", SET, "6")]),
     )
     assert results == [
@@ -200,7 +201,7 @@ async def test_resources_are_changed_or_refused_one_by_one(tmp_path: Path) -> No
         ),
         (42, "Unexpected broker id, expected 1, but received 2"),
         (42, "Node id must be an integer, but it is: x"),
-        (42, "Unknown resource type 8"),
+        (40, "Logger no.such does not exist!"),
         (0, None),
     ]
     assert entry(broker, TOPIC, "t", "retention.ms").value == "604800000"

@@ -113,7 +113,7 @@ def types_that_are_no_resources(talk: Talk) -> None:
 
 
 @scenario(AlterConfigsRequest)
-def resources_that_ottla_has_not(talk: Talk) -> None:
+def loggers_and_client_metrics(talk: Talk) -> None:
     for number in (CLIENT_METRICS,):
         for name in ("", "x"):
             request = replace(((number, name), [("no.such", "1")]), validate_only=True)

@@ -69,7 +69,7 @@ def types_that_are_no_resources(talk: Talk) -> None:
 
 
 @scenario(DescribeConfigsRequest)
-def resources_that_ottla_has_not(talk: Talk) -> None:
+def loggers_and_client_metrics(talk: Talk) -> None:
     for number in (BROKER_LOGGER, CLIENT_METRICS):
         for name in ("", "x"):
             ask(talk, describe((number, name), keys=["no.such"]), f"type {number} named {name!r}")

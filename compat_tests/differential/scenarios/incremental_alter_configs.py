@@ -208,7 +208,7 @@ def types_that_are_no_resources(talk: Talk) -> None:
 
 
 @scenario(IncrementalAlterConfigsRequest)
-def resources_that_ottla_has_not(talk: Talk) -> None:
+def loggers_and_client_metrics(talk: Talk) -> None:
     for number in (BROKER_LOGGER, CLIENT_METRICS):
         for name in ("", "x"):
             request = alter(((number, name), [("no.such", SET, "1")]), validate_only=True)

@@ -1,0 +1,116 @@
+"""Loggers and subscriptions to metrics of clients, which are resources with settings like others."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.server.settings.client_metrics import NAME_LENGTH_MAX, PATTERNS_LENGTH_MAX, check_client_metrics
+from ottla.server.settings.loggers import LEVELS, WITHHELD, level_name, logger_levels
+from ottla.server.settings.overrides import Overrides
+from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.server.tests.clustered import clustered
+from ottla.server.tests.test_config_handlers import DELETE, SET, change, describe
+from ottla.server.tests.test_group_config_handlers import listed
+from ottla.wire.errors import ErrorCode, KafkaError
+
+LOGGER, METRICS = 8, 16
+NAME = "ottla.of.a.test"
+
+
+@pytest.fixture(autouse=True)
+def levels_as_before() -> Iterator[None]:
+    names = ("", "ottla", NAME)
+    before = {name: logging.getLogger(name).level for name in names}
+    yield
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def told(broker: AdministeredBroker, name: str = NAME) -> str | None:
+    (entry,) = describe(broker, LOGGER, "1", [name]).configs
+    return entry.value
+
+
+async def test_a_level_is_in_force_at_once_and_for_the_loggers_below(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    below = logging.getLogger(NAME)
+    assert await change(broker, (LOGGER, "1", [("ottla", SET, "ERROR")]), dry=True) == [(0, None)]
+    assert logging.getLogger("ottla").level == logging.NOTSET
+    assert await change(broker, (LOGGER, "1", [("ottla", SET, "ERROR")])) == [(0, None)]
+    assert (below.isEnabledFor(logging.WARNING), told(broker)) == (False, "ERROR")
+    assert await change(broker, (LOGGER, "1", [(NAME, SET, "TRACE")])) == [(0, None)]
+    assert (below.isEnabledFor(logging.DEBUG), told(broker), told(broker, "ottla")) == (True, "TRACE", "ERROR")
+    assert await change(broker, (LOGGER, "1", [(NAME, DELETE, None), ("ottla", SET, "FATAL")])) == [(0, None)]
+    assert told(broker) == "FATAL"
+    await broker.stop()
+
+
+async def test_a_change_of_loggers_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    logging.getLogger(NAME)
+    before = told(broker)
+    assert await change(broker, (LOGGER, "1", [(NAME, SET, "FATAL"), ("root", DELETE, None)])) == [
+        (42, "Removing the log level of the root logger is not allowed")
+    ]
+    assert told(broker) == before
+    await broker.stop()
+
+
+def test_loggers_are_told_with_kafkas_levels() -> None:
+    for name in WITHHELD:
+        logging.getLogger(name)
+    logging.getLogger("kazoo.client")
+    found = logger_levels()
+    assert {"root", "ottla", "ottla.configs"} <= set(found)
+    assert not set(found) & (WITHHELD | {"kazoo.client"})
+    assert [level_name(number) for number in LEVELS.values()] == list(LEVELS)
+    assert [level_name(number) for number in (0, 1, 7, 25, 99)] == ["TRACE", "TRACE", "TRACE", "INFO", "FATAL"]
+
+
+async def test_a_subscription_outlives_a_restart(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    name = "all/of .. %"
+    assert await change(broker, (METRICS, name, [("interval.ms", SET, "500")])) == [(0, None)]
+    assert await change(broker, (METRICS, "..", [("metrics", SET, "*")])) == [(0, None)]
+    await broker.stop()
+    broker = await opened(tmp_path)
+    code, names = await listed(broker, METRICS, version=0)
+    assert (code, sorted(names)) == (0, [(METRICS, ".."), (METRICS, name)])
+    (entry,) = describe(broker, METRICS, name, ["interval.ms"]).configs
+    assert (entry.value, entry.config_source) == ("500", 7)
+    assert await change(broker, (METRICS, name, [("interval.ms", DELETE, None)])) == [(0, None)]
+    assert await listed(broker, METRICS) == (0, [(METRICS, "..")])
+    await broker.stop()
+
+
+async def test_a_member_of_a_cluster_refuses_subscriptions(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as cluster:
+        with pytest.raises(KafkaError, match="only supported on KRaft clusters"):
+            await cluster[1].administration.settings.alter_client_metrics("x", lambda _: {"metrics": "*"})
+
+
+def test_subscriptions_are_limited() -> None:
+    full = {str(number): Overrides({"metrics": "*"}, 0) for number in range(1000)}
+    check_client_metrics("999", {"metrics": "a"}, full)
+    check_client_metrics("new", {}, full)
+    for name, texts, present, code in (
+        ("new", {"metrics": "a"}, full, ErrorCode.POLICY_VIOLATION),
+        ("x" * (NAME_LENGTH_MAX + 1), {"metrics": "a"}, {}, ErrorCode.INVALID_REQUEST),
+        ("x", {"match": "client_id=" + "x" * PATTERNS_LENGTH_MAX}, {}, ErrorCode.INVALID_CONFIG),
+        ("x", {"match": "client_id=" + "(" * 3000}, {}, ErrorCode.INVALID_CONFIG),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            check_client_metrics(name, texts, present)
+        assert refused.value.code == code
+
+
+@given(st.text(alphabet="client_d=[]()*+?{}|^$\\,. 0a&~-", max_size=60))
+def test_any_pattern_is_taken_or_refused(text: str) -> None:
+    try:
+        check_client_metrics("x", {"match": f"client_id={text}"}, {})
+    except KafkaError as error:
+        assert error.code == ErrorCode.INVALID_CONFIG
