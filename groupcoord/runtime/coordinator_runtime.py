@@ -133,17 +133,18 @@ class Runtime(Generic[ShardT]):
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; whoever waits then is sent away."""
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
                 task_status.started()
                 nursery.start_soon(self._keep_deadlines)
                 await self._load_elected()
-        finally:
-            # First of all, so that requests that arrive from now on hear that there is no coordinator.
-            self._nursery = None
-            for partition in self.partitions():
-                self.on_resignation(partition.partition)
+            finally:
+                # Inside the nursery, which stays open until this is done: connections that end at the same time may still
+                # ask. First of all, so that requests that arrive from now on hear that there is no coordinator.
+                self._nursery = None
+                for partition in self.partitions():
+                    self.on_resignation(partition.partition)
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
         assert self._nursery is not None

@@ -562,6 +562,36 @@ async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock:
 # ---------------------------------------------------------------------- elections and loading
 
 
+@pytest.mark.parametrize("turns", range(5))
+async def test_requests_of_connections_that_end_with_the_coordinator_meet_no_bug(
+    turns: int, autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Trio chooses the order of the tasks that are cancelled by chance, so each number of turns has many tries."""
+    for _ in range(20):
+        talk = Coordination()
+        talk.log.commit_seconds = 2
+        errors: list[ErrorCode] = []
+
+        async def connection(talk: Coordination = talk, errors: list[ErrorCode] = errors) -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    for _ in range(turns):
+                        await trio.lowlevel.checkpoint()
+                    errors.append(error_of(await finished(talk.commit(1))))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection)
+            await talk.start(nursery)
+            nursery.start_soon(connection)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert len(errors) == 2
+        assert set(errors) <= {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert not [record for record in caplog.records if "bug" in record.getMessage()]
+
+
 async def test_members_have_a_whole_session_after_a_load(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
     await talk.start(nursery)
