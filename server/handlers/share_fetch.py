@@ -139,8 +139,14 @@ class Asking:
         self._acknowledged.end()
         if not self._renews:
             for wanted in self._wanted:
-                self._look_up(wanted)
+                self._look_up(self._resolved(wanted))
                 yield
+
+    def _resolved(self, wanted: TopicPartition) -> TopicPartition:
+        """With the topic's name. The session may have begun before this broker heard of the topic, and names it only once."""
+        if wanted.topic is not None:
+            return wanted
+        return named(self._broker.cluster, wanted.topic_id, [wanted.partition])[0]
 
     def _look_up(self, wanted: TopicPartition) -> None:
         error = ErrorCode.NONE

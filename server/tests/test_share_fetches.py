@@ -566,6 +566,18 @@ async def test_a_session_tells_of_unknown_partitions_and_topics(autojump_clock: 
     assert told(answer)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+async def test_a_session_that_began_before_its_topic_was_known_goes_on_when_it_is(
+    autojump_clock: trio.abc.Clock, market: Market
+) -> None:
+    market.produce(1)
+    known = market.cluster.topics["t"]
+    market.cluster.remove_topic("t")
+    member = Member(market)
+    assert told(member.fetch(0))[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    market.cluster.put_topic(known)
+    assert acquired(await finished(member.fetch())) == [(0, 0, 1)]
+
+
 # ------------------------------------------------------------------ leaders
 
 
