@@ -158,7 +158,7 @@ class SimShareMember:
         try:
             while not is_over.is_set():
                 if session is None:
-                    session = await self._begin(broker)
+                    session, is_closed = await self._begin(broker), False
                 elif await self._turn(broker, session):
                     if not session.partitions:
                         is_closed = await self._close(session)
