@@ -16,7 +16,7 @@ from ottla.groupcoord.tests.fakes import PARTITION_COUNT, FakeLog
 from ottla.groupcoord.transactions import listing
 from ottla.groupcoord.transactions.partitions import Partitions
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
-from ottla.groupcoord.transactions.service import ELEMENTS_PER_TURN, TransactionCoordinator
+from ottla.groupcoord.transactions.service import DESCRIBED_AS_NAMED, ELEMENTS_PER_TURN, TransactionCoordinator
 from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -347,6 +347,15 @@ async def test_the_offsets_of_a_group_take_part(talk: Coordination) -> None:
     assert (await finished(talk.service.add_offsets(request, api_version=4))).error_code == 0
     (state,) = await talk.describe(ID)
     assert [(each.topic, each.partitions) for each in state.topics] == [(OFFSETS, [4])]
+
+
+async def test_a_long_request_hears_of_each_transaction_once(talk: Coordination) -> None:
+    producer = await talk.init()
+    await talk.add(producer, {"topic": [0, 1, 2]})
+    assert [each.transactional_id for each in await talk.describe(*[ID] * DESCRIBED_AS_NAMED)] == [ID] * DESCRIBED_AS_NAMED
+    # Each of these names takes three bytes, and asks for all partitions of a transaction.
+    states = await talk.describe(*["nobody", ID] * DESCRIBED_AS_NAMED)
+    assert [each.transactional_id for each in states] == ["nobody", ID]
 
 
 # ---------------------------------------------------------------------- the end, and markers

@@ -69,6 +69,9 @@ SHARED_EPOCH, EPOCH_PER_TRANSACTION = 0, 2
 
 ELEMENTS_PER_TURN = 500
 
+DESCRIBED_AS_NAMED = 10
+"""In a longer request an id that is named again is described once: a few bytes might ask for a hundred thousand partitions."""
+
 OWN_PARTITIONS = (InitProducerId, CompleteTransaction)
 """Their records name no partitions, so many of them fit into one batch."""
 
@@ -395,6 +398,8 @@ class TransactionCoordinator:
     # ------------------------------------------------------------------ administration
 
     def describe_transactions(self, request: DescribeTransactionsRequest) -> Worked[DescribeTransactionsResponse]:
+        if len(request.transactional_ids) > DESCRIBED_AS_NAMED:
+            return self._describe_in_turns(dict.fromkeys(request.transactional_ids))
         if len(request.transactional_ids) > 1:
             return self._describe_in_turns(request.transactional_ids)
         states = [self._describe(each) for each in request.transactional_ids]

@@ -2,6 +2,7 @@
 
 Behaviour
 * An id that is not known is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
+* A request that names more than a few ids hears of each of them once, however often it names it.
 """
 
 from ottla.server.gate.context import RequestContext
