@@ -5,13 +5,20 @@ abort marker. Entries are 34 bytes, in the order of their markers. The marker is
 entry that cannot be written now stays in memory, where lookups find it too, and is written later. Nothing is lost by that:
 no flush goes past a segment whose entries are not in the file, and above the recovery point the index is made from the
 markers. The file exists only if it has an entry.
+
+A fetch needs the transactions that touch its range. Those whose marker lies before it are found by bisection, and none is
+left when one has a last stable offset behind the range. In between may lie all that were aborted while one was open, a
+million perhaps. So the least first offset of each block of entries is kept in memory, and blocks that begin behind the range
+are passed over.
 """
 
 from __future__ import annotations
 
 import contextlib
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from struct import Struct
 from typing import NamedTuple
 
@@ -19,8 +26,11 @@ from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.storage import FileCache, LazyFile
 
 _ENTRY = Struct(">hqqqq")
+_ROW = Struct(">2xqqqq")  # without the version
 _VERSION = 0
-_READ_ENTRIES = 128
+_BLOCK = 64
+
+new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class AbortedTransaction(NamedTuple):
@@ -32,10 +42,40 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+_Row = tuple[int, int, int, int]
+
+
+class AbortedInRange:
+    """The aborted transactions that touch [start_offset, end_offset). Where they are too many the range ends earlier.
+
+    All that reach below the start stay, so there may be more than `at_most`.
+    """
+
+    __slots__ = ("_at_most", "_heap", "end_offset", "start_offset")
+
+    def __init__(self, start_offset: int, end_offset: int, at_most: int) -> None:
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self._at_most = at_most
+        self._heap: list[tuple[int, int, AbortedTransaction]] = []  # the one that begins last is on top
+
+    def add(self, row: _Row) -> None:
+        """Note one that begins before the end; the range may end before another one then."""
+        transaction: AbortedTransaction = new_tuple(AbortedTransaction, row)
+        heappush(self._heap, (-transaction.first_offset, transaction.last_offset, transaction))
+        if len(self._heap) > self._at_most and -self._heap[0][0] > self.start_offset:
+            self.end_offset = heappop(self._heap)[2].first_offset
+
+    @property
+    def transactions(self) -> list[AbortedTransaction]:
+        """In the order of their markers."""
+        return [transaction for _, _, transaction in sorted(self._heap, key=lambda each: each[1])]
+
+
 class TransactionIndex:
     """Aborted transactions in one segment, in a file made when the first one comes."""
 
-    __slots__ = ("_file", "_is_stale", "_saved", "_tail")
+    __slots__ = ("_file", "_is_stale", "_least", "_saved", "_surveyed", "_tail")
 
     def __init__(self, files: FileCache, path: str, *, size_bytes: int = 0, is_stale: bool = False) -> None:
         self._file = LazyFile(files, path)
@@ -44,6 +84,9 @@ class TransactionIndex:
         self._saved, rest = divmod(size_bytes, _ENTRY.size)
         self._is_stale = is_stale or rest > 0
         self._tail: list[AbortedTransaction] = []
+        # By block: no transaction in it begins below this offset. And how many entries that was made of.
+        self._least = array("q")
+        self._surveyed = 0
 
     @property
     def entries(self) -> int:
@@ -63,6 +106,8 @@ class TransactionIndex:
         """Add the transaction whose abort marker was appended last."""
         # In memory first: readers must see the abort although the file cannot be written.
         self._tail.append(transaction)
+        if self._surveyed == self.entries - 1:
+            self._note_first(transaction.first_offset)
         with contextlib.suppress(OSError):  # the next flush saves again
             self.save()
 
@@ -82,25 +127,51 @@ class TransactionIndex:
         self._saved += len(self._tail)
         self._tail.clear()
 
-    def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
-        """Transactions that touch [fetch_offset, upper_bound), and whether later segments can have no more of them."""
-        found = []
+    def collect(self, found: AbortedInRange) -> bool:
+        """Add what touches the range. Whether later segments can have no more of it."""
+        self._survey()
+        # Entries are in the order of their markers. A transaction whose marker is below the start has no records there.
         slots = range(self.entries)
-        # Entries are in the order of their markers. A transaction whose marker is below the fetch offset has no records
-        # there.
-        slot = bisect_left(slots, fetch_offset, key=lambda slot: self._read(slot, 1)[0].last_offset)
+        slot = bisect_left(slots, found.start_offset, key=lambda slot: self._rows(slot, 1)[0][2])
         while slot < self.entries:
-            for transaction in self._read(slot, min(_READ_ENTRIES, self.entries - slot)):
-                if transaction.first_offset < upper_bound:
-                    found.append(transaction)
+            block = slot // _BLOCK
+            if self._least[block] >= found.end_offset:
+                slot = self._behind_later_ones(block, found.end_offset)
+                if self._rows(slot - 1, 1)[0][3] >= found.end_offset:
+                    return True
+                continue
+            end = min((block + 1) * _BLOCK, self.entries)
+            for row in self._rows(slot, end - slot):
+                if row[1] < found.end_offset:
+                    found.add(row)
                 # Every later entry is of a transaction that begins at that offset or behind it. So the search can end,
                 # also in later segments.
-                if transaction.last_stable_offset >= upper_bound:
-                    return found, True
-            slot += _READ_ENTRIES
-        return found, False
+                if row[3] >= found.end_offset:
+                    return True
+            slot = end
+        return False
 
-    def _read(self, slot: int, count: int) -> list[AbortedTransaction]:
+    def _behind_later_ones(self, block: int, end_offset: int) -> int:
+        """The slot behind this block, and behind those after it in which every transaction begins at `end_offset` or later."""
+        for number in range(block, len(self._least)):
+            if self._least[number] < end_offset:
+                return number * _BLOCK
+        return self.entries
+
+    def _survey(self) -> None:
+        """Read what nobody has read yet. A thread does that when the log is loaded."""
+        while self._surveyed < self.entries:
+            for row in self._rows(self._surveyed, min(_BLOCK, self.entries - self._surveyed)):
+                self._note_first(row[1])
+
+    def _note_first(self, first_offset: int) -> None:
+        if self._surveyed % _BLOCK:
+            self._least[-1] = min(self._least[-1], first_offset)
+        else:
+            self._least.append(first_offset)
+        self._surveyed += 1
+
+    def _rows(self, slot: int, count: int) -> Sequence[_Row]:
         # A range may begin in the file and end in memory.
         in_file = max(0, min(count, self._saved - slot))
         first = slot + in_file - self._saved
@@ -111,7 +182,10 @@ class TransactionIndex:
         # Somebody else has cut the file. A missing abort would show its records as committed ones.
         if len(data) != in_file * _ENTRY.size:
             raise CorruptIndex(f"{self.path} is shorter than it was")
-        return [*(AbortedTransaction(*entry[1:]) for entry in _ENTRY.iter_unpack(data)), *rest]
+        return [*_ROW.iter_unpack(data), *rest]
+
+    def _read(self, slot: int, count: int) -> list[AbortedTransaction]:
+        return [new_tuple(AbortedTransaction, row) for row in self._rows(slot, count)]
 
     def all(self) -> list[AbortedTransaction]:
         """Every entry."""
@@ -119,8 +193,8 @@ class TransactionIndex:
 
     def read_all(self) -> Iterator[AbortedTransaction]:
         """Every entry, with no more than a few of them in memory."""
-        for slot in range(0, self.entries, _READ_ENTRIES):
-            yield from self._read(slot, min(_READ_ENTRIES, self.entries - slot))
+        for slot in range(0, self.entries, _BLOCK):
+            yield from self._read(slot, min(_BLOCK, self.entries - slot))
 
     def picture(self, files: FileCache) -> TransactionIndex:
         """The entries as they are now, for a thread to read. Nothing may be added to it."""
@@ -130,9 +204,10 @@ class TransactionIndex:
 
     def sanity_check(self, base_offset: int) -> None:
         """Raise CorruptIndex if an entry cannot belong to a segment that begins at `base_offset`."""
-        for entry in self.all():
+        for entry in self.read_all():
             if entry.last_offset < base_offset:
                 raise CorruptIndex(f"{entry} in {self.path}")
+        self._survey()
 
     def cut_at(self, offset: int) -> int:
         """How many transactions have their marker below `offset`."""
@@ -146,6 +221,9 @@ class TransactionIndex:
             self._saved = count
             self._is_stale = True
         del self._tail[count - self._saved :]
+        # The last block may keep an offset of one that is gone. It is looked at once too often then.
+        self._surveyed = min(self._surveyed, count)
+        del self._least[-(-self._surveyed // _BLOCK) :]
 
     def use_files(self, files: FileCache) -> None:
         """Open the file through another cache from now on."""

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.aborted_transactions import AbortedInRange
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.storage import FileRegion, LogDirectory
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.settings import LONG_MAX
 
 EMPTY = b""
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling
@@ -187,17 +188,14 @@ class LogReader:
         return LogRead(EMPTY, start_offset)
 
     @guarded
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that have records in [start_offset, end_offset)."""
-        found: list[AbortedTransaction] = []
+    def aborted_transactions(self, start_offset: int, end_offset: int, at_most: int = LONG_MAX) -> AbortedInRange:
+        """Aborted transactions that have records in [start_offset, end_offset), or in less where they are too many."""
+        found = AbortedInRange(start_offset, end_offset, at_most)
         index = max(0, bisect_right(self._segments, start_offset, key=base_offset_of) - 1)
         # The marker of a transaction, and with it the entry, may lie in a later segment than its records.
         for segment in self._segments[index:]:
-            if segment.txn_index is not None:
-                transactions, is_complete = segment.txn_index.collect(start_offset, end_offset)
-                found += transactions
-                if is_complete:
-                    break
+            if segment.txn_index is not None and segment.txn_index.collect(found):
+                break
         return found
 
 

@@ -43,6 +43,7 @@ from ottla.replication.log.partition_log import SEGMENTS_MAX, AppendInfo, Partit
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
 from ottla.replication.log.truncation import Truncation
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
+from ottla.replication.partition.committed_reads import ABORTED_MAX, with_aborted
 from ottla.replication.partition.divergence import diverging_epoch_of
 from ottla.replication.partition.followers import Followers, Holder, IsEligible
 from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP, look_up
@@ -544,8 +545,13 @@ class Partition:
         only_from_leader: bool = True,
         current_leader_epoch: int = NO_LEADER_EPOCH,
         last_fetched_epoch: int = -1,
+        aborted_max: int = ABORTED_MAX,
     ) -> ReadInfo:
-        """Batches from `fetch_offset` on, for a consumer or for a follower. KafkaError as Kafka's fetch."""
+        """Batches from `fetch_offset` on, for a consumer or for a follower. KafkaError as Kafka's fetch.
+
+        `aborted_max`: a reader of committed records gets fewer of them than it has room for, rather than to hear of more
+        aborted transactions than that.
+        """
         log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         if log.log_directory.failure is not None:
             raise log.log_directory.error()
@@ -561,13 +567,12 @@ class Partition:
         # A follower gets everything, because records are committed only once followers have them. A consumer must not
         # see what may be lost again.
         upper_bound = log.log_end_offset if is_follower else stable if read_committed else high_watermark
-        region, end_offset, available, is_behind = log.read(
-            fetch_offset, max_bytes, upper_bound=upper_bound, at_least_one_batch=at_least_one_batch
-        )
+        read = log.read(fetch_offset, max_bytes, upper_bound=upper_bound, at_least_one_batch=at_least_one_batch)
         aborted = None
         if read_committed:
             # A reader of committed records has to know which of these records to skip.
-            aborted = log.aborted_transactions(fetch_offset, end_offset) if region else []
+            read, aborted = with_aborted(log, fetch_offset, read, aborted_max, at_least_one_batch=at_least_one_batch)
+        region, _, available, is_behind = read
         found = region, high_watermark, stable, start, log.log_end_offset, aborted, None, available, is_behind
         return new_tuple(ReadInfo, found)
 

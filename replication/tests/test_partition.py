@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log.log_reader import LogRead
 from ottla.replication.log.producers import MarkerVersion
 from ottla.replication.log.tests.logs import (
     NOW_MS,
@@ -322,6 +323,65 @@ def test_committed_readers_stop_at_open_transactions_and_learn_of_aborted_ones()
     assert partition.read(0, 1000).aborted_transactions is None
     later = partition.read(7, 1000, read_committed=True)
     assert (later.records, later.aborted_transactions) == (b"", [])
+
+
+def aborted(partition: Partition, count: int, producer_id: int = 7) -> None:
+    """Transactions of one record that were aborted."""
+    for number in range(count):
+        produce(partition, idempotent(number, producer_id=producer_id, is_transactional=True))
+        produce(partition, marker(ControlType.ABORT, producer_id=producer_id), origin=AppendOrigin.COORDINATOR)
+
+
+def test_a_reader_of_very_many_aborted_transactions_gets_fewer_records() -> None:
+    partition = leader()
+    aborted(partition, 10)
+    offset, known = 0, set()
+    for _ in range(4):
+        read = partition.read(offset, 10_000, read_committed=True, at_least_one_batch=True, aborted_max=3)
+        # What there is does not depend on it, or a fetch would wait for more.
+        assert read.bytes_available == partition.read(offset, 10_000).bytes_available
+        found = [each.first_offset for each in read.aborted_transactions or ()]
+        assert 0 < len(found) <= 3
+        known.update(found)
+        offset = batches_of(contents(read.records))[-1].next_offset
+    assert (offset, known) == (20, set(range(0, 20, 2)))
+
+
+def test_a_reader_gets_one_batch_although_very_many_aborted_transactions_reach_into_it() -> None:
+    partition = leader()
+    for producer_id in range(5):
+        produce(partition, idempotent(0, producer_id=producer_id, is_transactional=True))
+    produce(partition)
+    for producer_id in range(5):
+        produce(partition, marker(ControlType.ABORT, producer_id=producer_id), origin=AppendOrigin.COORDINATOR)
+    read = partition.read(5, 10_000, read_committed=True, at_least_one_batch=True, aborted_max=3)
+    assert len(read.aborted_transactions or ()) == 5 and len(batches_of(contents(read.records))) == 6
+    # One that others in the same answer have left no room for comes with a later fetch.
+    read = partition.read(5, 10_000, read_committed=True, aborted_max=3)
+    assert (read.records, read.aborted_transactions) == (b"", []) and read.bytes_available > 0
+
+
+def test_a_reader_passes_a_gap_before_which_very_many_transactions_were_aborted() -> None:
+    partition = leader()
+    for producer_id in range(5):
+        produce(partition, idempotent(0, producer_id=producer_id, is_transactional=True))
+    produce(partition)
+    for producer_id in range(5):
+        produce(partition, marker(ControlType.ABORT, producer_id=producer_id), origin=AppendOrigin.COORDINATOR)
+    log = partition.log
+    whole = log.read
+
+    def compacted(offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False) -> LogRead:
+        """As if compaction had left nothing below offset 5."""
+        if upper_bound <= 5:
+            return LogRead(b"", offset)
+        return whole(max(offset, 5), max_bytes, upper_bound=upper_bound, at_least_one_batch=at_least_one_batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(log), "read", lambda self, *args, **details: compacted(*args, **details))
+        read = partition.read(0, 10_000, read_committed=True, at_least_one_batch=True, aborted_max=3)
+    assert [each.base_offset for each in batches_of(contents(read.records))] == [5]
+    assert [each.first_offset for each in read.aborted_transactions or ()] == [0, 1, 2, 3, 4]
 
 
 def test_a_marker_is_checked_against_its_transaction_version() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.replication.log.storage import FileRegion, NotCached
+from ottla.replication.partition.committed_reads import ABORTED_MAX
 from ottla.replication.partition.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.partition.partition import NO_LEADER_EPOCH
 from ottla.replication.partition.replica_selector import in_same_rack
@@ -57,6 +58,7 @@ class PartitionReader(KeepsFewFilesOpen):
     """See the module's docstring. `passes_over_cold`: what is not in memory is left out, instead of NotCached."""
 
     __slots__ = (
+        "_aborted_left",
         "broker",
         "is_committed_only",
         "is_follower",
@@ -91,6 +93,12 @@ class PartitionReader(KeepsFewFilesOpen):
         self.rack = request.rack_id if selector is not None and not self.only_from_leader else ""
         self.notes_progress = self.is_follower  # the offset of a follower's fetch says how far it is; it counts once
         self.passes_over_cold = False
+        self._aborted_left = ABORTED_MAX
+
+    def take_share_of_regions(self) -> None:
+        super().take_share_of_regions()
+        # Of all partitions together: the aborted transactions that the answer may tell of.
+        self._aborted_left = ABORTED_MAX
 
     def refusal(self, target: FetchTarget) -> ErrorCode | None:
         """Why this broker does not even try to read; such partitions do not end a wait."""
@@ -125,6 +133,7 @@ class PartitionReader(KeepsFewFilesOpen):
                 only_from_leader=self.only_from_leader,
                 current_leader_epoch=leader_epoch,
                 last_fetched_epoch=asked.last_fetched_epoch,
+                aborted_max=self._aborted_left,
             )
             if type(read.records) is FileRegion:
                 read = self._kept(partition, read, as_region=self.version < DOWN_CONVERTED_BELOW)
@@ -140,6 +149,8 @@ class PartitionReader(KeepsFewFilesOpen):
             return PartitionRead(target, without_records(target, partition, preferred), partition=partition)
         if self.is_follower:
             read = self._as_follower(partition, asked, read)
+        if read.aborted_transactions:
+            self._aborted_left -= len(read.aborted_transactions)
         data = PartitionData(
             partition_index=asked.partition,
             error_code=0,

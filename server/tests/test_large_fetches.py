@@ -8,14 +8,17 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.replication.log.tests.logs import batch, contents
-from ottla.server.fetch import answering, old_fetches, reading
+from ottla.replication.log.tests.logs import batch, batches_of, contents, idempotent, marker
+from ottla.replication.log.validator import AppendOrigin
+from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.server.fetch import answering, old_fetches, partition_reader, reading
 from ottla.server.fetch.reading import Reading
 from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.handlers import fetch as fetch_handler
 from ottla.server.surroundings import Surroundings
 from ottla.server.tests.test_fetched_regions import PARTITIONS, Shop
 from ottla.server.tests.test_follower_fetch import told
+from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode
 
 
@@ -120,3 +123,30 @@ async def test_a_very_large_fetch_of_an_old_client_is_answered_in_turns(monkeypa
     answer = await Shop().consume(version=2)
     assert sum(len(topic.partitions) for topic in answer.responses) == sum(pieces) == PARTITIONS
     assert max(pieces) == 10
+
+
+def abort(shop: Shop, index: int, count: int) -> None:
+    """Transactions of one record that were aborted, which consumers may pass."""
+    partition = shop.partitions[index]
+    for number in range(count):
+        records = idempotent(number, is_transactional=True)
+        partition.append_as_leader(records, required_acks=1, now_ms=shop.time_ms, guard=NOT_REQUIRED)
+        partition.append_as_leader(
+            marker(ControlType.ABORT), required_acks=1, now_ms=shop.time_ms, origin=AppendOrigin.COORDINATOR
+        )
+    partition.high_watermark = partition.log_end_offset
+    partition.log.on_high_watermark(partition.high_watermark)
+
+
+async def test_an_answer_tells_of_no_more_aborted_transactions_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 MB of records may belong to 350,000 of them, in one partition or in many."""
+    monkeypatch.setattr(partition_reader, "ABORTED_MAX", 5)
+    shop = Shop()
+    for index in (0, 1, 3):
+        abort(shop, index, 4)
+    answer = told(shop.consume(isolation_level=1, partitions=4))
+    assert [len(data.aborted_transactions or ()) for data in answer.values()] == [4, 1, 0, 0]
+    # Nothing is aborted in the first records of the last one.
+    assert [len(batches_of(contents(data.records))) for data in answer.values()] == [10, 4, 2, 2]
+    answer = told(shop.consume(isolation_level=1, partitions=4, offset=2))
+    assert [len(batches_of(contents(data.records))) for data in answer.values()] == [8, 2, 0, 0]

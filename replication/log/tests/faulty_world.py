@@ -554,7 +554,7 @@ def _check_producers(log: PartitionLog, batches: Sequence[Placed], *, is_power_c
         assert set(known) == set(reference.producers), f"producers {sorted(known)}"
         for producer_id, entry in reference.producers.items():
             assert _essence(known[producer_id]) == _essence(entry), f"{_essence(known[producer_id])} {_essence(entry)}"
-        found = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+        found = log.aborted_transactions(log.log_start_offset, log.log_end_offset).transactions
         expected = [each for each in aborted if each.last_offset >= log.log_start_offset]
         assert [each[:3] for each in found] == [each[:3] for each in expected], f"aborted transactions {found}"
         return

@@ -103,7 +103,7 @@ def test_the_segment_that_holds_the_last_stable_offset_is_not_cleaned() -> None:
     assert offsets(read_batches(log)) == [1, 2, 3, 4, 5, 6]
     assert log.first_dirty_offset == 2
     assert read_batches(log)[-1].delete_horizon_ms is None
-    assert [each[:3] for each in log.aborted_transactions(0, 7)] == [(9, 5, 6)]
+    assert [each[:3] for each in log.aborted_transactions(0, 7).transactions] == [(9, 5, 6)]
 
 
 def test_a_log_is_not_overdue_before_its_lag_can_have_passed(monkeypatch: pytest.MonkeyPatch) -> None:

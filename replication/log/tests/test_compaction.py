@@ -312,12 +312,12 @@ def test_aborted_records_go_and_markers_stay_while_they_mean_something() -> None
     sum(log.remove_expired_producers(NOW_MS + 10 * DAY_MS, DAY_MS))
     assert compact(log)
     assert kept(log) == [(0, b"a", b"kept"), (2, b"b", b"committed"), (5, b"c", b"1")]
-    assert [each[:3] for each in log.aborted_transactions(0, 6)] == [(1, 1, 3)]
+    assert [each[:3] for each in log.aborted_transactions(0, 6).transactions] == [(1, 1, 3)]
     assert [each.base_offset for each in read_batches(log) if each.is_control] == [3, 4]
     # The aborted records are gone now, so the next pass gives their marker a horizon and one after that drops it.
     append(log, keyed((b"d", b"x" * 1000)))
     assert compact(log)
-    assert log.aborted_transactions(0, 6) == []
+    assert log.aborted_transactions(0, 6).transactions == []
     assert [(each.base_offset, each.delete_horizon_ms) for each in read_batches(log) if each.is_control] == [
         (3, NOW_MS + 1000), (4, None),
     ]  # fmt: skip

@@ -60,7 +60,7 @@ def committed(log: PartitionLog) -> Found:
     """The last record of each key, for a reader of committed records."""
     unstable = log.first_unstable_offset
     bound = log.log_end_offset if unstable is None else unstable
-    aborted = sorted(log.aborted_transactions(log.log_start_offset, bound), key=lambda each: each.first_offset)
+    aborted = sorted(log.aborted_transactions(log.log_start_offset, bound).transactions, key=lambda each: each.first_offset)
     aborting: set[int] = set()
     last: Found = {}
     for header, records in batches_with_records(log, bound):

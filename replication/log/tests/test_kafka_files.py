@@ -67,8 +67,8 @@ def test_everything_is_understood_and_left_as_it_was(clean: bool) -> None:
     assert [(each.producer_id, each.epoch, each.last_sequence) for each in log.producers.values()] == [
         (0, 0, 29), (1, 1, 4), (2, 1, 4),
     ]  # fmt: skip
-    assert log.aborted_transactions(0, END) == ABORTED
-    assert log.aborted_transactions(33, 40) == ABORTED[1:]
+    assert log.aborted_transactions(0, END).transactions == ABORTED
+    assert log.aborted_transactions(33, 40).transactions == ABORTED[1:]
     assert log.first_unstable_offset is None
     log.close()
     assert files_of(directory) == GOLDEN

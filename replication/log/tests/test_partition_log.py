@@ -252,10 +252,10 @@ def test_aborted_transactions_are_listed_across_segments() -> None:
     assert len(log.segments) > 3
     expected = [(4 * number, 4 * number + 2) for number in (1, 3, 5)]
     for reloaded in (log, load(log, clean=False, recovery_point=0)):
-        found = reloaded.aborted_transactions(0, log.log_end_offset)
+        found = reloaded.aborted_transactions(0, log.log_end_offset).transactions
         assert [(each.first_offset, each.last_offset) for each in found] == expected
-        assert reloaded.aborted_transactions(7, 12) == []
-        assert reloaded.aborted_transactions(6, 13) == found[:2]
+        assert reloaded.aborted_transactions(7, 12).transactions == []
+        assert reloaded.aborted_transactions(6, 13).transactions == found[:2]
     assert log.first_unstable_offset == 0  # nobody has told about replication
     log.on_high_watermark(log.log_end_offset)
     assert log.first_unstable_offset is None

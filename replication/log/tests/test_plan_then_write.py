@@ -103,14 +103,14 @@ def test_an_abort_that_cannot_be_indexed_is_indexed_later(clean: bool) -> None:
     fail(log, errno.ENOSPC, lambda operation, path: path.endswith(".txnindex"))
     ends = marker(ControlType.ABORT)
     log.append_as_leader(ends, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
-    assert [each.first_offset for each in log.aborted_transactions(0, 2)] == [0]
+    assert [each.first_offset for each in log.aborted_transactions(0, 2).transactions] == [0]
     with pytest.raises(KafkaError):
         log.flush()
     assert log.recovery_point == 0
     heal(log)
     log.flush()
     assert log.recovery_point == 2
-    assert [each.first_offset for each in restarted(log, clean=clean).aborted_transactions(0, 2)] == [0]
+    assert [each.first_offset for each in restarted(log, clean=clean).aborted_transactions(0, 2).transactions] == [0]
 
 
 def test_a_truncation_that_cannot_read_what_producers_were_changes_nothing() -> None:

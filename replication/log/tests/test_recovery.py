@@ -528,11 +528,11 @@ def test_an_aborted_transaction_is_found_again_without_its_index() -> None:
     log.append_as_leader(
         memoryview(bytearray(abort)), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
     )
-    expected = log.aborted_transactions(0, 100)
+    expected = log.aborted_transactions(0, 100).transactions
     assert [each[:3] for each in expected] == [(7, 1, 3)]
     log.close()
     storage_of(log).remove(path(log, f"{0:020d}.txnindex"))
-    assert load(log, clean=False, recovery_point=0).aborted_transactions(0, 100) == expected
+    assert load(log, clean=False, recovery_point=0).aborted_transactions(0, 100).transactions == expected
 
 
 @pytest.mark.parametrize("compression", list(Compression))
