@@ -29,6 +29,7 @@ Theory
 
 Invariants
     ongoing transactions = entries with `current_txn_first_offset`; `map_end_offset` = state includes all below it.
+    offsets only rise, so transactions are noted in the order in which they begin, and in that in which they end.
 
 State is rebuilt from the latest `.snapshot` file plus the log after it (`recovery.py`). Only the newest batch of each
 window survives a snapshot, as in Kafka; the others are looked for in the log before it.
@@ -36,8 +37,10 @@ window survives a snapshot, as in Kafka; the others are looked for in the log be
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
+from heapq import heappop, heappush
 from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, NamedTuple
@@ -190,16 +193,26 @@ class ProducerUpdate:
 class ProducerStateManager:
     """Producers of one partition. Methods take batches whose offsets are assigned."""
 
-    __slots__ = ("_holds", "_ongoing", "_unreplicated", "map_end_offset", "producers", "verifications")
+    __slots__ = (
+        "_holds",
+        "_ongoing",
+        "_unreplicated",
+        "_unreplicated_firsts",
+        "map_end_offset",
+        "producers",
+        "verifications",
+    )
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self.verifications = Verifications()
         self.map_end_offset = 0
         self._holds = 0  # threads that read entries, which are replaced instead of changed meanwhile
-        # First offset -> producer id, and first offset -> marker offset; few at a time.
-        self._ongoing: dict[int, int] = {}
-        self._unreplicated: dict[int, int] = {}
+        # First offset -> producer id, the oldest transaction first, and first offset -> marker offset, the oldest marker
+        # first. Every fetch asks where the oldest begins, and there may be tens of thousands.
+        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        self._unreplicated: OrderedDict[int, int] = OrderedDict()
+        self._unreplicated_firsts: list[int] = []  # a heap
 
     @property
     def is_empty(self) -> bool:
@@ -209,10 +222,12 @@ class ProducerStateManager:
     @property
     def first_unstable_offset(self) -> int | None:
         """Start of the oldest transaction that is open or whose marker is not replicated."""
-        if not self._ongoing and not self._unreplicated:
-            return None
-        # A minimum and not the first key: a transaction may end while an older one is open.
-        return min((*self._ongoing, *self._unreplicated))
+        ongoing = next(iter(self._ongoing)) if self._ongoing else None
+        if not self._unreplicated_firsts:
+            return ongoing
+        # A transaction may end while an older one is open, and the other way round.
+        first = self._unreplicated_firsts[0]
+        return first if ongoing is None else min(ongoing, first)
 
     def in_order(self, batches: Sequence[BatchHeader]) -> ProducerEntry | None:
         """The producer's entry, if a client's append is the one expected next and neither begins nor ends a transaction.
@@ -345,9 +360,10 @@ class ProducerStateManager:
             # The transaction stays unstable until the high watermark has passed its marker: a new leader might not have
             # it.
             self._unreplicated[done.first_offset] = done.last_offset
+            heappush(self._unreplicated_firsts, done.first_offset)
             if done.is_aborted:
                 # What a reader of the index may rely on: all transactions that begin before this offset have ended.
-                last_stable_offset = min(self._ongoing, default=done.last_offset + 1)
+                last_stable_offset = next(iter(self._ongoing), done.last_offset + 1)
                 aborted.append(
                     AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, last_stable_offset)
                 )
@@ -380,11 +396,12 @@ class ProducerStateManager:
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Transactions whose marker is below the high watermark are stable now."""
-        if self._unreplicated:
-            # A copy, because entries go while it is walked.
-            for first_offset, last_offset in list(self._unreplicated.items()):
-                if last_offset < high_watermark:
-                    del self._unreplicated[first_offset]
+        unreplicated, firsts = self._unreplicated, self._unreplicated_firsts
+        while unreplicated and next(iter(unreplicated.values())) < high_watermark:
+            unreplicated.popitem(last=False)
+        # What has gone from among the others leaves the heap when it comes to the top.
+        while firsts and firsts[0] not in unreplicated:
+            heappop(firsts)
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
         """The log begins at `log_start_offset` now."""
@@ -415,6 +432,7 @@ class ProducerStateManager:
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
+        self._unreplicated_firsts.clear()
         self.map_end_offset = map_end_offset
 
     def load(self, entries: Sequence[ProducerEntry], map_end_offset: int) -> None:
@@ -422,6 +440,8 @@ class ProducerStateManager:
         self.clear(map_end_offset)
         for entry in entries:
             self.producers[entry.producer_id] = entry
+        # A snapshot may name them in any order.
+        for entry in sorted(entries, key=lambda entry: entry.current_txn_first_offset):
             if entry.current_txn_first_offset >= 0:
                 self._ongoing[entry.current_txn_first_offset] = entry.producer_id
 

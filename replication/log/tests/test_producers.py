@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -147,6 +150,54 @@ def test_the_first_unstable_offset_is_the_oldest_open_transaction() -> None:
     assert producers.first_unstable_offset == 10
     producers.on_high_watermark(log.end)
     assert producers.first_unstable_offset == 12
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_first_unstable_offset_of_random_transactions(seed: int) -> None:
+    random = Random(seed)
+    log = Log()
+    ongoing: dict[int, int] = {}
+    unreplicated: dict[int, int] = {}
+    for _ in range(300):
+        pid = random.randrange(20)
+        if pid not in ongoing:
+            ongoing[pid] = log.end
+            sequence = log.producers.producers[pid].last_sequence + 1 if pid in log.producers.producers else 0
+            assert log.send(sequence, pid=pid, attributes=TRANSACTIONAL_FLAG) == "appended"
+        else:
+            unreplicated[first := ongoing.pop(pid)] = log.end
+            stable = min(ongoing.values(), default=log.end + 1)
+            assert log.end_transaction(ControlType.ABORT, pid=pid) == [(pid, first, log.end - 1, stable)]
+        if random.random() < 0.2:
+            high_watermark = random.randint(max(0, log.end - 20), log.end)
+            log.producers.on_high_watermark(high_watermark)
+            unreplicated = {first: last for first, last in unreplicated.items() if last >= high_watermark}
+        if random.random() < 0.02:
+            data = log.producers.encode_snapshot()
+            log.producers.load(decode_snapshot(data, now_ms=NOW_MS, expiration_ms=DAY_MS), log.end)
+            unreplicated.clear()
+        assert log.producers.first_unstable_offset == min([*ongoing.values(), *unreplicated], default=None)
+
+
+def test_many_open_transactions_cost_no_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    class Counted(OrderedDict[int, int]):
+        """Notes what is looked at."""
+
+        def __iter__(self) -> Iterator[int]:
+            for key in super().__iter__():
+                looked_at.append(key)
+                yield key
+
+    log = Log()
+    monkeypatch.setattr(log.producers, "_ongoing", Counted())
+    for pid in range(1_000):
+        log.send(0, pid=pid, attributes=TRANSACTIONAL_FLAG)
+    for pid in range(500, 600):
+        log.end_transaction(ControlType.ABORT, pid=pid)
+        assert log.producers.first_unstable_offset == 0
+    assert len(looked_at) < 500
 
 
 def test_aborted_transactions_are_told_with_the_stable_offset_they_leave() -> None:
