@@ -4,7 +4,8 @@ Behaviour
 * Every partition gets a control batch of its own, and answers for itself: with an error, or when all in-sync replicas have
   the marker. After request.timeout.ms it is REQUEST_TIMED_OUT; the marker may come into force all the same.
 * A coordinator that was replaced is TRANSACTION_COORDINATOR_FENCED, and the marker of an earlier transaction
-  INVALID_PRODUCER_EPOCH; `replication/log/producers.py` has the rules, which depend on the transaction version.
+  INVALID_PRODUCER_EPOCH; `replication/log/producers.py` has the rules, which depend on the transaction version. One that
+  names no producer or no epoch is UNKNOWN_SERVER_ERROR.
 * In a partition of `__consumer_offsets` offsets may have been committed in the transaction. There the group coordinator
   writes the marker, in order with its own records. Its errors that a transaction coordinator does not know become
   NOT_LEADER_OR_FOLLOWER, after which that tries again.
@@ -34,6 +35,7 @@ from ottla.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ottla.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from ottla.replication.partition.commit_waits import CommitWait
@@ -125,6 +127,9 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
             held = self._broker.replicas.partition(place.topic, place.partition)
             if held is None or not held.log.log_directory.is_online:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            # Kafka fails over the request. The marker would end nothing, and the log would have a control batch of nobody.
+            if end.producer_id == NO_PRODUCER_ID or end.producer_epoch == NO_PRODUCER_EPOCH:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A marker does not say whose transaction it ends")
             if place.topic == GROUP_METADATA_TOPIC:
                 self._write_for_groups(place, end)
             else:

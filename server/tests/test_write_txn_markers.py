@@ -143,6 +143,14 @@ async def test_the_transaction_version_says_which_epoch_ends_a_transaction(
     assert broker.partition("t", 0).log_end_offset == (1 if code else 2)
 
 
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (PRODUCER, -1), (-1, -1)])
+async def test_a_marker_without_a_producer_is_not_written(tmp_path: Path, producer_id: int, epoch: int) -> None:
+    broker = await with_topic(tmp_path)
+    response = ask(broker, end(("t", 0), ("u", 0), producer_id=producer_id, epoch=epoch))
+    assert codes(response) == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert broker.partition("t", 0).log_end_offset == 0
+
+
 async def test_a_partition_that_is_named_twice_gets_one_marker(tmp_path: Path) -> None:
     broker = await with_topic(tmp_path)
     write(broker.partition("t", 0))
