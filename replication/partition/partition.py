@@ -549,8 +549,7 @@ class Partition:
     ) -> ReadInfo:
         """Batches from `fetch_offset` on, for a consumer or for a follower. KafkaError as Kafka's fetch.
 
-        `aborted_max`: a reader of committed records gets fewer of them than it has room for, rather than to hear of more
-        aborted transactions than that.
+        `aborted_max`: so many aborted transactions may be told of, and fewer records are read where there are more.
         """
         log = self._readable_log(current_leader_epoch, only_from_leader=only_from_leader)
         if log.log_directory.failure is not None:
