@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from ottla.groupcoord.share_state.service import ShareCoordinator
     from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.partition.partition import Partition
+    from ottla.server.auth.failed_logins import FailedLogins
+    from ottla.server.auth.sasl_listener import SaslListener
+    from ottla.server.auth.scram_users import ScramUsers
+    from ottla.server.auth.strangers import Strangers
     from ottla.server.cluster.session import CoordinationTree
     from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.coordinators.transaction_markers import TransactionMarkers
@@ -188,6 +192,32 @@ class Broker:
         from ottla.server.share.service import ShareGroups
 
         return self._started(ShareGroups(self))
+
+    @cached_property
+    def scram_users(self) -> ScramUsers:
+        from ottla.server.auth.scram_users import ScramUsers
+
+        return ScramUsers()
+
+    @cached_property
+    def _failed_logins(self) -> FailedLogins:
+        from ottla.server.auth.failed_logins import FailedLogins
+
+        return FailedLogins()
+
+    @cached_property
+    def _strangers(self) -> Strangers:
+        from ottla.server.auth.strangers import Strangers
+
+        return Strangers()
+
+    def sasl_of(self, listener: str) -> SaslListener | None:
+        """What authenticates the clients of a listener; None if it does not speak SASL."""
+        if (config := self.configs.started_with.sasl.get(listener)) is None:
+            return None
+        from ottla.server.auth.sasl_listener import SaslListener
+
+        return SaslListener(config, self.scram_users, self._failed_logins, self._strangers)
 
     def _commit_verifier(self) -> CommitVerifier:
         from ottla.server.coordinators.commit_verification import OffsetsTopicVerifier

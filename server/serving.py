@@ -144,8 +144,8 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
     )
     for endpoint, sock in bound:
         calls = for_brokers if endpoint.listener == between_brokers else for_clients
-        protocol = endpoint.security_protocol
-        listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits, protocol)
+        protocol, sasl = endpoint.security_protocol, broker.sasl_of(endpoint.listener)
+        listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits, protocol, sasl)
         broker.listeners.append(listener)
         nursery.start_soon(listener.run)
 

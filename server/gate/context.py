@@ -26,6 +26,7 @@ class RequestContext(Generic[PortT_co]):
         "broker",
         "client_host",
         "client_id",
+        "is_token_authenticated",
         "listener_name",
         "now_ms",
         "principal",
@@ -49,6 +50,7 @@ class RequestContext(Generic[PortT_co]):
         self.client_id = client_id
         self.client_host = client_host
         self.principal = principal
+        self.is_token_authenticated = False  # by a delegation token, which has fewer rights than its owner
         self.listener_name = listener_name
         self.security_protocol = security_protocol
         self.now_ms = now_ms

@@ -31,20 +31,20 @@ from collections import deque
 from contextlib import nullcontext
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.net.calls import Call
 from ottla.server.net.inbox import Inbox, NoRoom
 from ottla.server.net.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.net.outbox import Outbox, Progress, unreadable
 from ottla.server.net.pending import Pending
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.turns import InTurn, free_in_turns, is_short
+from ottla.server.net.waiting import DRAIN, END_OF_STREAM, END_OF_TURN, FLUSH, MEMORY, ROOM, UNKNOWN_CALL, Waiting
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
@@ -53,7 +53,9 @@ from ottla.wire.schema import Struct
 from ottla.wire.text import JAVA_REPLACE
 
 if TYPE_CHECKING:
-    from ottla.server.net.calls import Calls
+    from ottla.server.auth.sasl_listener import SaslListener
+    from ottla.server.net.authentication import Authentication, ExpiringCalls
+    from ottla.server.net.calls import Call, Calls
     from ottla.server.net.inbox import ReceiveBuffers
     from ottla.server.net.readiness import Readiness
     from ottla.server.net.transport import Transport
@@ -73,31 +75,6 @@ _header = struct.Struct(">hhih").unpack_from  # api key, api version, correlatio
 _HEADER_BYTES = 10
 
 
-class Waiting(NamedTuple):
-    """A request without an answer yet: its call, its correlation id, and the work that gives the answer."""
-
-    call: Call
-    correlation_id: int
-    work: InTurn
-    is_large: bool = False
-
-
-END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
-"""In place of a request: other connections are due."""
-FLUSH = Waiting(None, 1, None)  # type: ignore[arg-type]
-"""In place of a request: what is to be sent has to come from the disk first."""
-DRAIN = Waiting(None, 3, None)  # type: ignore[arg-type]
-"""In place of a request: the answers to those before it are due first."""
-ROOM = Waiting(None, 4, None)  # type: ignore[arg-type]
-"""In place of a request: too many answers are pending."""
-MEMORY = Waiting(None, 6, None)  # type: ignore[arg-type]
-"""In place of a request: there is no memory for the rest of a large one."""
-UNKNOWN_CALL = Waiting(None, 5, None)  # type: ignore[arg-type]
-"""In place of a request: the first of its kind, or the broker does not know its cluster yet."""
-END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
-"""In place of a request: the peer will send no more."""
-
-
 class Door(Protocol):
     """What a connection takes from the listener that it came in through. `broker` goes to the handlers unseen."""
 
@@ -108,12 +85,14 @@ class Door(Protocol):
     readiness: Readiness
     buffers: ReceiveBuffers
     frame_bytes_max: int
+    sasl: SaslListener | None
 
 
 class Connection:
     """Serves one accepted socket until it ends; see the module's docstring."""
 
     __slots__ = (
+        "_authentication",
         "_calls",
         "_client_id_raw",
         "_context",
@@ -139,7 +118,7 @@ class Connection:
         self._transport = transport
         self._socket = transport.socket
         self._peer = host
-        self._calls = listener.calls
+        self._calls: Calls | ExpiringCalls = listener.calls
         self._readiness = listener.readiness
         self._context = RequestContext(
             listener.broker,
@@ -158,7 +137,21 @@ class Connection:
         self.is_held_up = False
         self._held_bytes = self._unread_bytes = 0
         self._is_parked = False
+        self._authentication = None if listener.sasl is None else self._new_authentication(listener, listener.sasl)
         self._note_time()
+
+    def _new_authentication(self, listener: Door, sasl: SaslListener) -> Authentication:
+        from ottla.server.net.authentication import Authentication  # most brokers need none
+
+        return Authentication(
+            sasl,
+            calls=listener.calls,
+            context=self._context,
+            inbox=self._inbox,
+            readiness=self._readiness,
+            transport=self._transport,
+            send=self._send_first,
+        )
 
     async def run(self) -> None:
         """Serve until the peer leaves, the housekeeper cancels, or an error ends it."""
@@ -200,18 +193,13 @@ class Connection:
     async def _serve(self) -> None:
         """Sleep while `_step` can answer everything at once; do what has to be awaited."""
         try:
+            if self._authentication is not None:
+                await self._authenticate(self._authentication)
+                # Requests may have come right behind it.
+                await self._answer_awake(self._answer_frames())
             # Asleep: the event loop calls `_step`, until something has to be awaited.
             while (waiting := await self._readiness.serve(self._socket, self._step)) is not END_OF_STREAM:
-                # Awake: one thing is awaited after the other, until the frames that are here are used up.
-                while waiting is not None:
-                    await self._finish(waiting)
-                    waiting = self._answer_frames()
-                # About to sleep. `_step` takes parts in the outbox for a socket that is full, so none are left there.
-                self._answer_pending()
-                await self._flush()
-                self._inbox.detach()
-                # A poke is forgotten if nobody serves the socket, so one that came meanwhile is made again.
-                self._note_ready()  # while nobody looked
+                await self._answer_awake(waiting)
             # A peer that has closed only its own side still reads: what it asked for before is answered.
             await self._drain(0, is_end=True)
         except (ProtocolViolation, CloseConnection):
@@ -223,6 +211,28 @@ class Connection:
             self._abandon_pending()
             if self._outbox.parts:
                 await self._flush()  # what was answered before a bad frame
+
+    async def _answer_awake(self, waiting: Waiting | None) -> None:
+        """One thing is awaited after the other, until the frames that are here are used up."""
+        while waiting is not None:
+            await self._finish(waiting)
+            waiting = self._answer_frames()
+        # About to sleep. `_step` takes parts in the outbox for a socket that is full, so none are left there.
+        self._answer_pending()
+        await self._flush()
+        self._inbox.detach()
+        # A poke is forgotten if nobody serves the socket, so one that came meanwhile is made again.
+        self._note_ready()  # while nobody looked
+
+    async def _authenticate(self, authentication: Authentication) -> None:
+        """Find out who the peer is, at the beginning or anew."""
+        self._calls = await authentication.run(self._peer)
+        self._note_time()
+
+    async def _send_first(self, data: bytes) -> None:
+        """Send what belongs to no request that a handler answers."""
+        self._outbox.parts.append(data)
+        await self._flush()
 
     def _step(self) -> Wait | Waiting:
         """Called when the socket is ready, or answers are: send what is left, else receive and answer. Never waits."""
@@ -510,6 +520,10 @@ class Connection:
         start, _ = self._inbox.next_frame() or (0, 0)
         api_key, version, _, _ = _header(self._inbox.buffer, start)
         self._inbox.put_back(start)
+        if self._authentication is not None and self._authentication.begins_anew(api_key):
+            await self._drain(0)
+            await self._authenticate(self._authentication)
+            return
         # Not parked while codecs are loaded: a produce request is carried out although its peer closes its side.
         self._is_parked = True
         try:

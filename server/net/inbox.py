@@ -104,11 +104,11 @@ class NoRoom(Exception):
 class Inbox:
     """Unanswered bytes of one connection: `buffer[start:end]`."""
 
-    __slots__ = ("_buffers", "_frame_bytes_max", "_own", "buffer", "end", "large_since", "memory", "start")
+    __slots__ = ("_buffers", "_own", "buffer", "end", "frame_bytes_max", "large_since", "memory", "start")
 
     def __init__(self, buffers: ReceiveBuffers, frame_bytes_max: int) -> None:
         self._buffers = buffers
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._own: ReceiveBuffer | None = None
         self.memory = buffers.memory
         self.large_since = math.inf  # since when it has a large buffer, or wants one, and no frame became complete
@@ -147,8 +147,8 @@ class Inbox:
             return None
         size: int = _frame_size(self.buffer, start)[0]
         # Refused before any of its bytes are waited for, as Kafka does.
-        if not 0 <= size <= self._frame_bytes_max:
-            raise ProtocolViolation(f"a frame of {size} bytes; socket.request.max.bytes allows {self._frame_bytes_max}")
+        if not 0 <= size <= self.frame_bytes_max:
+            raise ProtocolViolation(f"a frame of {size} bytes; {self.frame_bytes_max} are allowed")
         frame_end = start + 4 + size
         if frame_end > self.end:
             return None
@@ -241,7 +241,7 @@ class Inbox:
             return OWN_BUFFER_BYTES_MIN
         size: int = _frame_size(self.buffer, self.start)[0]
         # There is always room for a byte more: a read into no room returns 0, and that means the end of the stream.
-        return max(rest + 1, OWN_BUFFER_BYTES_MIN, min(size, self._frame_bytes_max) + 4)
+        return max(rest + 1, OWN_BUFFER_BYTES_MIN, min(size, self.frame_bytes_max) + 4)
 
     def _holds_frame(self) -> bool:
         rest = self.end - self.start

@@ -32,6 +32,7 @@ from ottla.server.net.readiness import Readiness
 from ottla.server.net.transport import PlainTransport
 
 if TYPE_CHECKING:
+    from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.ports import HasSettings
 
 logger = logging.getLogger("ottla.listener")
@@ -87,10 +88,12 @@ class Listener:
         readiness: Readiness,
         limits: ConnectionLimits,
         security_protocol: str = "PLAINTEXT",
+        sasl: SaslListener | None = None,
     ) -> None:
         config = broker.config.server
         self.name = name
         self.security_protocol = security_protocol
+        self.sasl = sasl
         self.broker = broker
         self.calls = calls
         self.buffers = buffers

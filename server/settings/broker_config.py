@@ -9,7 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from ottla.groupcoord.group_settings import check_bounds_of_broker
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.member_config import MemberConfig
 from ottla.server.settings.quota_config import QuotaConfig
+from ottla.server.settings.sasl_config import SaslConfig, SaslListenerConfig, sasl_of_listener
 from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings
 from ottla.server.settings.zookeeper_config import ZooKeeperConfig, parse_connect
 from ottla.wire.settings import (
@@ -50,7 +51,7 @@ _ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Za-z:%.]*)\]|([^/:\[\]]
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 BROKEN_RULE = "requirement failed"
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SERVED_PROTOCOLS = ("PLAINTEXT",)
+_SERVED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
 def _per_ip_overrides(text: str) -> str | None:
@@ -174,6 +175,8 @@ class BrokerConfig:
     member: MemberConfig
     zookeeper: ZooKeeperConfig | None
     static: Mapping[str, str]
+    sasl: Mapping[str, SaslListenerConfig] = field(default_factory=dict)
+    """Of each listener that speaks SASL."""
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:
@@ -202,7 +205,7 @@ def broker_settings() -> Mapping[str, Setting]:
         SharePartitionConfig,
         DeadLetterConfig,
     )
-    for config_class in (ServerConfig, ReplicationConfig, *coordinators, MemberConfig, QuotaConfig):
+    for config_class in (ServerConfig, ReplicationConfig, *coordinators, MemberConfig, QuotaConfig, SaslConfig):
         known.update(settings_of(config_class))
     return known
 
@@ -228,6 +231,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
+    _check_between_brokers(zookeeper, listeners, inter_broker)
     node_id = _node_id(server, static)
     # Clients see both names with the id that is in force, whichever was given.
     static["node.id"] = static["broker.id"] = str(node_id)
@@ -249,6 +253,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         inter_broker_listener_name=inter_broker,
         log_dirs=_log_dirs(server),
         member=_read(MemberConfig, static),
+        sasl=_sasl(listeners, static),
         zookeeper=zookeeper,
         static=static,
     )
@@ -409,6 +414,20 @@ def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     return config
+
+
+def _check_between_brokers(zookeeper: ZooKeeperConfig | None, listeners: Iterable[Endpoint], inter_broker: str) -> None:
+    spoken = next(each.security_protocol for each in listeners if each.listener == inter_broker)
+    if zookeeper is not None and spoken != "PLAINTEXT":
+        raise ConfigError(f"listener {inter_broker} speaks {spoken}: brokers speak only PLAINTEXT among themselves")
+
+
+def _sasl(listeners: Iterable[Endpoint], static: Mapping[str, str]) -> dict[str, SaslListenerConfig]:
+    names = [each.listener for each in listeners if each.security_protocol.startswith("SASL_")]
+    try:
+        return {name: sasl_of_listener(texts_of_listener(static, name), name) for name in names}
+    except InvalidSetting as error:
+        raise ConfigError(str(error)) from None
 
 
 def _log_dirs(server: ServerConfig) -> tuple[Path, ...]:

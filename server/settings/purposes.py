@@ -16,8 +16,6 @@ background.threads: Threads that Kafka has for work in the background, such as d
 broker.heartbeat.interval.ms: Time between two heartbeats of a broker to a KRaft controller.
 broker.session.timeout.ms: Silence after which a KRaft controller takes a broker to be gone.
 client.quota.callback.class: Class of a plug-in that decides about client quotas.
-connection.failed.authentication.delay.ms: How long the connection stays open of a client that failed to prove who it is.
-connections.max.reauth.ms: Longest time for which a client that has proven by SASL who it is counts as that; 0: without end.
 controller.performance.always.log.threshold.ms: Time from which on Kafka logs every slow event of its KRaft controller.
 controller.performance.sample.period.ms: Time between two log entries about the speed of a KRaft controller.
 controller.quorum.append.linger.ms: How long a KRaft controller gathers records before it writes them.
@@ -111,8 +109,6 @@ remote.log.storage.manager.class.name: Class of the plug-in that tiered storage 
 remote.log.storage.manager.class.path: Where the class of remote.log.storage.manager.class.name is.
 remote.log.storage.manager.impl.prefix: How the names of settings begin that are meant for remote.log.storage.manager.class.name.
 sasl.client.callback.handler.class: Class that a client's side of SASL gets names and passwords from.
-sasl.enabled.mechanisms: SASL mechanisms by which clients may prove who they are.
-sasl.jaas.config: Login module with its options, as a line of a JAAS file.
 sasl.kerberos.kinit.cmd: Path of Kerberos' kinit.
 sasl.kerberos.min.time.before.relogin: Shortest time between two renewals of a Kerberos ticket.
 sasl.kerberos.principal.to.local.rules: Rules that make a user's name of a Kerberos principal.
@@ -130,7 +126,6 @@ sasl.login.refresh.window.jitter: Random part of the time at which a login crede
 sasl.login.retry.backoff.max.ms: Longest pause between two attempts to get an OAuth token.
 sasl.login.retry.backoff.ms: First pause between two attempts to get an OAuth token.
 sasl.mechanism.controller.protocol: SASL mechanism that KRaft nodes use towards controllers.
-sasl.mechanism.inter.broker.protocol: SASL mechanism that brokers use among themselves.
 sasl.oauthbearer.allow.unverified.audience: Whether an OAuth token is taken although nobody says which audience it has to have.
 sasl.oauthbearer.allow.unverified.issuer: Whether an OAuth token is taken although nobody says which issuer it has to have.
 sasl.oauthbearer.assertion.algorithm: Algorithm that assertions towards an OAuth server are signed with.
@@ -159,8 +154,6 @@ sasl.oauthbearer.scope: Scope that this broker asks an OAuth server for.
 sasl.oauthbearer.scope.claim.name: Claim of an OAuth token that has its scope.
 sasl.oauthbearer.sub.claim.name: Claim of an OAuth token that has the user's name.
 sasl.oauthbearer.token.endpoint.url: Address at which an OAuth server gives out tokens.
-sasl.server.callback.handler.class: Class that judges what clients give by SASL.
-sasl.server.max.receive.size: Largest message of a client that has not proven yet who it is.
 security.providers: Classes of plug-ins that provide cryptography to the Java machine.
 server.max.startup.time.ms: Longest time that a start of Kafka may take.
 share.coordinator.append.linger.ms: How long a share coordinator gathers records before it writes them; -1: as long as it is busy.

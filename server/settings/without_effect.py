@@ -21,8 +21,6 @@ background.threads int 10 1.. cluster-wide
 broker.heartbeat.interval.ms int 2000
 broker.session.timeout.ms int 9000
 client.quota.callback.class class -
-connection.failed.authentication.delay.ms int 100 0..
-connections.max.reauth.ms long 0
 controller.performance.always.log.threshold.ms long 2000 0.. internal
 controller.performance.sample.period.ms long 60000 100.. internal
 controller.quorum.append.linger.ms int 25 0..
@@ -116,8 +114,6 @@ remote.log.storage.manager.class.name string -
 remote.log.storage.manager.class.path string -
 remote.log.storage.manager.impl.prefix string rsm.config.
 sasl.client.callback.handler.class class -
-sasl.enabled.mechanisms list GSSAPI per-broker
-sasl.jaas.config password - per-broker
 sasl.kerberos.kinit.cmd string /usr/bin/kinit per-broker
 sasl.kerberos.min.time.before.relogin long 60000 per-broker
 sasl.kerberos.principal.to.local.rules list DEFAULT per-broker
@@ -135,7 +131,6 @@ sasl.login.refresh.window.jitter double 0.05 per-broker
 sasl.login.retry.backoff.max.ms long 10000
 sasl.login.retry.backoff.ms long 100
 sasl.mechanism.controller.protocol string GSSAPI
-sasl.mechanism.inter.broker.protocol string GSSAPI per-broker
 sasl.oauthbearer.allow.unverified.audience boolean false
 sasl.oauthbearer.allow.unverified.issuer boolean false
 sasl.oauthbearer.assertion.algorithm string RS256 es256/rs256
@@ -164,8 +159,6 @@ sasl.oauthbearer.scope string -
 sasl.oauthbearer.scope.claim.name string scope
 sasl.oauthbearer.sub.claim.name string sub
 sasl.oauthbearer.token.endpoint.url string -
-sasl.server.callback.handler.class class -
-sasl.server.max.receive.size int 524288
 security.providers string -
 server.max.startup.time.ms long 9223372036854775807 0.. internal
 share.coordinator.append.linger.ms int -1 -1..

@@ -122,7 +122,7 @@ def test_broker_wide_settings_are_the_defaults_of_topics() -> None:
         ({"ssl.key.password": ""}, ()),
         ({"zookeeper.connect": "zk:2181"}, ("zookeeper.connect=zk:2181", "needs a broker.id")),
         ({"listeners": "SSL://:9093"}, ("listeners=SSL://:9093", "SSL is not served yet", "allowed: PLAINTEXT")),
-        ({"listeners": "SASL_PLAINTEXT://:9093"}, ("SASL_PLAINTEXT is not served yet",)),
+        ({"listeners": "SASL_SSL://:9093"}, ("SASL_SSL",)),
         ({"listeners": "localhost:9092"}, ("Unable to parse localhost:9092", "NAME://host:port")),
         ({"listeners": "PLAINTEXT://h:70000"}, ("Unable to parse",)),
         ({"listeners": ""}, ("listeners", "empty")),

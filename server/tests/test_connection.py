@@ -146,6 +146,7 @@ async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Pe
         readiness=readiness,
         frame_bytes_max=1 << 23,
         security_protocol="PLAINTEXT",
+        sasl=None,
     )
     connection = Connection(PlainTransport(ours), "127.0.0.1", listener)
     nursery.start_soon(connection.run)

@@ -136,6 +136,7 @@ class Broker:
             readiness=Readiness(),
             frame_bytes_max=1 << 23,
             security_protocol="PLAINTEXT",
+        sasl=None,
         )
         self._nursery = nursery
         self.connections: list[Connection] = []

@@ -209,6 +209,7 @@ async def producer(
         readiness=readiness,
         frame_bytes_max=1 << 23,
         security_protocol="PLAINTEXT",
+        sasl=None,
     )
     nursery.start_soon(leader.deadlines.run)
     nursery.start_soon(Connection(PlainTransport(ours), "127.0.0.1", listener).run)

@@ -1,0 +1,106 @@
+"""Real clients log in: over SASL_PLAINTEXT, with each mechanism that they have."""
+
+import time
+
+import aiokafka
+import pytest
+from compat_tests.support.brokers import OttlaProcess, wait_until
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
+
+ALICES, ADMINS, WRONG = "alices-secret-word", 'admin "quoted" secret', "nearly-alices-secret"
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SETTINGS = {
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "security.inter.broker.protocol": "SASL_PLAINTEXT",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{MODULE} required"
+    f""" user_alice="{ALICES}" user_admin='{ADMINS}';""",
+    "connections.max.reauth.ms": "2000",
+    "num.partitions": "1",
+}
+
+
+class SaslOttla(OttlaProcess):
+    def command(self):
+        return [each.replace("PLAINTEXT://", "SASL_PLAINTEXT://") for each in super().command()]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory):
+    broker = SaslOttla(tmp_path_factory.mktemp("secured"), SETTINGS)
+    yield broker.start()
+    broker.stop()
+    for secret in (ALICES, ADMINS, WRONG):
+        assert secret not in broker.log
+
+
+def librdkafka(broker, mechanism="PLAIN", name="admin", password=ADMINS):
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
+def python(broker, mechanism="PLAIN", name="alice", password=ALICES):
+    return {
+        "bootstrap_servers": broker.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": name,
+        "sasl_plain_password": password,
+    }
+
+
+def test_kafka_python_logs_in_and_again(secured):
+    producer = KafkaProducer(**python(secured))
+    for number in range(4):
+        assert producer.send("python", b"x").get(10).offset == number
+        time.sleep(1)  # longer than a session, all in all
+    consumer = KafkaConsumer("python", auto_offset_reset="earliest", consumer_timeout_ms=5000, **python(secured))
+    assert len([next(consumer) for _ in range(4)]) == 4
+    producer.close()
+    consumer.close()
+
+
+def test_kafka_python_is_refused(secured):
+    with pytest.raises(KafkaError):
+        KafkaProducer(**python(secured, password=WRONG), bootstrap_timeout_ms=3000)
+
+
+def test_aiokafka_logs_in(secured):
+    import asyncio
+
+    async def produce():
+        async with aiokafka.AIOKafkaProducer(**python(secured)) as producer:
+            return await producer.send_and_wait("aio", b"x")
+
+    assert asyncio.run(produce()).offset == 0
+
+
+def test_librdkafka_logs_in_and_again(secured):
+    failures = []
+    producer = Producer(librdkafka(secured) | {"error_cb": failures.append})
+    for _ in range(4):
+        producer.produce(
+            "confluent", b"x", on_delivery=lambda error, message: failures.append(error) if error else None
+        )
+        producer.flush(10)
+        time.sleep(1)
+    assert failures == []
+
+
+def test_librdkafka_hears_why_it_is_refused(secured):
+    failures = []
+    producer = Producer(librdkafka(secured, name="alice", password=WRONG) | {"error_cb": failures.append})
+    wait_until(lambda: producer.poll(0.1) or failures, "the failure is told")
+    assert "Authentication failed: Invalid username or password" in str(failures)
+
+
+def test_kcat_logs_in(secured, run, kcat):
+    options = librdkafka(secured, name="alice", password=ALICES)
+    arguments = [part for name, value in options.items() for part in ("-X", f"{name}={value}")]
+    assert "broker 0" in run(kcat, "-L", *arguments)

@@ -1,0 +1,18 @@
+"""SaslAuthenticate: one token of a SASL exchange. Here it comes without a handshake: ILLEGAL_SASL_STATE.
+
+Before authentication, and behind the handshake of a new one, it is answered by `server/net/authentication.py`.
+"""
+
+from __future__ import annotations
+
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+TOO_LATE = "SaslAuthenticate request received after successful authentication"
+
+
+@handles(SaslAuthenticateRequest)
+def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestContext[object]) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=TOO_LATE, auth_bytes=b"")

@@ -1,0 +1,143 @@
+"""JAAS lines, as `sasl.jaas.config` holds them (Kafka's JaasConfig, over Java's StreamTokenizer):
+
+    org.example.LoginModule required name="value" other='value' third=word;
+
+Words end at blanks, `;`, `=`, quotes and `/`, with which a comment begins wherever it is. Quoted text ends at its line's end
+at the latest and knows the escapes of C. `parse_jaas` raises `MalformedJaas`, whose text never holds a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+FLAGS = ("required", "requisite", "sufficient", "optional")
+
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_OCTAL = "01234567"
+_LINE_ENDS = ("\n", "\r", "")
+_ORDINARY = frozenset(";=" + "".join(map(chr, range(129, 160))))
+
+
+class MalformedJaas(ValueError):
+    """A text that is no JAAS configuration; the message is Kafka's, without anything that may be secret."""
+
+
+class JaasEntry(NamedTuple):
+    """One login module with its options."""
+
+    module: str
+    flag: str
+    options: Mapping[str, str]
+
+
+class _Token(NamedTuple):
+    """A word or quoted text, or (`text` None) an ordinary character."""
+
+    kind: str
+    text: str | None
+
+
+def parse_jaas(text: str) -> list[JaasEntry]:
+    """The entries of a JAAS configuration, at least one."""
+    tokens = _Tokens(text)
+    entries = []
+    while (first := next(tokens, None)) is not None:
+        entries.append(_entry(first, tokens))
+    if not entries:
+        raise MalformedJaas("Login module not specified in JAAS config")
+    return entries
+
+
+def _entry(first: _Token, tokens: _Tokens) -> JaasEntry:
+    flag = next(tokens, None)
+    if flag is None:
+        raise MalformedJaas("Login module control flag not specified in JAAS config")
+    if flag.text is None:
+        raise MalformedJaas("Login module control flag is not available in the JAAS config")
+    if flag.text.lower() not in FLAGS:
+        raise MalformedJaas("Invalid login module control flag in JAAS config")
+    if not first.text:
+        raise MalformedJaas("Login module not specified in JAAS config")
+    options: dict[str, str] = {}
+    while (key := next(tokens, None)) is not None and key.kind != ";":
+        if key.text is None:
+            raise MalformedJaas("Key not specified for a value in JAAS config")
+        equals, value = next(tokens, None), next(tokens, None)
+        if equals is None or equals.kind != "=" or value is None or value.text is None:
+            raise MalformedJaas(f"Value not specified for an option of {first.text} in JAAS config")
+        options[key.text] = value.text
+    if key is None:
+        raise MalformedJaas("JAAS config entry not terminated by semi-colon")
+    return JaasEntry(first.text, flag.text.lower(), options)
+
+
+class _Tokens(Iterator[_Token]):
+    """Java's StreamTokenizer with the character classes that Kafka gives it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+
+    def __next__(self) -> _Token:
+        while (first := self._peek()) and (first <= " " or first == "/"):
+            if first != "/":
+                self._position += 1
+            elif not self._skip_comment():
+                raise StopIteration
+        if not first:
+            raise StopIteration
+        if first in "\"'":
+            return _Token(first, self._quoted(first))
+        if first in _ORDINARY:
+            self._position += 1
+            return _Token(first, None)
+        start = self._position
+        while (each := self._peek()) and _is_in_word(each):
+            self._position += 1
+        return _Token("word", self._text[start : self._position])
+
+    def _peek(self) -> str:
+        return self._text[self._position : self._position + 1]
+
+    def _take(self) -> str:
+        taken = self._peek()
+        self._position += 1
+        return taken
+
+    def _skip_comment(self) -> bool:
+        """A single `/` begins a comment, too. False: it has no end."""
+        self._position += 1
+        if self._peek() == "*":
+            end = self._text.find("*/", self._position + 1)
+            self._position = end + 2
+            return end >= 0
+        while self._peek() not in _LINE_ENDS:
+            self._position += 1
+        return True
+
+    def _quoted(self, quote: str) -> str:
+        self._position += 1
+        found = []
+        while (each := self._peek()) not in _LINE_ENDS and each != quote:
+            self._position += 1
+            found.append(self._escaped() if each == "\\" else each)
+        if each == quote:
+            self._position += 1
+        return "".join(found)
+
+    def _escaped(self) -> str:
+        first = self._take()
+        if first and first in _OCTAL:
+            digits = first
+            # Three digits only if they make a byte.
+            for _ in range(2 if first <= "3" else 1):
+                if not (each := self._peek()) or each not in _OCTAL:
+                    break
+                digits += self._take()
+            return chr(int(digits, 8))
+        return _ESCAPES.get(first, first)
+
+
+def _is_in_word(each: str) -> bool:
+    return each > " " and each not in "\"'/" and each not in _ORDINARY

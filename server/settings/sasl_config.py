@@ -1,0 +1,149 @@
+"""Settings of SASL (server and between brokers), and what they come to for one listener.
+
+A listener has settings of its own below `listener.name.<listener>.`, and each mechanism below
+`listener.name.<listener>.<mechanism>.`, as Kafka reads them. `sasl_of_listener` raises InvalidSetting with one line that a
+person can act on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.wire.settings import (
+    CLASS,
+    LONG,
+    PASSWORD,
+    InvalidSetting,
+    field_name,
+    parse_value,
+    setting,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from ottla.server.settings.jaas import JaasEntry
+
+PLAIN, SCRAM_256, SCRAM_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
+SERVED_MECHANISMS = (PLAIN, SCRAM_256, SCRAM_512)
+JAAS_NAME = "sasl.jaas.config"
+_MODULES = {
+    PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
+    SCRAM_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
+    SCRAM_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+# Users of SCRAM are in the coordination tree, so a broker that is not a client itself needs no line.
+_NEED_JAAS = (PLAIN,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaslConfig:
+    """How clients authenticate by SASL."""
+
+    sasl_enabled_mechanisms: tuple[str, ...] = setting(
+        ("GSSAPI",), dynamic="per-broker", doc="Mechanisms that clients may choose from."
+    )
+    sasl_jaas_config: str | None = setting(
+        None,
+        kind=PASSWORD,
+        dynamic="per-broker",
+        doc="Login module with its options, given as listener.name.<listener>.<mechanism>.sasl.jaas.config.",
+    )
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        "GSSAPI", dynamic="per-broker", doc="Mechanism by which brokers authenticate at each other."
+    )
+    sasl_server_callback_handler_class: str | None = setting(
+        None, kind=CLASS, doc="Verifies credentials; of a mechanism that is served no value is accepted."
+    )
+    sasl_server_max_receive_size: int = setting(
+        524_288, doc="Largest frame in bytes that is accepted before authentication."
+    )
+    connections_max_reauth_ms: int = setting(
+        0, kind=LONG, doc="Time after which a client has to authenticate again; 0: never."
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        100, minimum=0, doc="How long the answer to a failed authentication is kept back."
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MechanismConfig:
+    """One mechanism of one listener. `max_reauth_ms` 0: nobody has to authenticate again."""
+
+    name: str
+    jaas: JaasEntry | None
+    max_reauth_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaslListenerConfig:
+    """What a listener needs to authenticate its clients."""
+
+    mechanisms: Mapping[str, MechanismConfig]
+    receive_bytes_max: int
+    failure_delay_ms: int
+
+
+def sasl_of_listener(texts: Mapping[str, str], listener: str) -> SaslListenerConfig:
+    """The SASL settings of a listener; `texts` are the broker's as that listener has them (`texts_of_listener`)."""
+    known = settings_of(SaslConfig)
+    config = SaslConfig(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
+    prefix = f"listener.name.{listener.lower()}."
+    if not config.sasl_enabled_mechanisms:
+        raise _wrong(f"{prefix}sasl.enabled.mechanisms", "no mechanism is enabled")
+    mechanisms = {}
+    for name in config.sasl_enabled_mechanisms:
+        if name not in SERVED_MECHANISMS:
+            raise _wrong(
+                f"{prefix}sasl.enabled.mechanisms={','.join(config.sasl_enabled_mechanisms)}",
+                f"mechanism {name} is not served; allowed: {', '.join(SERVED_MECHANISMS)}",
+            )
+        mechanisms[name] = _mechanism(texts, prefix, name, config)
+    return SaslListenerConfig(
+        mechanisms=mechanisms,
+        receive_bytes_max=config.sasl_server_max_receive_size,
+        failure_delay_ms=config.connection_failed_authentication_delay_ms,
+    )
+
+
+def _mechanism(texts: Mapping[str, str], prefix: str, name: str, config: SaslConfig) -> MechanismConfig:
+    own = f"{name.lower()}."
+    handler_name = "sasl.server.callback.handler.class"
+    if handler := texts.get(own + handler_name, config.sasl_server_callback_handler_class):
+        raise _wrong(f"{prefix}{own}{handler_name}={handler}", "callback handlers are not served; remove the setting")
+    text = texts.get(own + "connections.max.reauth.ms")
+    declared = settings_of(SaslConfig)["connections.max.reauth.ms"]
+    return MechanismConfig(
+        name=name,
+        jaas=jaas_of(texts, prefix, name, is_needed=name in _NEED_JAAS),
+        max_reauth_ms=config.connections_max_reauth_ms if text is None else parse_value(declared, text),
+    )
+
+
+def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed: bool) -> JaasEntry | None:
+    """The JAAS line of a mechanism of a listener; None if there is none and none is needed."""
+    from ottla.server.settings.jaas import MalformedJaas, parse_jaas  # most brokers have no line
+
+    short = f"{mechanism.lower()}.{JAAS_NAME}"
+    name = prefix + short
+    text = texts.get(short)
+    if text is None:
+        if is_needed:
+            raise _wrong(
+                name, f"mechanism {mechanism} needs this setting, such as `{_MODULES[mechanism]} required ...;`"
+            )
+        return None
+    try:
+        entries = parse_jaas(text)
+    except MalformedJaas as error:
+        raise _wrong(name, str(error)) from None
+    if len(entries) != 1:
+        raise _wrong(name, f"JAAS config property contains {len(entries)} login modules, should be 1 module")
+    if entries[0].module != _MODULES[mechanism]:
+        raise _wrong(name, f"the login module of {mechanism} has to be {_MODULES[mechanism]}")
+    return entries[0]
+
+
+def _wrong(name: str, reason: str) -> InvalidSetting:
+    return InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}")
