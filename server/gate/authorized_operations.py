@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 
 class ResourceType(IntEnum):
-    """What operations are done to."""
+    """What operations are done to. ANY stands in filters."""
 
+    ANY = 1
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
@@ -19,8 +20,10 @@ class ResourceType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """Kafka's operations on resources."""
+    """Kafka's operations on resources. ANY stands in filters, ALL in rules."""
 
+    ANY = 1
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
