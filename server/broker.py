@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ottla.groupcoord.share_state.service import ShareCoordinator
     from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.partition.partition import Partition
+    from ottla.server.auth.authorizer import AclAuthorizer
     from ottla.server.auth.failed_logins import FailedLogins
     from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.auth.scram_users import ScramUsers
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.coordinators.transaction_markers import TransactionMarkers
     from ottla.server.coordinators.transaction_verification import TransactionVerifier
-    from ottla.server.gate.access import Authorizer
     from ottla.server.net.listener import Listener
     from ottla.server.settings.broker_config import BrokerConfig, Endpoint
     from ottla.server.share.service import ShareGroups
@@ -83,7 +83,7 @@ class Broker:
         self._nursery: trio.Nursery | None = None
         self._early: list[LatePart] = []
         self.surroundings = surroundings or Surroundings()
-        self.authorizer: Authorizer | None = None
+        self.authorizer = self._authorizer(config)
         self.readiness = readiness
         self.configs = ConfigRepository(config)
         self.cluster = ClusterState(controller_id=config.node_id)
@@ -129,6 +129,13 @@ class Broker:
             config.replication.max_incremental_fetch_session_cache_slots,
             lambda: self.surroundings.random.randint(1, INT_MAX),
         )
+
+    def _authorizer(self, config: BrokerConfig) -> AclAuthorizer | None:
+        if config.authorizer is None:
+            return None
+        from ottla.server.auth.authorizer import AclAuthorizer  # here, because most brokers have none
+
+        return AclAuthorizer(config.authorizer, lambda: self.surroundings.clock_ms() / 1000)
 
     def _group_coordinator(self, config: BrokerConfig) -> GroupCoordinator:
         kinds = Kinds()

@@ -6,11 +6,13 @@ Kafka's AclBinding, AclBindingFilter, and `AclControlManager.validateNewAcl`, wh
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ottla.server.auth.hosts import InvalidNetwork, Network
 from ottla.server.gate.access import CLUSTER_NAME
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+
+EnumT = TypeVar("EnumT", bound=IntEnum)
 
 WILDCARD = "*"
 WILDCARD_PRINCIPAL = "User:*"
@@ -22,6 +24,7 @@ TEXT_CHARACTERS_MAX = 4_096
 class PatternType(IntEnum):
     """How a rule names resources. ANY and MATCH stand in filters."""
 
+    UNKNOWN = 0
     ANY = 1
     MATCH = 2
     LITERAL = 3
@@ -31,9 +34,18 @@ class PatternType(IntEnum):
 class Permission(IntEnum):
     """Kafka's AclPermissionType. ANY stands in filters."""
 
+    UNKNOWN = 0
     ANY = 1
     DENY = 2
     ALLOW = 3
+
+
+def coded(kind: type[EnumT], code: int) -> EnumT:
+    """The member of a number that a client sent; UNKNOWN for numbers that Kafka has no member for."""
+    try:
+        return kind(code)
+    except ValueError:
+        return kind(0)
 
 
 class Pattern(NamedTuple):
@@ -84,11 +96,13 @@ class PatternFilter(NamedTuple):
     @property
     def only(self) -> tuple[Pattern, ...]:
         """The patterns that can match, if they can be named; nothing if one has to look at all."""
-        if self.resource_type is ResourceType.ANY or self.name is None or self.pattern_type is PatternType.MATCH:
+        if self.resource_type is ResourceType.ANY or self.name is None:
             return ()
         kinds: tuple[PatternType, ...] = (self.pattern_type,)
         if self.pattern_type is PatternType.ANY:
             kinds = (PatternType.LITERAL, PatternType.PREFIXED)
+        elif self.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+            return ()
         return tuple(Pattern(self.resource_type, kind, self.name) for kind in kinds)
 
 
@@ -110,10 +124,36 @@ class EntryFilter(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which rules are meant."""
+    """Which rules are meant. What is UNKNOWN in one matches nothing."""
 
     patterns: PatternFilter
     entries: EntryFilter
+
+    @classmethod
+    def of_codes(
+        cls,
+        resource: tuple[int, str | None, int],
+        *,
+        principal: str | None,
+        host: str | None,
+        operation: int,
+        permission: int,
+    ) -> AclFilter:
+        """`resource`: the number of its type, a name, the number of a type of patterns."""
+        resource_type, name, pattern_type = resource
+        return cls(
+            PatternFilter(coded(ResourceType, resource_type), coded(PatternType, pattern_type), name),
+            EntryFilter(principal, host, coded(AclOperation, operation), coded(Permission, permission)),
+        )
+
+    @property
+    def problem(self) -> str | None:
+        """Why rules cannot be removed by this filter (Kafka's `AclControlManager.validateFilter`)."""
+        if not (self.patterns.resource_type and self.patterns.pattern_type):
+            return "Unknown patternFilter."
+        if not (self.entries.operation and self.entries.permission):
+            return "Unknown entryFilter."
+        return None
 
     def matches(self, acl: Acl) -> bool:
         return self.patterns.matches(acl.pattern) and self.entries.matches(acl.entry)
@@ -130,7 +170,7 @@ def _problem_with_pattern(pattern: Pattern) -> str | None:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not pattern.name:
         return "Invalid empty resource name"
-    if pattern.resource_type is ResourceType.ANY:
+    if pattern.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
         return f"Invalid resourceType {pattern.resource_type.name}"
     if pattern.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         return f"Invalid patternType {pattern.pattern_type.name}"
@@ -140,9 +180,9 @@ def _problem_with_pattern(pattern: Pattern) -> str | None:
 
 
 def _problem_with_entry(entry: Entry) -> str | None:
-    if entry.operation is AclOperation.ANY:
+    if entry.operation in (AclOperation.UNKNOWN, AclOperation.ANY):
         return f"Invalid operation {entry.operation.name}"
-    if entry.permission is Permission.ANY:
+    if entry.permission not in (Permission.DENY, Permission.ALLOW):
         return f"Invalid permissionType {entry.permission.name}"
     if len(entry.principal) > TEXT_CHARACTERS_MAX or len(entry.host) > TEXT_CHARACTERS_MAX:
         return f"The principal or the host is longer than {TEXT_CHARACTERS_MAX} characters"

@@ -10,26 +10,19 @@ A refusal is logged with who was refused what, each once a minute (`refusal_log.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ottla.server.auth.acl_index import EVERYTHING, AclIndex, Asking
 from ottla.server.auth.acls import Entry, Pattern
 from ottla.server.auth.hosts import client_address
 from ottla.server.auth.refusal_log import RefusalLog
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.gate.context import THIS_BROKER
+from ottla.server.settings.authorizer_config import AuthorizerConfig
 
 VERDICTS_PER_HALF = 5_000
 # Longer names are decided anew each time: strangers could fill the memory with them.
 KEPT_CHARACTERS_MAX = 600
 _SOME_NAME = "hardcode"  # Kafka's: may the client do this to a resource that no rule names?
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuthorizerConfig:
-    """`super_users`: principals such as `User:admin`. `allow_everyone`: to resources that no rule concerns."""
-
-    super_users: frozenset[str] = frozenset()
-    allow_everyone: bool = False
 
 
 class AclAuthorizer:
@@ -38,7 +31,8 @@ class AclAuthorizer:
     def __init__(self, config: AuthorizerConfig, clock_s: Callable[[], float]) -> None:
         self.index = AclIndex()
         self.version = 0
-        self._config = config
+        self._super_users = config.super_users | {THIS_BROKER}
+        self._allow_everyone = config.allow_everyone
         self._young: dict[tuple[str, str, int, str], int] = {}
         self._old: dict[tuple[str, str, int, str], int] = {}
         self._any: dict[tuple[str, str, int, int], bool] = {}
@@ -104,9 +98,9 @@ class AclAuthorizer:
         return verdict
 
     def _decide(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
-        if principal in self._config.super_users:
+        if principal in self._super_users:
             return EVERYTHING
         allowed = self.index.allowed(Asking(principal, client_address(host)), resource_type, name)
         if allowed is None:
-            return EVERYTHING if self._config.allow_everyone else 0
+            return EVERYTHING if self._allow_everyone else 0
         return allowed

@@ -128,7 +128,7 @@ class Administration:
             cluster=planner.cluster,
             configs=configs,
             partitions=partitions,
-            refusal=self._refusal,
+            refusal=self.refusal,
             has_readers=not self._is_alone,
         )
 
@@ -384,7 +384,7 @@ class Administration:
             results[name] = KafkaError(unknown, unknown.message)
         except CoordinationError as error:
             logger.error("the deletion of topic %s cannot be written: %r", name, error)
-            results[name] = self._refusal(error)
+            results[name] = self.refusal(error)
 
     def _is_shown(self, name: str, ids: Mapping[str, bytes]) -> bool:
         topic = self._cluster.topics.get(name)
@@ -394,9 +394,9 @@ class Administration:
         try:
             return await self._coordination.get_all(paths)
         except CoordinationError as error:
-            raise self._refusal(error) from None
+            raise self.refusal(error) from None
 
-    def _refusal(self, error: CoordinationError) -> KafkaError:
+    def refusal(self, error: CoordinationError) -> KafkaError:
         """What a client is told whose change cannot be written."""
         if isinstance(error, (CoordinationUnavailable, SessionExpired)) and not self._is_alone:
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper cannot be reached.")

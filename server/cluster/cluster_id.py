@@ -20,7 +20,7 @@ async def settle_cluster_id(
     `fill` puts what is known already into a tree that is new, which it is until it has a cluster id: a crash halfway
     means that the next start fills it again.
     """
-    await _make_missing(coordination, znodes.PERSISTENT_PATHS + znodes.OWN_PATHS)
+    await make_missing(coordination, znodes.PERSISTENT_PATHS + znodes.OWN_PATHS)
     try:
         return znodes.decode_cluster_id((await coordination.get(znodes.CLUSTER_ID)).data)
     except NoNode:
@@ -35,7 +35,8 @@ async def settle_cluster_id(
     return cluster_id
 
 
-async def _make_missing(coordination: Coordination, paths: Iterable[str]) -> None:
+async def make_missing(coordination: Coordination, paths: Iterable[str]) -> None:
+    """Make the nodes that are not there yet; parents come first."""
     wanted = list(paths)
     while True:
         found = await coordination.get_all(wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.gate.context import RequestContext
+from ottla.server.gate.context import THIS_BROKER, RequestContext
 from ottla.server.gate.dispatch import all_routes
 from ottla.wire.errors import KafkaError
 
@@ -25,7 +25,11 @@ class LocalPeer:
         """The handler's response; it takes as long as it takes."""
         route = all_routes()[request.api_key]
         context = RequestContext(
-            self._broker, api_version=version, client_id=self._client_id, now_ms=self._broker.now_ms()
+            self._broker,
+            api_version=version,
+            client_id=self._client_id,
+            principal=THIS_BROKER,
+            now_ms=self._broker.now_ms(),
         )
         try:
             response = route.handler(request, context)

@@ -26,7 +26,7 @@ import logging
 import math
 from collections import Counter
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -73,10 +73,12 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ottla.replication.cluster.state import BrokerEndpoint
     from ottla.replication.partition.partition import Partition
+    from ottla.server.auth.authorizer import AclAuthorizer
+    from ottla.server.cluster.acl_store import AclStore
     from ottla.server.cluster.controller.active_controller import ActiveController
     from ottla.wire.schema import Message
 
@@ -97,6 +99,9 @@ class JoinProblem(Exception):
 
 class Port(HasCluster, HasPlanner, HasCoordinators, HasReadiness, HasReplicas, HasSettings, HasSurroundings, HasThrottles, Protocol):
     """What is needed of the broker here."""
+
+    @property
+    def authorizer(self) -> AclAuthorizer | None: ...
 
 
 class ClusterMember:
@@ -175,6 +180,22 @@ class ClusterMember:
         self.features = Features(self.session, broker.node_id, is_alone=not tree.is_shared)
         self.log_dir_failures = LogDirFailures(self.session, broker.node_id)
         self._tell_replicas()
+
+    @cached_property
+    def acls(self) -> AclStore | None:
+        """The rules of the authorizer, if there is one."""
+        authorizer = self._broker.authorizer
+        if authorizer is None:
+            return None
+        from ottla.server.cluster.acl_store import AclStore  # here, because most brokers have no rules
+
+        return AclStore(
+            authorizer,
+            self.session,
+            refusal=self.administration.refusal,
+            has_readers=self._tree.is_shared,
+            clock_ms=self._broker.now_ms,
+        )
 
     def _tell_replicas(self) -> None:
         replicas, cluster = self._broker.replicas, self._broker.cluster
@@ -295,19 +316,21 @@ class ClusterMember:
         self.control.registered.set()
         logger.info("Broker %d is registered, broker epoch %d", self._broker.node_id, self.broker_epoch)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._hear_of_settings)
+            nursery.start_soon(self._hear, "Settings", self.notifications.run)
+            if self.acls is not None and self._tree.is_shared:
+                nursery.start_soon(self._hear, "ACLs", self.acls.run)
             await nursery.start(self.election.run)
             self._has_joined.set()  # the election has begun: it is known whom to ask as the controller
 
-    async def _hear_of_settings(self) -> None:
-        """For the life of a session. Whatever goes wrong, everything is read anew a little later."""
+    async def _hear(self, what: str, listen: Callable[[], Awaitable[None]]) -> None:
+        """Listen for the life of a session. Whatever goes wrong, everything is read anew a little later."""
         while True:
             try:
-                await self.notifications.run()
+                await listen()
             except SessionExpired:
                 return
             except Exception:
-                logger.exception("Settings cannot be read; this is tried again")
+                logger.exception("%s cannot be read; this is tried again", what)
                 await trio.sleep(SETTINGS_RETRY_S)
 
     async def _register(self, session: Session) -> int:
@@ -390,8 +413,18 @@ class ClusterMember:
         await self._tree.begin()
         # Before the logs, which are loaded with them.
         await self.administration.settings.read_all()
+        await self._read_acls()
         await self.features.read()
         return cluster_id
+
+    async def _read_acls(self) -> None:
+        if self.acls is None:
+            return
+        try:
+            await self.acls.read_all()
+        except znodes.MalformedNode as problem:
+            # What cannot be read may be a deny. Kafka does not start either.
+            raise JoinProblem(f"the ACLs of the cluster cannot be read: {problem}") from None
 
     async def _settle_identities(self, cluster_id: str) -> None:
         """Know the log directories, unless they would be taken for those of another broker with the same id."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.replication.control.topic_planner import TopicPlan
     from ottla.replication.hosting.isr_changes import IsrChanges
     from ottla.replication.hosting.replica_control import ReplicaControl
+    from ottla.server.cluster.acl_store import AclStore
     from ottla.server.cluster.features import Features
     from ottla.wire.errors import KafkaError
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -76,6 +77,10 @@ class Member(Protocol):
     @property
     def features(self) -> Features:
         """The features that have levels, and the levels in use."""
+
+    @property
+    def acls(self) -> AclStore | None:
+        """The rules of the authorizer; None without one."""
 
     @property
     def is_fenced(self) -> bool:

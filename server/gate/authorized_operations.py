@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 
 class ResourceType(IntEnum):
-    """What operations are done to. ANY stands in filters."""
+    """What operations are done to. ANY stands in filters, UNKNOWN for numbers that say nothing here."""
 
+    UNKNOWN = 0
     ANY = 1
     TOPIC = 2
     GROUP = 3
@@ -20,8 +21,9 @@ class ResourceType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """Kafka's operations on resources. ANY stands in filters, ALL in rules."""
+    """Kafka's operations on resources. ANY stands in filters, ALL in rules, UNKNOWN for numbers that say nothing here."""
 
+    UNKNOWN = 0
     ANY = 1
     ALL = 2
     READ = 3

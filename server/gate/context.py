@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 logger = logging.getLogger("ottla.server")
 
 ANONYMOUS = "User:ANONYMOUS"
+THIS_BROKER = "this broker"
+"""Who asks when a broker asks itself. No client can be it: their principals have a type and a colon."""
 
 PortT_co = TypeVar("PortT_co", covariant=True)
 

@@ -24,6 +24,7 @@ from ottla.groupcoord.config import (
 )
 from ottla.groupcoord.group_settings import check_bounds_of_broker
 from ottla.replication.config import LogConfig, ReplicationConfig
+from ottla.server.settings.authorizer_config import AuthorizerConfig, UnknownAuthorizer
 from ottla.server.settings.member_config import MemberConfig
 from ottla.server.settings.quota_config import QuotaConfig
 from ottla.server.settings.sasl_config import SaslConfig, SaslListenerConfig, sasl_of_listener
@@ -127,7 +128,9 @@ class ServerConfig:
         30_000, doc="Longest wait of the controller for a broker before it sends a request again."
     )
     request_timeout_ms: int = setting(30_000, doc="Longest wait for another broker.")
-    authorizer_class_name: str = setting("", doc="There is no authorizer; only an empty value is accepted.")
+    authorizer_class_name: str = setting(
+        "", doc="What decides what clients may do: one of the two authorizers of Kafka, or nothing."
+    )
     create_topic_policy_class_name: str | None = setting(
         None, kind=CLASS, doc="Class of a plug-in that judges new topics; there are none, so no value is accepted."
     )
@@ -177,6 +180,7 @@ class BrokerConfig:
     static: Mapping[str, str]
     sasl: Mapping[str, SaslListenerConfig] = field(default_factory=dict)
     """Of each listener that speaks SASL."""
+    authorizer: AuthorizerConfig | None = None
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:
@@ -256,6 +260,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         sasl=_sasl(listeners, static),
         zookeeper=zookeeper,
         static=static,
+        authorizer=_authorizer(server, static),
     )
 
 
@@ -381,7 +386,6 @@ def _check_durations(log: LogConfig) -> None:
 def _refuse_unserved(server: ServerConfig, static: Mapping[str, str]) -> None:
     """Settings whose promise would silently be broken are refused, not ignored."""
     for name, is_asked, reason in (
-        ("authorizer.class.name", server.authorizer_class_name, "there is no authorizer yet"),
         ("create.topic.policy.class.name", server.create_topic_policy_class_name, "policies are not served"),
         ("alter.config.policy.class.name", server.alter_config_policy_class_name, "policies are not served"),
         ("config.providers", server.config_providers, "configuration providers are not served"),
@@ -391,6 +395,13 @@ def _refuse_unserved(server: ServerConfig, static: Mapping[str, str]) -> None:
             raise ConfigError(f"{name}={static[name]}: {reason}; remove the setting")
     if server.process_roles and "broker" not in server.process_roles:
         raise ConfigError(f"process.roles={static['process.roles']}: only the role 'broker' is served")
+
+
+def _authorizer(server: ServerConfig, static: Mapping[str, str]) -> AuthorizerConfig | None:
+    try:
+        return AuthorizerConfig.of(server.authorizer_class_name, static)
+    except UnknownAuthorizer as error:
+        raise ConfigError(str(error)) from None
 
 
 def _node_id(server: ServerConfig, static: Mapping[str, str]) -> int:

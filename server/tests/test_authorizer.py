@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from ottla.server.auth import authorizer as module
 from ottla.server.auth import refusal_log
 from ottla.server.auth.acls import Acl, Entry, Pattern, PatternType, Permission, problem_with
-from ottla.server.auth.authorizer import AclAuthorizer, AuthorizerConfig
+from ottla.server.auth.authorizer import AclAuthorizer
 from ottla.server.auth.hosts import InvalidNetwork, Network, client_address
 from ottla.server.gate.authorized_operations import OPERATIONS, AclOperation, ResourceType
+from ottla.server.settings.authorizer_config import AuthorizerConfig
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
@@ -92,7 +93,7 @@ WHO = st.sampled_from(["User:a", "User:b", "User:*", "Team:a"])
 HOSTS = st.sampled_from(
     ["*", "10.0.0.1", "10.0.0.2", "10.0.0.0/30", "0.0.0.0/0", "0:0:0:0:0:0:0:1", "::/0", "x/y", "::1"]
 )
-OPERATION = st.sampled_from([each for each in AclOperation if each is not AclOperation.ANY])
+OPERATION = st.sampled_from([each for each in AclOperation if each > AclOperation.ANY])
 ACLS = st.lists(
     st.builds(
         Acl,
@@ -291,6 +292,7 @@ def test_quiet_questions_are_not_logged(caplog):
         (acl("x", of=ResourceType.CLUSTER), "The only valid name for the CLUSTER resource is kafka-cluster"),
         (acl(""), "Invalid empty resource name"),
         (acl("t", of=ResourceType.ANY), "Invalid resourceType ANY"),
+        (acl("t", of=ResourceType.UNKNOWN), "Invalid resourceType UNKNOWN"),
         (acl("t", kind=PatternType.MATCH), "Invalid patternType MATCH"),
         (acl("t", AclOperation.ANY), "Invalid operation ANY"),
         (acl("t", permission=Permission.ANY), "Invalid permissionType ANY"),
@@ -308,3 +310,22 @@ def test_rules_that_make_no_sense_are_not_taken(bad, problem):
 def test_rules_of_every_script_are_taken():
     for name in ("t", "топик", "トピック", "*", "a b"):
         assert problem_with(acl(name, who=f"User:{name}")) is None
+
+
+# ------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka.security.authorizer.AclAuthorizer", " org.apache.kafka.metadata.authorizer.StandardAuthorizer "]
+)
+def test_kafkas_own_authorizers_are_known(name):
+    texts = {
+        "super.users": " User:admin ;; User:CN=a, O=b;",
+        "allow.everyone.if.no.acl.found": " TRUE ",
+    }
+    config = AuthorizerConfig(super_users=frozenset({"User:admin", "User:CN=a, O=b"}), allow_everyone=True)
+    assert AuthorizerConfig.of(name, texts) == config
+    assert AuthorizerConfig.of(name, {**texts, "allow.everyone.if.no.acl.found": "yes"}) == AuthorizerConfig(
+        super_users=config.super_users
+    )
+    assert AuthorizerConfig.of("", texts) is None

@@ -136,7 +136,11 @@ def test_broker_wide_settings_are_the_defaults_of_topics() -> None:
         ),
         ({"inter.broker.listener.name": "X"}, ("inter.broker.listener.name=X", "PLAINTEXT")),
         ({"node.id": "1", "broker.id": "2"}, ("node.id=1", "broker.id=2")),
-        ({"authorizer.class.name": "a.B"}, ("authorizer.class.name=a.B", "no authorizer")),
+        ({"authorizer.class.name": "a.B"}, ("authorizer.class.name=a.B", "no such authorizer", "AclAuthorizer")),
+        (
+            {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:a;bob"},
+            ("super.users=User:a;bob", "principalType:principalName but got bob"),
+        ),
         ({"config.providers": "file"}, ("config.providers=file",)),
         ({"remote.log.storage.system.enable": "true"}, ("remote.log.storage.system.enable=true",)),
         ({"process.roles": "controller"}, ("process.roles=controller",)),

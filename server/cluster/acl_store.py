@@ -1,0 +1,356 @@
+"""The rules of the authorizer as the coordination tree has them, and their changes (Kafka 3.9's AclAuthorizer over ZkAclStore).
+
+Any broker changes rules. A change is written on the version that was read, together with a notice by which other brokers hear
+of it, and is then put into force here. If another broker was faster, the rules are read and the change is worked out again,
+ten times at most. One request's changes are written in as few multis as the tree takes. A broker that is alone keeps the same
+nodes and needs no notices.
+
+At the start of every session all rules are read. After that only those that a notice names are, which takes a round trip
+to the tree. Notices are removed after 15 minutes by whoever sees them. While the tree is out of reach the rules that are
+known go on to be in force, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from ottla.replication.cluster.coordination import (
+    AccessDenied,
+    BadVersion,
+    CoordinationError,
+    CoordinationUnavailable,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    SetData,
+)
+from ottla.replication.cluster.znodes import MalformedNode
+from ottla.server.auth import acl_znodes
+from ottla.server.auth.acls import Acl, AclFilter, Entry, Pattern, PatternType
+from ottla.server.cluster.cluster_id import make_missing
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.server.auth.authorizer import AclAuthorizer
+
+logger = logging.getLogger("ottla.acls")
+
+TRIES = 11  # Kafka's maxUpdateRetries is 10
+RETRY_S = 0.1
+EXPIRATION_MS = 15 * 60 * 1000
+PATTERNS_PER_MULTI = 200
+BYTES_PER_MULTI = 256 * 1024  # ZooKeeper by default takes no request of more than about a megabyte
+NODES_PER_TURN = 200  # decoded, or looked through, before others get a turn on the event loop
+ACLS_MAX = 100_000  # of all together; Kafka has no limit
+
+NO_ENTRIES: frozenset[Entry] = frozenset()
+EntriesChange = Callable[[Pattern, frozenset[Entry]], frozenset[Entry]]
+
+
+class _Known(NamedTuple):
+    """The rules about a pattern as a node has them."""
+
+    entries: frozenset[Entry]
+    version: int | None
+    """None if there is no node."""
+
+
+class AclStore:
+    """See the module's docstring. `refusal` turns a write that failed into the error for its client."""
+
+    def __init__(
+        self,
+        authorizer: AclAuthorizer,
+        coordination: Coordination,
+        *,
+        refusal: Callable[[CoordinationError], KafkaError],
+        has_readers: bool,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """`has_readers`: other brokers read the same tree, and have to hear of changes."""
+        self._authorizer = authorizer
+        self._coordination = coordination
+        self._refusal = refusal
+        self._has_readers = has_readers
+        self._clock_ms = clock_ms
+        # Whoever reads or writes rules does so alone: what was read before a write must not come into force after it.
+        self._turn = trio.Lock()
+        self._heard = dict.fromkeys(acl_znodes.CHANGES, -1)
+        self._created_ms: dict[str, int] = {}  # of the notices that were read
+        self._changed = trio.Event()
+
+    # ------------------------------------------------------------------ what there is
+
+    async def matching(self, acl_filter: AclFilter) -> dict[Pattern, list[Entry]]:
+        """The rules that a filter means, by what they are about."""
+        known = self._authorizer.index.entries
+        patterns: Collection[Pattern] = acl_filter.patterns.only or list(known)
+        found: dict[Pattern, list[Entry]] = {}
+        for number, pattern in enumerate(patterns, 1):
+            if acl_filter.patterns.matches(pattern):
+                entries = [each for each in known.get(pattern, ()) if acl_filter.entries.matches(each)]
+                if entries:
+                    found[pattern] = entries
+            if number % NODES_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+        return found
+
+    # ------------------------------------------------------------------ changing
+
+    async def add(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
+        """Add rules; for each None, or why it was not added. What is there already stays."""
+        added: dict[Pattern, set[Entry]] = {}
+        for acl in acls:
+            added.setdefault(acl.pattern, set()).add(acl.entry)
+        errors: dict[Pattern, KafkaError] = {}
+        async with self._turn:
+            if self._authorizer.index.count + len(acls) > ACLS_MAX:
+                error = KafkaError(ErrorCode.POLICY_VIOLATION, f"There can be no more than {ACLS_MAX} ACLs")
+                return [error] * len(acls)
+            for patterns in _pieces({each: self._entries(each) | more for each, more in added.items()}):
+                error_of_all = await self._change(patterns, lambda pattern, known: known | added[pattern])
+                if error_of_all is not None:
+                    errors |= dict.fromkeys(patterns, error_of_all)
+        return [errors.get(acl.pattern) for acl in acls]
+
+    async def remove(self, filters: Sequence[AclFilter], limit: int) -> list[list[tuple[Acl, KafkaError | None]]]:
+        """Remove what filters mean: for each filter the rules that it removed, or that could not be removed.
+
+        A rule that several filters mean belongs to the first of them. Raises KafkaError if more than `limit` rules match.
+        """
+        removed: list[list[tuple[Acl, KafkaError | None]]] = [[] for _ in filters]
+        async with self._turn:
+            wanted = await self._meant_by(filters, limit)
+            for patterns in _pieces({each: self._entries(each) for each in wanted}):
+                gone: dict[Acl, int] = {}
+
+                def without(pattern: Pattern, known: frozenset[Entry], gone: dict[Acl, int] = gone) -> frozenset[Entry]:
+                    concerned = wanted[pattern]
+                    for entry in known:
+                        first = next((each for each in concerned if filters[each].entries.matches(entry)), None)
+                        if first is not None:
+                            gone[Acl(pattern, entry)] = first
+                    return frozenset([each for each in known if Acl(pattern, each) not in gone])
+
+                error = await self._change(patterns, without, forget=gone.clear)
+                for acl, number in gone.items():
+                    removed[number].append((acl, error))
+        return removed
+
+    async def _meant_by(self, filters: Sequence[AclFilter], limit: int) -> dict[Pattern, list[int]]:
+        """The patterns that filters mean, each with the numbers of those filters."""
+        meant: dict[Pattern, list[int]] = {}
+        matched: set[Acl] = set()
+        # The first of those that are the same gets what all of them match.
+        for acl_filter, number in {each: number for number, each in reversed(list(enumerate(filters)))}.items():
+            found = await self.matching(acl_filter)
+            for pattern, entries in found.items():
+                matched.update([Acl(pattern, entry) for entry in entries])
+            if len(matched) > limit:
+                text = f"Cannot remove more than {limit} acls in a single delete operation."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+            # A pattern that is named may have rules that this broker has not heard of yet.
+            for pattern in acl_filter.patterns.only or found:
+                meant.setdefault(pattern, []).append(number)
+        for numbers in meant.values():
+            numbers.sort()
+        return meant
+
+    def _entries(self, pattern: Pattern) -> frozenset[Entry]:
+        return self._authorizer.index.entries.get(pattern, NO_ENTRIES)
+
+    async def _change(
+        self, patterns: Sequence[Pattern], change: EntriesChange, forget: Callable[[], None] = lambda: None
+    ) -> KafkaError | None:
+        """Change the rules about some patterns in one multi, or say why not. `forget` what `change` has noted before it is asked anew."""
+        for attempt in range(TRIES):
+            if attempt:
+                await trio.sleep(RETRY_S)
+            try:
+                known = await self._read(patterns)
+                forget()
+                wanted = {pattern: change(pattern, known[pattern].entries) for pattern in patterns}
+                await self._write(known, wanted)
+            except (BadVersion, NodeExists, NoNode):
+                continue  # another broker was faster
+            except MalformedNode as error:
+                logger.error("ACLs cannot be changed, because their node cannot be read: %s", error)
+                return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The ACLs of a resource cannot be read")
+            except CoordinationError as error:
+                logger.error("ACLs cannot be written: %r", error)
+                return self._refusal(error)
+            for pattern, entries in wanted.items():
+                self._authorizer.put(pattern, entries)
+            return None
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to update ACLs after trying {TRIES} times")
+
+    async def _read(self, patterns: Sequence[Pattern]) -> dict[Pattern, _Known]:
+        nodes = await self._coordination.get_all([acl_znodes.path_of(each) for each in patterns])
+        return {
+            pattern: _Known(NO_ENTRIES, None)
+            if node is None
+            else _Known(acl_znodes.decode_entries(node.data), node.version)
+            for pattern, node in zip(patterns, nodes, strict=True)
+        }
+
+    async def _write(self, known: Mapping[Pattern, _Known], wanted: Mapping[Pattern, frozenset[Entry]]) -> None:
+        operations: list[Operation] = []
+        for pattern, entries in wanted.items():
+            before, version = known[pattern]
+            if entries == before:
+                continue
+            path, data = acl_znodes.path_of(pattern), acl_znodes.encode_entries(entries)
+            if version is None:
+                operations.append(Create(path, data))
+            elif entries:
+                operations.append(SetData(path, data, version))
+            else:
+                operations.append(Delete(path, version))
+            if self._has_readers:
+                notice = acl_znodes.change_path(pattern.pattern_type)
+                operations.append(Create(notice, acl_znodes.encode_change(pattern), sequential=True))
+        if operations:
+            await self._coordination.multi(operations)
+
+    # ------------------------------------------------------------------ reading, and hearing of changes
+
+    async def read_all(self) -> None:
+        """Put all rules into force. Raises CoordinationError, and MalformedNode: a rule that cannot be read may be a deny."""
+        await make_missing(self._coordination, acl_znodes.all_paths())
+        async with self._turn:
+            found: set[Pattern] = set()
+            for kind in acl_znodes.ROOTS:
+                for resource_type in acl_znodes.TYPES:
+                    nodes = await self._coordination.children_data(acl_znodes.type_path(kind, resource_type))
+                    patterns = [Pattern(resource_type, kind, name) for name in nodes]
+                    found.update(patterns)
+                    await self._take_all(patterns, nodes)
+            for pattern in [each for each in self._authorizer.index.entries if each not in found]:
+                self._authorizer.put(pattern, NO_ENTRIES)
+
+    async def _take_all(self, patterns: Sequence[Pattern], nodes: Mapping[str, Node]) -> None:
+        for number, pattern in enumerate(patterns, 1):
+            self._take(pattern, nodes[pattern.name])
+            if number % NODES_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _take(self, pattern: Pattern, node: Node | None) -> None:
+        entries = NO_ENTRIES
+        if node is not None:
+            try:
+                entries = acl_znodes.decode_entries(node.data)
+            except MalformedNode as error:
+                raise MalformedNode(f"{acl_znodes.path_of(pattern)}: {error}") from None
+        if entries != self._entries(pattern):
+            self._authorizer.put(pattern, entries)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hear of changes for the life of one session; started when all rules were read. Raises SessionExpired at its end."""
+        await self._persistently(lambda: make_missing(self._coordination, acl_znodes.all_paths()))
+        # Before anything is read, so that no notice is missed in between.
+        ends = [self._coordination.watch_children(path, self._on_notice) for path in acl_znodes.CHANGES.values()]
+        try:
+            await self._persistently(self._read_everything)
+            task_status.started()
+            while True:
+                await self._changed.wait()
+                self._changed = trio.Event()
+                for kind in acl_znodes.CHANGES:
+                    await self._persistently(partial(self._read_what_changed, kind))
+        finally:
+            for end in ends:
+                end()
+
+    def _on_notice(self, _: str) -> None:
+        self._changed.set()
+
+    async def _persistently(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Do what may be done again, as often as it takes. Raises SessionExpired."""
+        while True:
+            try:
+                return await action()
+            except CoordinationUnavailable:
+                await self._coordination.until_available()
+
+    async def _read_everything(self) -> None:
+        # First: what is changed while the rules are read is then read once more, and not missed.
+        for kind, path in acl_znodes.CHANGES.items():
+            names = await self._coordination.children(path)
+            self._heard[kind] = max(_numbered(names).values(), default=-1)
+        await self.read_all()
+
+    async def _read_what_changed(self, kind: PatternType) -> None:
+        parent = acl_znodes.CHANGES[kind]
+        notices = _numbered(await self._coordination.children(parent))
+        paths = {f"{parent}/{name}": number for name, number in notices.items()}
+        unread = [path for path in paths if path not in self._created_ms or paths[path] > self._heard[kind]]
+        nodes = await self._coordination.get_all(unread)
+        patterns: dict[Pattern, None] = {}
+        for path, node in zip(unread, nodes, strict=True):
+            if node is not None:
+                self._created_ms[path] = node.created_ms
+                if paths[path] > self._heard[kind] and (pattern := _named_by(kind, node)) is not None:
+                    patterns[pattern] = None
+        await self._read_again(list(patterns))
+        # Only now: if reading fails, the same rules are read again.
+        self._heard[kind] = max(paths.values(), default=self._heard[kind])
+        await self._purge(parent, paths)
+
+    async def _read_again(self, patterns: Sequence[Pattern]) -> None:
+        for start in range(0, len(patterns), NODES_PER_TURN):
+            some = patterns[start : start + NODES_PER_TURN]
+            async with self._turn:
+                nodes = await self._coordination.get_all([acl_znodes.path_of(each) for each in some])
+                for pattern, node in zip(some, nodes, strict=True):
+                    try:
+                        self._take(pattern, node)
+                    except MalformedNode as error:
+                        logger.error("ACLs cannot be read, so those from before stay in force: %s", error)
+
+    async def _purge(self, parent: str, paths: Mapping[str, int]) -> None:
+        """Remove old notices; those whose age is not known stay."""
+        oldest = self._clock_ms() - EXPIRATION_MS
+        for path in [each for each in self._created_ms if each.startswith(parent + "/")]:
+            if path not in paths:
+                del self._created_ms[path]
+            elif 0 < self._created_ms[path] < oldest:
+                try:
+                    await self._coordination.multi([Delete(path)])
+                except (NoNode, AccessDenied):
+                    continue  # another broker was faster, or made the notice for itself only
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    """The notices among the children of their node."""
+    numbers = {name: acl_znodes.number_of_change(name) for name in names}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _named_by(kind: PatternType, node: Node) -> Pattern | None:
+    try:
+        return acl_znodes.decode_change(kind, node.data)
+    except MalformedNode as error:
+        logger.error("Left aside a notice of changed ACLs: %s", error)
+        return None
+
+
+def _pieces(nodes: Mapping[Pattern, Iterable[Entry]]) -> Iterator[list[Pattern]]:
+    """So many patterns at a time that their nodes go into one multi."""
+    piece: list[Pattern] = []
+    size = 0
+    for pattern, entries in nodes.items():
+        piece.append(pattern)
+        size += 300 + sum([100 + len(entry.principal) + len(entry.host) for entry in entries])
+        if len(piece) >= PATTERNS_PER_MULTI or size >= BYTES_PER_MULTI:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

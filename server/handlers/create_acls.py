@@ -1,0 +1,90 @@
+"""CreateAcls: add rules to the authorizer.
+
+Behaviour
+* Whoever may alter the cluster is answered, else every rule is CLUSTER_AUTHORIZATION_FAILED. Without an authorizer each is
+  SECURITY_DISABLED.
+* Each rule is judged for itself (`server/auth/acls.py` has the reasons). One that is there already is no error.
+* The rules are kept and in force here when the answer goes out, and within a moment on the other brokers.
+* The names of resources are those of nodes of the coordination tree, so a name with a slash, or with what ZooKeeper does not
+  take in a path, is INVALID_REQUEST, as with Kafka 3.9 over ZooKeeper. KRaft takes them.
+* More than 10,000 rules in one request are POLICY_VIOLATION, and so are rules beyond 100,000 in all.
+* A rule with a number 0, which stands for nothing, closes the connection, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ottla.replication.slices import Slices
+from ottla.server.auth.acl_znodes import can_be_stored
+from ottla.server.auth.acls import Acl, Entry, Pattern, PatternType, Permission, coded, problem_with
+from ottla.server.gate.access import may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import CloseConnection, handles
+from ottla.server.ports import HasAuthorizer, HasMember
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+CHANGES_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
+
+
+class Port(HasAuthorizer, HasMember, Protocol):
+    """What is needed of the broker here."""
+
+
+@handles(CreateAclsRequest, few_at_once=True)
+async def create_acls(request: CreateAclsRequest, context: RequestContext[Port]) -> CreateAclsResponse:
+    for each in request.creations:
+        if not (each.resource_type and each.resource_pattern_type and each.operation and each.permission_type):
+            raise CloseConnection("CreateAcls with elements of type UNKNOWN")
+    if not may_on_cluster(context, AclOperation.ALTER):
+        return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Request CreateAcls needs ALTER permission.")
+    acls = context.broker.member.acls
+    if acls is None:
+        return _refused(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    if len(request.creations) > CHANGES_MAX:
+        return _refused(request, ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    slices = Slices()
+    wanted: list[Acl | str] = []
+    for each in request.creations:
+        wanted.append(_checked(each))
+        await slices.give_way()
+    outcomes = iter(await acls.add([each for each in wanted if isinstance(each, Acl)]))
+    return CreateAclsResponse(
+        results=[
+            _result(next(outcomes) if isinstance(each, Acl) else KafkaError(ErrorCode.INVALID_REQUEST, each))
+            for each in wanted
+        ]
+    )
+
+
+def _checked(creation: AclCreation) -> Acl | str:
+    """The rule, or why there can be no such rule."""
+    acl = Acl(
+        Pattern(
+            coded(ResourceType, creation.resource_type),
+            coded(PatternType, creation.resource_pattern_type),
+            creation.resource_name,
+        ),
+        Entry(
+            creation.principal,
+            creation.host,
+            coded(AclOperation, creation.operation),
+            coded(Permission, creation.permission_type),
+        ),
+    )
+    problem = problem_with(acl)
+    if problem is None and not can_be_stored(acl.pattern.name):
+        return f"ACL binding contains invalid resource name: {acl.pattern.name}"
+    return acl if problem is None else problem
+
+
+def _refused(request: CreateAclsRequest, code: ErrorCode, message: str) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[_result(KafkaError(code, message))] * len(request.creations))
+
+
+def _result(error: KafkaError | None) -> AclCreationResult:
+    if error is None:
+        return AclCreationResult(error_code=ErrorCode.NONE, error_message="")
+    return AclCreationResult(error_code=error.code, error_message=error.message)
