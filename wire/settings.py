@@ -120,7 +120,8 @@ def setting(
         nullable=details.pop("nullable", default is None),
         **details,
     )
-    return field(default=default, metadata={"setting": declared})
+    # No password is printed with the configuration that it is part of.
+    return field(default=default, repr=declared.kind is not PASSWORD, metadata={"setting": declared})
 
 
 def settings_of(config_class: type) -> Mapping[str, Setting]:

@@ -255,7 +255,7 @@ class MemoryStorage:
 
     # --- Storage ------------------------------------------------------------------------------------------------------
 
-    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+    def open(self, path: str, *, create: bool = False, private: bool = False) -> MemoryFile:
         self.check("open", path)
         if create and path not in self._names:
             self._parent(path)

@@ -79,8 +79,8 @@ class DirectoryLock(Protocol):
 class Storage(Protocol):
     """A file system, reduced to what a log needs. Paths are absolute strings."""
 
-    def open(self, path: str, *, create: bool = False) -> StorageFile:
-        """Open for reading and appending."""
+    def open(self, path: str, *, create: bool = False, private: bool = False) -> StorageFile:
+        """Open for reading and appending; a private file is nobody's but its owner's."""
 
     def names(self, directory: str) -> list[str]:
         """Names in a directory, in no particular order."""
@@ -179,13 +179,15 @@ class OsFile:
 
     __slots__ = ("_fd",)
 
-    def __init__(self, path: str, *, create: bool = False) -> None:
+    def __init__(self, path: str, *, create: bool = False, private: bool = False) -> None:
         # `__del__` runs also when the open below fails.
         self._fd = -1
         # With O_APPEND a write goes to the end of the file as it is, also after it was cut. Nobody has to keep a
         # position.
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o644)
+        self._fd = os.open(path, flags, 0o600 if private else 0o644)
+        if private and os.fstat(self._fd).st_mode & 0o077:
+            os.fchmod(self._fd, 0o600)  # it was made by an earlier version, or copied
 
     def __del__(self) -> None:
         if self._fd >= 0:
@@ -268,8 +270,8 @@ class _OsLock:
 class OsStorage:
     """The operating system's files."""
 
-    def open(self, path: str, *, create: bool = False) -> OsFile:
-        return OsFile(path, create=create)
+    def open(self, path: str, *, create: bool = False, private: bool = False) -> OsFile:
+        return OsFile(path, create=create, private=private)
 
     def names(self, directory: str) -> list[str]:
         return os.listdir(directory)

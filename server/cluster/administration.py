@@ -46,6 +46,7 @@ from ottla.server.cluster.waiting import until_shown
 from ottla.server.coordinators.internal_topics import new_topic
 from ottla.server.net.turns import each_in_turns
 from ottla.server.settings.changes import check_topic
+from ottla.server.settings.kept_passwords import KeptPasswords
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -123,6 +124,7 @@ class Administration:
         self._in_creation: set[str] = set()
         self._ordered: list[tuple[Sequence[NewTopic], Heard]] = []
         self._wakeup = trio.Event()
+        zookeeper = configs.started_with.zookeeper
         self.settings = SettingsAdministration(
             coordination=coordination,
             cluster=planner.cluster,
@@ -130,6 +132,7 @@ class Administration:
             partitions=partitions,
             refusal=self.refusal,
             has_readers=not self._is_alone,
+            passwords=None if zookeeper is None else KeptPasswords.of(zookeeper),
         )
 
     @property

@@ -29,6 +29,7 @@ from ottla.server.cluster.entity_configs import EntityConfigs
 from ottla.server.cluster.turns_by_name import TurnsByName
 from ottla.server.net.turns import computed
 from ottla.server.settings.changes import check_broker, check_group, check_subscription, check_topic
+from ottla.server.settings.kept_passwords import KeptPasswords, has_passwords
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
 from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -71,14 +72,18 @@ class SettingsAdministration:
         partitions: TopicConfigTaker,
         refusal: Callable[[CoordinationError], KafkaError],
         has_readers: bool,
+        passwords: KeptPasswords | None = None,
     ) -> None:
-        """`has_readers`: other brokers read the same tree, and have to hear of changes."""
+        """`has_readers`: other brokers read the same tree, and have to hear of changes. `passwords` None: kept as they are."""
         self.configs = configs
         self._coordination = coordination
         self._cluster = cluster
         self._partitions = partitions
         self._refusal = refusal
         self._has_readers = has_readers
+        self._passwords = passwords
+        self._own_node: Node | None = None  # as it was read last, with the settings that are in it
+        self._own_texts: Texts = {}
         self._node_id = configs.started_with.node_id
         self._turns = TurnsByName()
         self.entities = EntityConfigs(coordination, refusal, has_readers=has_readers)
@@ -141,7 +146,8 @@ class SettingsAdministration:
                 if texts and not for_all:
                     self.configs.announce()  # as in Kafka, whoever names a file again wants it to be read anew
                 return
-            await self.apply_broker(await self._write(path, known, texts), for_all=for_all)
+            kept = await self._kept(texts, for_all=for_all)
+            await self.apply_broker(await self._write(path, known, texts, kept), for_all=for_all)
 
     async def alter_group(
         self, group_id: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
@@ -182,9 +188,16 @@ class SettingsAdministration:
             written = await self._write_with([], path, known, texts, keeps_empty=False)
             self.configs.put_client_metrics(name, written)
 
-    async def _write(self, path: str, known: Overrides, texts: Texts) -> Overrides:
+    async def _kept(self, texts: Texts, *, for_all: bool) -> Texts:
+        """A broker's settings as they are written into the tree."""
+        if self._passwords is None:
+            return texts
+        node_id = None if for_all else self._node_id
+        return await computed(partial(self._passwords.to_keep, texts, node_id), in_thread=has_passwords(texts))
+
+    async def _write(self, path: str, known: Overrides, texts: Texts, kept: Texts | None = None) -> Overrides:
         # One transaction with the notice, so that no broker misses the change.
-        return await self._write_with(self._notice(path), path, known, texts)
+        return await self._write_with(self._notice(path), path, known, texts, kept)
 
     async def _write_group(self, path: str, known: Overrides, texts: Texts) -> Overrides:
         # See `znodes.OWN_PATHS`. A group without settings of its own has no node.
@@ -192,10 +205,18 @@ class SettingsAdministration:
         return await self._write_with(notice, path, known, texts, keeps_empty=False)
 
     async def _write_with(
-        self, notice: Sequence[Operation], path: str, known: Overrides, texts: Texts, *, keeps_empty: bool = True
+        self,
+        notice: Sequence[Operation],
+        path: str,
+        known: Overrides,
+        texts: Texts,
+        kept: Texts | None = None,
+        *,
+        keeps_empty: bool = True,
     ) -> Overrides:
+        """Write settings; `kept` is what stands for them in the tree, if it is something else."""
         written = Overrides(dict(texts), 0 if known.version is None else known.version + 1)
-        data = znodes.encode_config(texts)
+        data = znodes.encode_config(texts if kept is None else kept)
         write: Operation = Create(path, data) if known.version is None else SetData(path, data, known.version)
         if known.version is not None and not texts and not keeps_empty:
             written, write = NO_OVERRIDES, Delete(path, known.version)
@@ -315,9 +336,32 @@ class SettingsAdministration:
         found = NO_OVERRIDES
         if node is not None:
             # Brokers of Kafka may have written settings that Ottla does not take.
-            found = Overrides(self.configs.takeable(_settings(node), for_all=for_all), node.version)
+            texts = _settings(node) if for_all else await self._own_settings(node)
+            found = Overrides(self.configs.takeable(texts, for_all=for_all), node.version)
         if found != self.configs.broker_overrides(for_all=for_all):
             await self.apply_broker(found, for_all=for_all)
+
+    async def _own_settings(self, node: Node) -> Texts:
+        """This broker's settings, with passwords in clear."""
+        texts = _settings(node)
+        if self._passwords is None or not has_passwords(texts):
+            return texts
+        # Decrypted once, although every client that asks has the node read again.
+        if node != self._own_node:
+            read = await computed(partial(self._passwords.read, texts), in_thread=True)
+            self._own_node, self._own_texts = node, read.texts
+            if read.is_outdated:
+                await self._encrypt_anew(node, read.texts)
+        return self._own_texts
+
+    async def _encrypt_anew(self, node: Node, texts: Texts) -> None:
+        kept = await self._kept(texts, for_all=False)
+        path = znodes.broker_config_path(self._node_id)
+        try:
+            await self._coordination.multi([SetData(path, znodes.encode_config(kept), node.version)])
+        except BadVersion:
+            return  # somebody has changed them meanwhile; they are read again
+        logger.info("Passwords that were kept with password.encoder.old.secret are kept with the new secret")
 
 
 def _settings(node: Node) -> dict[str, str]:

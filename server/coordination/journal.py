@@ -18,7 +18,7 @@ is kept as Latin-1 text.
 | the sync of the renamed file's   | The new file is in force, but after a power cut the old one may be back. Nothing is      |
 | directory, short of something    | appended before that sync has worked.                                                    |
 
-Everything here waits for the disk and runs in a thread, one call at a time.
+Settings may hold passwords, so the file is nobody's but its owner's. Everything here waits for the disk and runs in a thread, one call at a time.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Journal:
     def resume(self) -> None:
         """Append to the file that was read."""
         if self._storage.exists(self.path):
-            self._file = self._storage.open(self.path)
+            self._file = self._storage.open(self.path, private=True)
 
     # ------------------------------------------------------------------ writing
 
@@ -179,7 +179,7 @@ class Journal:
 
     def _write_anew(self, changes: Iterable[JournalChange]) -> tuple[StorageFile, int]:
         self._storage.remove(self._temporary)  # a kill may have left one
-        file = self._storage.open(self._temporary, create=True)
+        file = self._storage.open(self._temporary, create=True, private=True)
         size = 0
         for some in _in_parts(changes):
             content = _entry(some)

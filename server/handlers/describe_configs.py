@@ -30,7 +30,6 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each, each_in_turns
 from ottla.server.ports import HasAdministration, HasCluster, HasMember, HasSettings
-from ottla.server.settings.broker_config import broker_settings
 from ottla.server.settings.client_metrics import client_metrics_settings
 from ottla.server.settings.loggers import logger_levels
 from ottla.server.settings.overrides import NO_OVERRIDES
@@ -89,9 +88,7 @@ class ResourceType(IntEnum):
 
 
 @handles(DescribeConfigsRequest, answers_at_length=True, reads_only=True)
-def describe_configs(
-    request: DescribeConfigsRequest, context: RequestContext[Port]
-) -> Answer[DescribeConfigsResponse]:
+def describe_configs(request: DescribeConfigsRequest, context: RequestContext[Port]) -> Answer[DescribeConfigsResponse]:
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
         error = KafkaError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message)
@@ -234,7 +231,9 @@ class _Describer:
         return self._unchanged_groups[key]
 
     def _group_entries(self, texts: Texts, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
-        entries = (self._group_entry(each, texts) for each in group_settings().values() if not wanted or each.name in wanted)
+        entries = (
+            self._group_entry(each, texts) for each in group_settings().values() if not wanted or each.name in wanted
+        )
         return [each for each in entries if each is not None]
 
     def _group_entry(self, declared: Setting, texts: Texts) -> DescribeConfigsResourceResult | None:
@@ -261,7 +260,11 @@ class _Describer:
     def _broker_entry(self, name: str) -> DescribeConfigsResourceResult:
         chain = synonym_values(self._configs, name)
         return self._entry(
-            name, self._configs.value(name), described_setting(name), chain, is_read_only=_is_fixed(name)
+            name,
+            self._configs.value(name),
+            described_setting(self._configs.known, name),
+            chain,
+            is_read_only=self._is_fixed(name),
         )
 
     def _all_brokers(self, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
@@ -272,8 +275,17 @@ class _Describer:
             chain = [
                 each for each in synonym_values(self._configs, name) if each.source == DYNAMIC_DEFAULT_BROKER_CONFIG
             ]
-            entries.append(self._entry(name, text, described_setting(name), chain, is_read_only=_is_fixed(name)))
+            entries.append(
+                self._entry(
+                    name, text, described_setting(self._configs.known, name), chain, is_read_only=self._is_fixed(name)
+                )
+            )
         return entries
+
+    def _is_fixed(self, name: str) -> bool:
+        """Kafka shows what it does not know by its full name, such as a listener's own settings, as read-only."""
+        declared = self._configs.known.get(name)
+        return declared is None or declared.is_read_only
 
     # ------------------------------------------------------------------ loggers, client metrics
 
@@ -343,12 +355,6 @@ def _as_kept(declared: Setting, texts: Texts) -> str | None:
         return format_value(declared.kind, parse_value(declared, texts[declared.name]))
     except InvalidSetting:
         return texts[declared.name]
-
-
-def _is_fixed(name: str) -> bool:
-    """Kafka shows what it does not know by its full name, such as a listener's own settings, as read-only."""
-    declared = broker_settings().get(name)
-    return declared is None or declared.is_read_only
 
 
 def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:

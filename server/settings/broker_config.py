@@ -28,8 +28,8 @@ from ottla.server.settings.authorizer_config import AuthorizerConfig, UnknownAut
 from ottla.server.settings.member_config import MemberConfig
 from ottla.server.settings.quota_config import QuotaConfig
 from ottla.server.settings.sasl_config import SaslConfig, SaslListenerConfig, sasl_of_listener
-from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig, parse_connect
+from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings, older_settings
+from ottla.server.settings.zookeeper_config import ZooKeeperConfig, check_password_encoder, parse_connect
 from ottla.wire.settings import (
     CLASS,
     INT_MAX,
@@ -177,7 +177,7 @@ class BrokerConfig:
     log_dirs: tuple[Path, ...]
     member: MemberConfig
     zookeeper: ZooKeeperConfig | None
-    static: Mapping[str, str]
+    static: Mapping[str, str] = field(repr=False)  # with the passwords
     sasl: Mapping[str, SaslListenerConfig] = field(default_factory=dict)
     """Of each listener that speaks SASL."""
     authorizer: AuthorizerConfig | None = None
@@ -212,6 +212,12 @@ def broker_settings() -> Mapping[str, Setting]:
     for config_class in (ServerConfig, ReplicationConfig, *coordinators, MemberConfig, QuotaConfig, SaslConfig):
         known.update(settings_of(config_class))
     return known
+
+
+@cache
+def settings_of_member() -> Mapping[str, Setting]:
+    """The same for a member of a cluster, which also describes what Kafka 3.9 has for ZooKeeper."""
+    return {**older_settings(), **settings_of(ZooKeeperConfig), **broker_settings()}
 
 
 @cache
@@ -322,7 +328,12 @@ def texts_of_listener(texts: Mapping[str, str], listener: str) -> dict[str, str]
 
 def broker_value(texts: Mapping[str, str], name: str) -> Any:
     """The value of one broker setting that is known, at its default if it is not given; raises InvalidSetting."""
-    declared, text = broker_settings()[name], texts.get(name)
+    return setting_value(broker_settings()[name], texts)
+
+
+def setting_value(declared: Setting, texts: Mapping[str, str]) -> Any:
+    """The same, of a setting of any kind."""
+    text = texts.get(declared.name)
     return declared.default if text is None else parse_value(declared, text)
 
 
@@ -343,17 +354,21 @@ def _checked(texts: Mapping[str, str]) -> dict[str, str]:
     static = {}
     for name, text in texts.items():
         if name not in known_names() and not _LISTENER_PREFIX.fullmatch(name):
-            raise ConfigError(_unknown(name, text))
+            raise ConfigError(_unknown(name))
         static[name] = text.strip()
-        if (declared := broker_settings().get(name) or settings_of(ZooKeeperConfig).get(name)) is not None:
+        declared = broker_settings().get(name)
+        if declared is None and name in settings_of_member():
+            declared = settings_of_member()[name]
+        if declared is not None:
             _check_value(declared, text)
     return static
 
 
-def _unknown(name: str, text: str) -> str:
+def _unknown(name: str) -> str:
+    # Without its value: it may be a password whose name has a slip.
     nearest = nearest_name(name, known_names())
     hint = f"; did you mean {nearest}?" if nearest else ""
-    return f"Unknown setting {name}={text}: allowed are Apache Kafka's broker settings{hint}"
+    return f"Unknown setting {name}: allowed are Apache Kafka's broker settings{hint}"
 
 
 def _check_value(declared: Setting, text: str) -> None:
@@ -422,6 +437,7 @@ def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
     config = _read(ZooKeeperConfig, static)
     try:
         parse_connect(config.zookeeper_connect)
+        check_password_encoder(config)
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     return config

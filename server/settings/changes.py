@@ -191,7 +191,7 @@ def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, s
 
 def check_broker(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
     """Refuse run-time settings that Kafka would not take for a broker (or for all of them)."""
-    known = broker_settings()
+    known = repository.known
     _refuse_names(
         "Cannot update these configs dynamically",
         (each for each in texts if each in known and known[each].is_read_only),

@@ -29,7 +29,9 @@ LEVELS = {
 
 def logger_levels() -> dict[str, str]:
     """The loggers there are, each with the level that is in force for it, by name."""
-    found = {name: logging.getLogger(name) for name in sorted({OWN, *logging.root.manager.loggerDict}) if _is_shown(name)}
+    found = {
+        name: logging.getLogger(name) for name in sorted({OWN, *logging.root.manager.loggerDict}) if _is_shown(name)
+    }
     return {name: level_name(each.getEffectiveLevel()) for name, each in found.items()} | {
         ROOT: level_name(logging.root.level)
     }

@@ -193,6 +193,27 @@ transaction.two.phase.commit.enable: Whether producers may leave it to another c
 unclean.leader.election.interval.ms: Time between two looks of a KRaft controller for partitions that may elect an unclean leader.
 unstable.api.versions.enable: Whether versions of requests are served that are not final yet.
 unstable.feature.versions.enable: Whether levels of features may be used that are not final yet.
+alter.config.policy.kraft.compatibility.enable: Whether a policy is shown all settings of a resource, or those that change.
+auto.include.jmx.reporter: Whether metrics are reported by JMX although metric.reporters does not say so.
+broker.id.generation.enable: Whether a broker that is not told its id gets one from ZooKeeper.
+control.plane.listener.name: Listener at which brokers hear from the controller.
+delegation.token.master.key: Older name of delegation.token.secret.key.
+eligible.leader.replicas.enable: Whether the controller keeps a list of replicas that may lead although they are not in sync.
+group.share.max.groups: Most share groups of a broker.
+inter.broker.protocol.version: Version that brokers speak among themselves while a cluster is upgraded.
+log.message.downconversion.enable: Whether records are converted for clients that know only older formats. Here they are.
+log.message.format.version: Version of the format that records are kept in.
+log.message.timestamp.difference.max.ms: How far a record's timestamp and the broker's clock may differ.
+offsets.commit.required.acks: Acknowledgements that a committed offset waits for.
+reserved.broker.max.id: Largest id that may be given to a broker by hand.
+zookeeper.clientCnxnSocket: Class by which Java connects to ZooKeeper.
+zookeeper.max.in.flight.requests: Requests that a broker sends to ZooKeeper before it waits for an answer.
+zookeeper.metadata.migration.enable: Whether the cluster is moving from ZooKeeper to KRaft.
+zookeeper.ssl.cipher.suites: Cipher suites that may be used towards ZooKeeper.
+zookeeper.ssl.crl.enable: Whether lists of revoked certificates are asked for ZooKeeper's.
+zookeeper.ssl.enabled.protocols: Versions of TLS that may be used towards ZooKeeper.
+zookeeper.ssl.ocsp.enable: Whether somebody is asked if ZooKeeper's certificate was revoked.
+zookeeper.ssl.protocol: Version of TLS that is used towards ZooKeeper.
 """
 
 

@@ -26,6 +26,8 @@ from ottla.server.settings.broker_config import (
     check_together,
     log_config_from,
     read_settings,
+    setting_value,
+    settings_of_member,
     texts_of_listener,
 )
 from ottla.server.settings.group_repository import GroupRepository
@@ -70,6 +72,7 @@ class ConfigRepository:
 
     def __init__(self, started_with: BrokerConfig) -> None:
         self.started_with = started_with
+        self.known = broker_settings() if started_with.zookeeper is None else settings_of_member()
         self.current = started_with
         self._texts: Texts = started_with.static
         self.for_all_brokers = NO_OVERRIDES
@@ -217,10 +220,10 @@ class ConfigRepository:
 
     def value(self, name: str) -> str | None:
         """The text in force of one broker setting, None if it is neither set nor has a default."""
-        declared = broker_settings().get(name)
+        declared = self.known.get(name)
         if declared is None:
             return self._texts.get(name)
-        return format_value(declared.kind, self.value_in_force(name))
+        return format_value(declared.kind, setting_value(declared, self._texts))
 
     def value_in_force(self, name: str) -> Any:
         """The value in force of a broker setting that is known."""
@@ -236,8 +239,7 @@ class ConfigRepository:
 
     def names(self) -> list[str]:
         """All broker settings that are described: Kafka's public ones, and whatever else was given."""
-        known = broker_settings()
-        public = {name for name, declared in known.items() if not declared.internal}
+        public = {name for name, declared in self.known.items() if not declared.internal}
         return sorted(public.union(*(texts for texts, _ in self.layers())))
 
     def layers(self) -> tuple[tuple[Texts, int], ...]:
@@ -274,11 +276,11 @@ def _base(name: str) -> str | None:
     return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
 
 
-def described_setting(name: str) -> Setting | None:
+def described_setting(known: Mapping[str, Setting], name: str) -> Setting | None:
     """What is known of a broker setting, be it one listener's."""
-    declared = broker_settings().get(name)
+    declared = known.get(name)
     if declared is None and (base := _base(name)) is not None:
-        return broker_settings().get(base)
+        return known.get(base)
     return declared
 
 
@@ -290,7 +292,8 @@ def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue
     """
     base = _base(name)
     names = broker_synonyms(name) if base is None else (name, base)
-    declared_here, known = described_setting(name), broker_settings()
+    known = repository.known
+    declared_here = described_setting(known, name)
     found = [
         SynonymValue(each, _shown(declared_here, texts[each]), source)
         for texts, source in repository.layers()

@@ -200,27 +200,48 @@ unstable.api.versions.enable boolean false internal
 unstable.feature.versions.enable boolean false internal
 """
 
-_FORMER = """
-allow.everyone.if.no.acl.found auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
-delegation.token.master.key
-eligible.leader.replicas.enable group.coordinator.new.enable inter.broker.protocol.version
-log.message.downconversion.enable log.message.format.version log.message.timestamp.difference.max.ms
-offsets.commit.required.acks password.encoder.cipher.algorithm password.encoder.iterations
-password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
-password.encoder.secret reserved.broker.max.id super.users zookeeper.clientCnxnSocket
-zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
-zookeeper.ssl.cipher.suites zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols zookeeper.ssl.ocsp.enable
-zookeeper.ssl.protocol
+_OLDER_TABLE = """
+alter.config.policy.kraft.compatibility.enable boolean false
+auto.include.jmx.reporter boolean true
+broker.id.generation.enable boolean true
+control.plane.listener.name string -
+delegation.token.master.key password -
+eligible.leader.replicas.enable boolean false
+group.share.max.groups short 10 1..100
+inter.broker.protocol.version string 3.9-IV0
+log.message.downconversion.enable boolean true cluster-wide
+log.message.format.version string 3.0-IV1
+log.message.timestamp.difference.max.ms long 9223372036854775807 0.. cluster-wide
+offsets.commit.required.acks short -1
+reserved.broker.max.id int 1000 0..
+zookeeper.clientCnxnSocket string -
+zookeeper.max.in.flight.requests int 10 1..
+zookeeper.metadata.migration.enable boolean false
+zookeeper.ssl.cipher.suites list -
+zookeeper.ssl.crl.enable boolean false
+zookeeper.ssl.enabled.protocols list -
+zookeeper.ssl.ocsp.enable boolean false
+zookeeper.ssl.protocol string TLSv1.2
 """
 
-FORMER_SETTINGS = frozenset(_FORMER.split())
-"""Settings of Kafka 3.9 and of its authorizer: accepted, not described."""
+FORMER_SETTINGS = frozenset(
+    [line.partition(" ")[0] for line in _OLDER_TABLE.split("\n")[1:-1]]
+    # Those of Kafka's authorizer, and one that Kafka 3.9 does not describe.
+    + ["allow.everyone.if.no.acl.found", "group.coordinator.new.enable", "super.users"]
+)
+"""Settings that Kafka 4 has no more, or that are its authorizer's: accepted. Members of a cluster describe those of 3.9."""
 
 
 @cache
 def inert_settings() -> Mapping[str, Setting]:
     """Kafka's name -> setting, read from the table on first use."""
     return {declared.name: declared for declared in map(_parsed, _TABLE.split("\n")[1:-1])}
+
+
+@cache
+def older_settings() -> Mapping[str, Setting]:
+    """The same for those of Kafka 3.9 that members of a cluster describe."""
+    return {declared.name: declared for declared in map(_parsed, _OLDER_TABLE.split("\n")[1:-1])}
 
 
 def _parsed(line: str) -> Setting:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.server.settings.password_encoder import CBC, CIPHERS, ITERATIONS_MAX, KEY_FACTORIES, KEY_LENGTHS
 from ottla.wire.settings import INT, PASSWORD, InvalidSetting, setting
 
 if TYPE_CHECKING:
@@ -20,12 +21,35 @@ CONNECT = "zookeeper.connect"
 PORT = 2181
 
 
+def _key_factory(value: str) -> str | None:
+    return None if value in KEY_FACTORIES else f"it is none of {', '.join(KEY_FACTORIES)}"
+
+
+def _cipher(value: str) -> str | None:
+    return None if value in CIPHERS else f"it is none of {', '.join(CIPHERS)}"
+
+
+def _key_length(value: int) -> str | None:
+    return None if value in KEY_LENGTHS else "AES has keys of 128, 192 and 256 bits"
+
+
+def check_password_encoder(config: ZooKeeperConfig) -> None:
+    """Raise InvalidSetting if passwords are to be encrypted and cannot be."""
+    from importlib.util import find_spec
+
+    if config.password_encoder_secret is not None and find_spec("cryptography") is None:
+        reason = "it needs the package cryptography: pip install 'ottla[security]'"
+        name = "password.encoder.secret"
+        raise InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ZooKeeperConfig:
     """The settings of the connection to ZooKeeper."""
 
+    # Without it there is no such configuration, so it is never None.
     zookeeper_connect: str = setting(
-        "", doc="ZooKeeper servers as host:port,host:port, with a path at the end for a tree below that node."
+        None, doc="ZooKeeper servers as host:port,host:port, with a path at the end for a tree below that node."
     )
     zookeeper_session_timeout_ms: int = setting(
         18_000, minimum=1, doc="Time without contact after which this broker counts as gone."
@@ -45,6 +69,20 @@ class ZooKeeperConfig:
     zookeeper_ssl_truststore_type: str | None = setting(None, doc="PEM; other types cannot be read.")
     zookeeper_ssl_endpoint_identification_algorithm: str = setting(
         "HTTPS", doc="HTTPS: the server's certificate must name its host; empty: it need not."
+    )
+    password_encoder_secret: str | None = setting(
+        None, kind=PASSWORD, doc="Secret that passwords among the run-time settings are encrypted with in ZooKeeper."
+    )
+    password_encoder_old_secret: str | None = setting(
+        None, kind=PASSWORD, doc="The secret before password.encoder.secret; what it encrypted is encrypted anew."
+    )
+    password_encoder_keyfactory_algorithm: str | None = setting(
+        None, check=_key_factory, doc="How the key for passwords is derived; by default PBKDF2WithHmacSHA512."
+    )
+    password_encoder_cipher_algorithm: str = setting(CBC, check=_cipher, doc="Cipher for passwords.")
+    password_encoder_key_length: int = setting(128, minimum=8, check=_key_length, doc="Bits of the key for passwords.")
+    password_encoder_iterations: int = setting(
+        4096, minimum=1024, maximum=ITERATIONS_MAX, doc="Repetitions by which the key for passwords is derived."
     )
 
     @property

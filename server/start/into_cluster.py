@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create, Operation, SetData
 from ottla.server.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
+from ottla.server.settings.kept_passwords import KeptPasswords, has_passwords
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node
@@ -29,8 +31,11 @@ BYTES_PER_MULTI = 256 * 1024
 CLUSTER = "/cluster"
 
 
-async def fill_from_journal(coordination: Coordination, directory: Path) -> None:
-    """Copy the tree of a broker that was alone, if this is one's data directory, but for the cluster's id."""
+async def fill_from_journal(coordination: Coordination, directory: Path, passwords: KeptPasswords) -> None:
+    """Copy the tree of a broker that was alone, if this is one's data directory, but for the cluster's id.
+
+    Passwords go to ZooKeeper encrypted. Raises KafkaError if they cannot be.
+    """
     if not (directory / JOURNAL_NAME).exists():
         return
     alone = EmbeddedCoordination(directory)
@@ -41,7 +46,11 @@ async def fill_from_journal(coordination: Coordination, directory: Path) -> None
         await trio.to_thread.run_sync(alone.close)
     # The cluster's id stays out. A tree without it counts as new, so that after a crash the next start fills it
     # again.
-    kept = [(path, node) for path, node in nodes if path != CLUSTER and not path.startswith(CLUSTER + "/")]
+    kept = [
+        (path, await trio.to_thread.run_sync(_encrypted, path, node, passwords))
+        for path, node in nodes
+        if path != CLUSTER and not path.startswith(CLUSTER + "/")
+    ]
     present = await coordination.get_all([path for path, _ in kept])
     operations: list[Operation] = []
     for (path, node), known in zip(kept, present, strict=True):
@@ -61,6 +70,15 @@ async def set_journal_aside(directory: Path) -> None:
     if journal.exists():
         await trio.to_thread.run_sync(journal.rename, directory / (JOURNAL_NAME + MOVED_SUFFIX))
         logger.info("%s is set aside; this broker's cluster is in ZooKeeper now", journal)
+
+
+def _encrypted(path: str, node: Node, passwords: KeptPasswords) -> Node:
+    """A node as it is in ZooKeeper."""
+    parent, _, name = path.rpartition("/")
+    if parent != znodes.BROKER_CONFIGS or not name.isdecimal():
+        return node
+    texts = znodes.decode_config(node.data)
+    return node._replace(data=znodes.encode_config(passwords.to_keep(texts, int(name)))) if has_passwords(texts) else node
 
 
 async def _walk(tree: Coordination, path: str) -> AsyncIterator[tuple[str, Node]]:

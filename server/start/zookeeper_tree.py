@@ -9,7 +9,10 @@ import trio
 from ottla.replication.cluster.state import NO_TOPIC_ID
 from ottla.replication.hosting.loading import HostedPartition
 from ottla.server.ports import HasReplicas, HasSettings, HasSurroundings
+from ottla.server.settings.kept_passwords import KeptPasswords
 from ottla.server.start.into_cluster import fill_from_journal, set_journal_aside
+from ottla.wire.errors import KafkaError
+from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination
@@ -38,7 +41,11 @@ class ZooKeeperTree:
 
     async def fill(self, tree: Coordination) -> None:
         """Bring what this broker had while it was alone."""
-        await fill_from_journal(tree, self._broker.config.log_dirs[0])
+        try:
+            await fill_from_journal(tree, self._broker.config.log_dirs[0], KeptPasswords.of(self._config))
+        except KafkaError as error:
+            message = f"the settings of this broker cannot go to ZooKeeper: {error.message}"
+            raise InvalidSetting("password.encoder.secret", None, "", message=message) from None
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
         """Every partition that is on the disks. The controller says later what it is to be, or that it was deleted."""

@@ -161,9 +161,9 @@ class FailingStorage:
         finally:
             self.calls = None
 
-    def open(self, path: str, *, create: bool = False) -> StorageFile:
+    def open(self, path: str, *, create: bool = False, private: bool = False) -> StorageFile:
         self.check("open", path)
-        return FailingFile(self, self._storage.open(path, create=create), path)
+        return FailingFile(self, self._storage.open(path, create=create, private=private), path)
 
     def names(self, directory: str) -> list[str]:
         self.check("names", directory)
