@@ -442,6 +442,7 @@ async def test_whoever_is_always_slower_gives_up(
 async def test_what_cannot_be_read_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with two_brokers(tmp_path) as (tree, one, _, heard):
         await one.add([acl("t")])
+        await trio.testing.wait_all_tasks_blocked()
         await tree.multi(
             [
                 SetData("/kafka-acl/Topic/t", b'{"version":2}'),
