@@ -134,6 +134,10 @@ class Field:
         self.tag = tag
         self.default = _frozen(default) if isinstance(default, Struct) else default
 
+    @property
+    def version_range(self) -> VersionRange:
+        return VersionRange.parse(self.versions)
+
     def initial(self) -> Any:
         """The value of this field in a version that lacks it: the default, or as in Kafka the zero of its type."""
         if self.default is not REQUIRED:

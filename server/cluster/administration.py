@@ -157,8 +157,12 @@ class Administration:
         validate_only: bool = False,
         is_internal: bool = False,
         timeout_s: float = math.inf,
+        take: Callable[[int], None] = lambda partitions: None,
     ) -> list[PlanOrError]:
-        """Create what can be created; the outcome of each topic is its plan or the error that kept it from being."""
+        """Create what can be created; the outcome of each topic is its plan or the error that kept it from being.
+
+        `take` is told of the partitions of each topic that can be, also if it is only to be validated; it may refuse it.
+        """
         if (controller := self._member.controller) is None:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in topics]
         # 1. Plan, and take the names.
@@ -166,7 +170,7 @@ class Administration:
         begun: list[TopicPlan] = []
         try:
             async with self._turns.of(topic.name for topic in topics):
-                outcomes = await each_in_turns(topics, partial(self._planned, is_internal=is_internal))
+                outcomes = await each_in_turns(topics, partial(self._planned, is_internal=is_internal, take=take))
                 await self._refuse_what_is_marked(outcomes)
                 plans = [each for each in outcomes if isinstance(each, TopicPlan)]
                 self.planner.check_batch(plans)
@@ -185,14 +189,16 @@ class Administration:
                 self.planner.abandon(plan)  # the cluster learns of the topics from the active controller
         return outcomes
 
-    def _planned(self, topic: NewTopic, is_internal: bool) -> PlanOrError:
+    def _planned(self, topic: NewTopic, *, is_internal: bool, take: Callable[[int], None]) -> PlanOrError:
         if self.planner.is_planned(topic.name):
             return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         try:
             self.planner.check_name(topic.name)
             if not is_internal:
                 check_topic(self.configs, topic.configs or {})
-            return self.planner.plan_creation(topic, self._make_topic_id())
+            plan = self.planner.plan_creation(topic, self._make_topic_id())
+            take(len(plan.after.partitions))
+            return plan
         except KafkaError as error:
             return bare(error)
 
@@ -298,13 +304,23 @@ class Administration:
         *,
         validate_only: bool = False,
         timeout_s: float = math.inf,
+        take: Callable[[int], None] = lambda partitions: None,
     ) -> None:
-        """Raise a topic's number of partitions to `count`."""
+        """Raise a topic's number of partitions to `count`. `take` is told of those that are new, and may refuse."""
         if (controller := self._member.controller) is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if topic_name_problem(name) is not None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        plan = partial(self.planner.plan_partitions, count=count, assignments=assignments)
+        is_taken = False
+
+        def plan(topic: TopicState | None) -> TopicPlan:
+            nonlocal is_taken
+            planned = self.planner.plan_partitions(topic, count=count, assignments=assignments)
+            if not is_taken:  # the controller may plan several times
+                take(len(planned.after.partitions) - planned.first_new)
+                is_taken = True
+            return planned
+
         outcomes: list[PlanOrError] = [KafkaError(ErrorCode.REQUEST_TIMED_OUT)]
         async with self._turns.of([name]):
             if self._own_logs is not None and not validate_only:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def response_to(reading: Reading) -> FetchResponse:
     """The answer to what was read last."""
+    if (refused := _refused_by_quota(reading)) is not None:
+        return refused
     # `select` notes in the session what the client is told, so `begin` has to make the session first.
     opened, answers = reading.opened, _answers(reading)
     selected = opened.select(answers) if opened.begin(answers) else []
@@ -25,6 +27,8 @@ def response_to(reading: Reading) -> FetchResponse:
 
 async def response_in_turns(reading: Reading) -> FetchResponse:
     """The same for a great many partitions."""
+    if (refused := _refused_by_quota(reading)) is not None:
+        return refused
     opened, answers = reading.opened, _answers(reading)
     topics: list[FetchableTopicResponse] = []
     for start in range(0, len(answers) if opened.begin(answers) else 0, PARTITIONS_PER_TURN):
@@ -34,6 +38,23 @@ async def response_in_turns(reading: Reading) -> FetchResponse:
             add_answers(topics, opened.select(answers[start : start + PARTITIONS_PER_TURN]))
         await trio.lowlevel.checkpoint()
     return _response_of(reading, topics if opened.goes_on() else [])
+
+
+def _refused_by_quota(reading: Reading) -> FetchResponse | None:
+    """The empty answer to a client that has to pause first; None: it may have what was read.
+
+    No session begins with it, and one that goes on remembers nothing of it, so the client asks for the same once more.
+    """
+    if reading.charge is None:
+        return None
+    pause_ms = reading.charge.settle_fetch(reading.answer_bytes)
+    if not pause_ms:
+        return None
+    opened = reading.opened
+    opened.goes_on()  # or else it has an error now
+    return FetchResponse(
+        throttle_time_ms=pause_ms, error_code=opened.error, session_id=opened.session_id, responses=[]
+    )
 
 
 def _answers(reading: Reading) -> list[Answer]:

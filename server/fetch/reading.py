@@ -18,10 +18,12 @@ from ottla.server.net.turns import PARTITIONS_PER_TURN
 if TYPE_CHECKING:
     from ottla.replication.partition.fetch_session import FetchContext
     from ottla.replication.partition.fetch_targets import FetchTarget, IdleTarget
-    from ottla.server.gate.context import RequestContext
+    from ottla.server.gate.context import Charge, RequestContext
     from ottla.wire.messages.fetch import FetchRequest
 
 AT_LEAST_ONE_BATCH_SINCE = 3
+# What an answer takes beside records.
+PARTITION_BYTES, ENVELOPE_BYTES = 50, 20
 
 
 class Reading:
@@ -32,6 +34,7 @@ class Reading:
         "_gives_one_batch",
         "bytes_max",
         "bytes_min",
+        "charge",
         "cluster_version",
         "is_complete",
         "opened",
@@ -52,11 +55,28 @@ class Reading:
         self.is_complete = False
         self.cluster_version = broker.cluster.version
         self.bytes_max = min(request.max_bytes, broker.config.replication.fetch_max_bytes)
+        self.charge = context.charge
+        if self.charge is not None:
+            self._keep_to_quota(self.charge)
         # A request that wants more than it allows would always wait to its end.
         self.bytes_min = min(request.min_bytes, self.bytes_max)
         # Older clients cannot take more than the limit that they name for a partition.
         self._gives_one_batch = context.api_version >= AT_LEAST_ONE_BATCH_SINCE
         self._bytes_read = 0
+
+    def _keep_to_quota(self, charge: Charge) -> None:
+        if self.reader.is_follower:
+            charge.exempt()  # the replication throttles count what it gets
+        else:
+            # Whatever is more would be refused each time, and the consumer would never get on.
+            self.bytes_max = int(min(self.bytes_max, charge.fetched_bytes_max))
+
+    @property
+    def answer_bytes(self) -> int:
+        """About how long an answer with all that was read is."""
+        is_partial = self.opened.session is not None  # a session leaves out what has no news
+        told = [read.size for read in self.reads if read.size or not is_partial]
+        return sum(told) + len(told) * PARTITION_BYTES + ENVELOPE_BYTES
 
     def has_readable_targets(self) -> bool:
         """Whether anything is asked for that this broker would try to read."""

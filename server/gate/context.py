@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+from ottla.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.server")
 
@@ -13,6 +15,34 @@ THIS_BROKER = "this broker"
 """Who asks when a broker asks itself. No client can be it: their principals have a type and a colon."""
 
 PortT_co = TypeVar("PortT_co", covariant=True)
+
+
+class Charge(Protocol):
+    """What a request costs its client; `server/quotas/charge.py` has it."""
+
+    @property
+    def fetched_bytes_max(self) -> float: ...
+
+    def exempt(self) -> None: ...
+
+    def settle_fetch(self, answer_bytes: int, *, is_given: bool = False) -> int: ...
+
+    def take_mutations(self, count: int, *, is_strict: bool) -> bool: ...
+
+
+def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable[[int], None]:
+    """What a handler calls before it creates or deletes so many partitions; raises THROTTLING_QUOTA_EXCEEDED (KIP-599).
+
+    Clients of before version `strict_since` do not know that error.
+    """
+    # Taken now: the context goes on to other requests.
+    charge, is_strict = context.charge, context.api_version >= strict_since
+
+    def take(count: int) -> None:
+        if charge is not None and not charge.take_mutations(count, is_strict=is_strict):
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.THROTTLING_QUOTA_EXCEEDED.message)
+
+    return take
 
 
 class RequestContext(Generic[PortT_co]):
@@ -26,6 +56,7 @@ class RequestContext(Generic[PortT_co]):
         "_on_close",
         "api_version",
         "broker",
+        "charge",
         "client_host",
         "client_id",
         "is_token_authenticated",
@@ -56,6 +87,8 @@ class RequestContext(Generic[PortT_co]):
         self.listener_name = listener_name
         self.security_protocol = security_protocol
         self.now_ms = now_ms
+        self.charge: Charge | None = None
+        """None while there are no quotas; after that the last request's stays, which does not count any more."""
         self._on_close: dict[Callable[[object], None], None] = {}
 
     def on_close(self, leave: Callable[[object], None]) -> None:

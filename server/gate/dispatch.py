@@ -49,6 +49,7 @@ OPTIONS = (
     "in_cluster_only",
     "pipelined",
     "reads_only",
+    "unmetered",
 )
 
 
@@ -73,6 +74,7 @@ class Route:
     in_cluster_only: bool
     pipelined: bool
     reads_only: bool
+    unmetered: bool
 
     def __init__(
         self, name: str, api_key: int, versions: VersionRange, options: Collection[str], load: Callable[[], Code]
@@ -85,6 +87,7 @@ class Route:
             setattr(self, option, option in options)
         # A broker that is alone has no others that could ask.
         self.in_cluster_only |= self.between_brokers
+        self.unmetered |= self.between_brokers
         self._load = load
         self._code: Code | None = None
         self.request_count = 0
@@ -162,6 +165,7 @@ def handles(
     prepare: Callable[[], object] = lambda: None,
     reads_only: bool = False,
     turned_off: Handler | None = None,
+    unmetered: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`.
 
@@ -177,6 +181,7 @@ def handles(
     between_brokers    served only by members of a cluster, and only on their inter-broker listener
     feature            answered with UNSUPPORTED_VERSION, at its top level, while that feature is at level 0
     turned_off         the handler while that feature is at level 0, where the answer says so elsewhere
+    unmetered          the time that it takes does not count for the quota of its client, as in Kafka
     prepare            called before the first request, in a thread: loads code that takes long to load, and few brokers need
     pipelined          called while answers to earlier requests of the connection are pending
     """
@@ -198,6 +203,7 @@ def handles(
             in_cluster_only=in_cluster_only,
             pipelined=pipelined,
             reads_only=reads_only,
+            unmetered=unmetered,
         )
         return handler
 

@@ -1,6 +1,7 @@
 """AlterClientQuotas: set and remove quotas of users, clients and addresses (KIP-546).
 
 Behaviour
+* Only for those who may alter the configs of the cluster.
 * One result per entity: if one of its changes is wrong, none of them happens. Entities are independent.
 * Of an entity that comes twice the first change happens, and its result is INVALID_REQUEST, as with Kafka.
 * To remove what is not there is no error, whatever it is called.
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.replication.slices import Slices
+from ottla.server.gate.access import Guarded, may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasAdministration
@@ -42,7 +45,7 @@ _resolver = trio.CapacityLimiter(2)  # of its own: a resolver that hangs keeps t
 Name = tuple[tuple[str, str | None], ...]
 
 
-class Port(HasAdministration, Protocol):
+class Port(Guarded, HasAdministration, Protocol):
     """What is needed of the broker here."""
 
 
@@ -51,6 +54,10 @@ async def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext[Port]
 ) -> AlterClientQuotasResponse:
     entities = context.broker.administration.settings.entities
+    if not may_on_cluster(context, AclOperation.ALTER_CONFIGS):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        denied = KafkaError(code, code.message)
+        return AlterClientQuotasResponse(entries=[_result(_named(entry), denied) for entry in request.entries])
     if sum(len(entry.ops) for entry in request.entries) > CHANGES_MAX:
         excessive = KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         return AlterClientQuotasResponse(entries=[_result(_named(entry), excessive) for entry in request.entries])

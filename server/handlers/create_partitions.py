@@ -7,6 +7,8 @@ Behaviour
   must have the replication factor of the topic.
 * A request that leaves no time (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all
   partitions have leaders yet.
+* While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v3 it is extended, and the
+  client pauses after it.
 * In a cluster every topic is NOT_CONTROLLER at a broker that is not the controller. A topic that is being reassigned is
   REASSIGNMENT_IN_PROGRESS.
 """
@@ -14,12 +16,12 @@ Behaviour
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import trio
 
 from ottla.server.cluster.administration import Administration
-from ottla.server.gate.context import RequestContext
+from ottla.server.gate.context import RequestContext, mutations_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
 from ottla.server.ports import HasAdministration
@@ -32,6 +34,7 @@ from ottla.wire.messages.create_partitions import (
 )
 
 TOPICS_PER_SLICE = 100
+STRICT_SINCE = 3
 
 
 @handles(CreatePartitionsRequest)
@@ -51,11 +54,12 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
         administration.planner.check_extension_total((topic.name, topic.count) for topic in asked)
     except KafkaError as error:
         return await _all_failed([topic.name for topic in request.topics], error)
+    take = mutations_of(context, strict_since=STRICT_SINCE)
     created: dict[str, CreatePartitionsTopicResult] = {}
     for start in range(0, len(asked), TOPICS_PER_SLICE):
         async with trio.open_nursery() as nursery:
             for topic in asked[start : start + TOPICS_PER_SLICE]:
-                nursery.start_soon(_create, administration, topic, request, created)
+                nursery.start_soon(_create, administration, topic, request, take, created)
     return CreatePartitionsResponse(results=results + [created[topic.name] for topic in asked])
 
 
@@ -67,6 +71,7 @@ async def _create(
     administration: Administration,
     topic: CreatePartitionsTopic,
     request: CreatePartitionsRequest,
+    take: Callable[[int], None],
     results: dict[str, CreatePartitionsTopicResult],
 ) -> None:
     assignments: Sequence[Sequence[int]] | None = None
@@ -80,6 +85,7 @@ async def _create(
             assignments,
             validate_only=request.validate_only,
             timeout_s=request.timeout_ms / 1000,
+            take=take,
         )
     except KafkaError as raised:
         error = bare(raised)

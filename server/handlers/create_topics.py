@@ -7,6 +7,8 @@ Behaviour
 * From v5 on the answer tells the settings of the new topic, with what each comes from.
 * The answer goes out when the topic is durable and its partitions can be written. A request that leaves no time for it
   (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all partitions have leaders yet.
+* While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v6 it is created, and the
+  client pauses after it.
 * In a cluster every topic is NOT_CONTROLLER at a broker that is not the controller.
 """
 
@@ -20,7 +22,7 @@ import trio
 from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
 from ottla.replication.control.topic_planner import NewTopic, TopicPlan
 from ottla.replication.slices import Slices
-from ottla.server.gate.context import RequestContext
+from ottla.server.gate.context import RequestContext, mutations_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
 from ottla.server.ports import HasAdministration
@@ -36,11 +38,12 @@ from ottla.wire.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ottla.server.cluster.administration import Administration, PlanOrError
 
 TOPICS_PER_SLICE = 50
+STRICT_SINCE = 6
 
 
 @handles(CreateTopicsRequest, answers_at_length=True)
@@ -54,7 +57,8 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext[Ha
     if request.timeout_ms <= 0 and any(topic.name != CLUSTER_METADATA_TOPIC for topic in asked):
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return await _all_failed(request, late)
-    outcomes = await _outcomes(administration, asked, request)
+    take = mutations_of(context, strict_since=STRICT_SINCE)
+    outcomes = await _outcomes(administration, asked, request, take)
     results = []
     for number, topic in enumerate(asked, 1):
         results.append(_result(topic, outcomes[topic.name], administration.configs))
@@ -71,7 +75,10 @@ async def _all_failed(request: CreateTopicsRequest, error: KafkaError) -> Create
 
 
 async def _outcomes(
-    administration: Administration, asked: Sequence[CreatableTopic], request: CreateTopicsRequest
+    administration: Administration,
+    asked: Sequence[CreatableTopic],
+    request: CreateTopicsRequest,
+    take: Callable[[int], None],
 ) -> dict[str, PlanOrError]:
     outcomes: dict[str, PlanOrError] = {}
     new = []
@@ -84,7 +91,7 @@ async def _outcomes(
             outcomes[topic.name] = _earlier_error(administration, topic.name) or bare(error)
     try:
         made = await administration.create_topics(
-            new, validate_only=request.validate_only, timeout_s=request.timeout_ms / 1000
+            new, validate_only=request.validate_only, timeout_s=request.timeout_ms / 1000, take=take
         )
     except KafkaError as error:
         refused = bare(error)

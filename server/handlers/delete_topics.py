@@ -7,6 +7,8 @@ Behaviour
 * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID, told without a name.
 * The answer goes out when the topic is gone for good and its name can be used again; its files go a little later. A
   request that leaves no time for it (a timeout of 0 or less) times out at once.
+* While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v5 it is deleted, and the
+  client pauses after it.
 * In a cluster everything is NOT_CONTROLLER at a broker that is not the controller. The answer goes out when the cluster
   shows the topic no more; its name can be used again when all brokers that held it have said that they deleted it.
 """
@@ -19,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.replication.cluster.state import ClusterState
 from ottla.replication.slices import Slices
-from ottla.server.gate.context import RequestContext
+from ottla.server.gate.context import RequestContext, mutations_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
 from ottla.server.ports import HasAdministration, HasCluster, HasSettings
@@ -33,6 +35,7 @@ from ottla.wire.messages.delete_topics import (
 from ottla.wire.schema import ZERO_UUID
 
 DISABLED_CODE_SINCE = 3
+STRICT_SINCE = 5
 
 
 class Port(HasAdministration, HasCluster, HasSettings, Protocol):
@@ -61,6 +64,8 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Po
         return await _all_refused(named, ErrorCode.REQUEST_TIMED_OUT)
     given_ids = {state.topic_id for state in named if state.name is None}
     to_delete, failures = await _found(broker.cluster, asked, given_ids)
+    to_delete, refused = _within_quota(broker.cluster, to_delete, context)
+    failures += refused
     names = [each.name for each in to_delete]
     errors = await broker.administration.delete_topics(names, timeout_s=request.timeout_ms / 1000)
     for each, error in zip(to_delete, errors, strict=True):
@@ -120,6 +125,21 @@ async def _found(
         else:
             found[topic.topic_id] = _Asked(topic.name, topic.topic_id)
     return list(found.values()), responses
+
+
+def _within_quota(
+    cluster: ClusterState, to_delete: Sequence[_Asked], context: RequestContext[Port]
+) -> tuple[list[_Asked], list[DeletableTopicResult]]:
+    take = mutations_of(context, strict_since=STRICT_SINCE)
+    allowed, refused = [], []
+    for each in to_delete:
+        topic = cluster.topics.get(each.name)
+        try:
+            take(0 if topic is None else len(topic.partitions))
+            allowed.append(each)
+        except KafkaError as error:
+            refused.append(_response(each.name, each.topic_id, error))
+    return allowed, refused
 
 
 def _response(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:

@@ -1,6 +1,7 @@
 """DescribeClientQuotas: the quotas of users, clients and addresses, as far as the request's conditions find them (KIP-546).
 
 Behaviour
+* Only for those who may describe the configs of the cluster.
 * Conditions that cannot be met, or name a kind that does not exist, make an error of the whole request, without entries.
 * Without conditions everything is told; strictly, nothing. A condition for any name finds the default, too.
 * What else is kept of users, such as credentials, is not told.
@@ -9,9 +10,11 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.java_hashing import hash_map_slot
+from ottla.server.gate.access import Guarded, may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
@@ -30,10 +33,18 @@ if TYPE_CHECKING:
     from ottla.server.quotas.entities import Entity
 
 
+class Port(Guarded, HasQuotas, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(DescribeClientQuotasRequest, answers_at_length=True, reads_only=True)
 async def describe_client_quotas(
-    request: DescribeClientQuotasRequest, context: RequestContext[HasQuotas]
+    request: DescribeClientQuotasRequest, context: RequestContext[Port]
 ) -> DescribeClientQuotasResponse:
+    if not may_on_cluster(context, AclOperation.DESCRIBE_CONFIGS):
+        return DescribeClientQuotasResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None, entries=None
+        )
     try:
         wanted = Filter(
             (Component(each.entity_type, each.match_type, each.match) for each in request.components),

@@ -19,6 +19,7 @@ Behaviour
 * A replica (ReplicaId >= 0) reads up to the log end, and is refused unless it follows the partition. Its fetch offset is
   the end of its log, unless the answer carries a diverging epoch. It gets nothing while the leader's replication throttle
   is exceeded, unless it is in sync. A broker that is alone has no followers.
+* A consumer that exceeds its quota gets an empty answer, and nothing changes in its session (`server/quotas/`).
 * In a large session only the partitions that may have news are read; the others are idle (`replication/partition/fetch_targets.py`).
 
 Version notes

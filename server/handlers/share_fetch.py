@@ -89,6 +89,7 @@ class Asking:
         )
         self._session: ShareSession | None = None  # of which this is not the first request
         self._wanted = self._open(key, context)
+        self._charge = context.charge
         self._targets: list[Target] = []
         self._refused: dict[TopicPartition, Found] = {}
         self._acknowledged = Acknowledged(groups, broker.cluster, Member(*key, self._renews))
@@ -195,6 +196,9 @@ class Asking:
         response = fetch_response(self._broker, self._listener_name, found, results, session, lock_ms)
         if epoch == FINAL_EPOCH:
             self._groups.sessions.end(self._key)
+        if self._charge is not None:
+            # Given in any case: the records belong to the member by now, and nobody else would get them.
+            self._charge.settle_fetch(sum(len(each.records) for each in self._fetching.found.values()), is_given=True)
         return response
 
     def _abandon(self) -> None:

@@ -7,7 +7,7 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
-@handles(WriteTxnMarkersRequest)
+@handles(WriteTxnMarkersRequest, unmetered=True)
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext[Port]
 ) -> Answer[WriteTxnMarkersResponse]:

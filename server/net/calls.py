@@ -13,6 +13,7 @@ from ottla.wire.errors import ProtocolViolation, bare
 from ottla.wire.schema import holds_records
 
 API_VERSIONS_KEY = 18
+THROTTLE_TIME = "throttle_time_ms"
 
 _new_calls = trio.CapacityLimiter(1)  # of its own: disks that hang keep the threads that others share
 _envelope = struct.Struct(">ii").pack  # frame size, correlation id
@@ -32,7 +33,9 @@ class Call:
         "is_plain",
         "response_class",
         "route",
+        "starts_with_throttle_time",
         "takes_records",
+        "tells_throttle_time",
         "version",
     )
 
@@ -51,6 +54,9 @@ class Call:
         # Worked out once, because every answer asks.
         self.is_plain = not holds_records(route.response_class)
         self.takes_records = holds_records(route.request_class)
+        told = [name for name, each in route.response_class.wire_fields.items() if version in each.version_range and each.tag is None]
+        self.tells_throttle_time = THROTTLE_TIME in told
+        self.starts_with_throttle_time = told[:1] == [THROTTLE_TIME]
 
     def decode_large(self, buffer: bytes | bytearray, start: int, end: int) -> Any:
         """Decode a large frame in a thread, with a limit on its elements unless it is of a controller.

@@ -29,26 +29,37 @@ import struct
 import time
 from collections import deque
 from contextlib import nullcontext
-from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.net.holdings import Holdings
 from ottla.server.net.inbox import Inbox, NoRoom
+from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
 from ottla.server.net.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.net.outbox import Outbox, Progress, unreadable
 from ottla.server.net.pending import Pending
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
+from ottla.server.net.reports import report_bug
+from ottla.server.net.throttling import Throttling, Timed, is_at_end
 from ottla.server.net.turns import InTurn, free_in_turns, is_short
-from ottla.server.net.waiting import DRAIN, END_OF_STREAM, END_OF_TURN, FLUSH, MEMORY, ROOM, UNKNOWN_CALL, Waiting
+from ottla.server.net.waiting import (
+    DRAIN,
+    END_OF_STREAM,
+    END_OF_TURN,
+    FLUSH,
+    MEMORY,
+    MUTED,
+    ROOM,
+    UNKNOWN_CALL,
+    Waiting,
+)
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
-from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
 from ottla.wire.schema import Struct
 from ottla.wire.text import JAVA_REPLACE
 
@@ -56,36 +67,20 @@ if TYPE_CHECKING:
     from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.net.authentication import Authentication, ExpiringCalls
     from ottla.server.net.calls import Call, Calls
-    from ottla.server.net.inbox import ReceiveBuffers
-    from ottla.server.net.readiness import Readiness
+    from ottla.server.net.door import Door
     from ottla.server.net.transport import Transport
+    from ottla.server.net.turns import Work
+    from ottla.server.quotas.charge import Charge
 
 logger = logging.getLogger("ottla.connection")
 
-# Smaller frames are decoded at once: a hop to a thread and back costs about 86 us.
-LARGE_FRAME_BYTES = 64 * 1024
-DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with its answer, at most
 # Each pending answer is memory that a peer makes the broker keep, so there is an end to it.
 PENDING_MAX = 100
 QUEUED_BYTES_MAX = 256 * 1024  # of answers that are there, behind one that is not
 
-_large_codecs = trio.CapacityLimiter(1)
 _long_answers = trio.CapacityLimiter(2)  # at once; each may be a hundred thousand objects until it is encoded
 _header = struct.Struct(">hhih").unpack_from  # api key, api version, correlation id, length of the client id
 _HEADER_BYTES = 10
-
-
-class Door(Protocol):
-    """What a connection takes from the listener that it came in through. `broker` goes to the handlers unseen."""
-
-    name: str
-    security_protocol: str
-    broker: Any
-    calls: Calls
-    readiness: Readiness
-    buffers: ReceiveBuffers
-    frame_bytes_max: int
-    sasl: SaslListener | None
 
 
 class Connection:
@@ -96,19 +91,20 @@ class Connection:
         "_calls",
         "_client_id_raw",
         "_context",
-        "_held_bytes",
+        "_holdings",
         "_inbox",
         "_is_parked",
         "_outbox",
         "_peer",
         "_pending",
         "_queued_bytes",
+        "_quotas",
         "_readiness",
         "_ready",
         "_socket",
+        "_throttling",
         "_transport",
         "_turn_end",
-        "_unread_bytes",
         "cancel_scope",
         "is_held_up",
         "last_active",
@@ -126,6 +122,8 @@ class Connection:
             listener_name=listener.name,
             security_protocol=listener.security_protocol,
         )
+        self._quotas = listener.quotas  # at hand, because every request looks whether there are any
+        self._throttling = Throttling(listener.quotas)
         self._client_id_raw = b""
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
@@ -135,7 +133,7 @@ class Connection:
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
         self.is_held_up = False
-        self._held_bytes = self._unread_bytes = 0
+        self._holdings = Holdings(self._inbox.memory)
         self._is_parked = False
         self._authentication = None if listener.sasl is None else self._new_authentication(listener, listener.sasl)
         self._note_time()
@@ -165,21 +163,14 @@ class Connection:
         except (ConnectionError, TimeoutError):
             pass  # the peer went away; nobody is left to tell
         except Exception as error:  # noqa: BLE001 - logged below
-            await self._report_bug(error)
+            await report_bug(error, self._peer, self._context.client_id)
         finally:
             # However the connection ends, its memory is given back here: other connections may stand in line for it.
             self._inbox.close()
-            self._let_go()
-            self._count_unread(0)
+            self._holdings.let_go()
+            self._holdings.count_unread(0)
             self._socket.close()
             self._context.close()
-
-    async def _report_bug(self, error: Exception) -> None:
-        """Log it in a thread: a traceback has source lines in it, and those of many tasks take long to look up."""
-        report = partial(logger.error, "bug: closing the connection of %s (client id %r)", exc_info=error)
-        # The line is written even if the broker stops meanwhile: nothing else tells of the bug.
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(report, self._peer, self._context.client_id)
 
     @property
     def is_parked(self) -> bool:
@@ -188,6 +179,9 @@ class Connection:
 
     def peer_has_left(self) -> bool:
         """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
+        if self._throttling.is_muted:
+            # What it has sent before is carried out when it is read again, as in Kafka.
+            return self._inbox.is_empty and is_at_end(self._socket)
         return self._transport.peer_has_left()
 
     async def _serve(self) -> None:
@@ -214,12 +208,16 @@ class Connection:
 
     async def _answer_awake(self, waiting: Waiting | None) -> None:
         """One thing is awaited after the other, until the frames that are here are used up."""
-        while waiting is not None:
-            await self._finish(waiting)
-            waiting = self._answer_frames()
-        # About to sleep. `_step` takes parts in the outbox for a socket that is full, so none are left there.
-        self._answer_pending()
-        await self._flush()
+        while True:
+            while waiting is not None:
+                await self._finish(waiting)
+                waiting = MUTED if self._throttling.is_muted else self._answer_frames()
+            # About to sleep. `_step` takes parts in the outbox for a socket that is full, so none are left there.
+            self._answer_pending()
+            await self._flush()
+            if not self._throttling.is_muted:
+                break
+            waiting = MUTED  # one of these answers begins a pause
         self._inbox.detach()
         # A poke is forgotten if nobody serves the socket, so one that came meanwhile is made again.
         self._note_ready()  # while nobody looked
@@ -246,7 +244,9 @@ class Connection:
             # A poke, as nearly always. A peer that waited for nothing else has hardly asked for more already, and to look
             # in vain is a system call and an exception. If it has asked, the next look at the sockets tells.
             if self._outbox.parts and not self._pending and not is_blocked:
-                return self._send()
+                return MUTED if self._throttling.is_muted else self._send()
+            if self._throttling.is_muted:
+                return MUTED
         # 1. A peer that does not read its answers is not read either, or they would pile up without end.
         if is_blocked:
             self.last_active = time.monotonic()
@@ -275,12 +275,12 @@ class Connection:
         self._inbox.detach()
         progress = self._outbox.send(self._transport)
         if progress is Progress.DONE:
-            if self._unread_bytes:
-                self._count_unread(0)
+            if self._holdings.unread_bytes:
+                self._holdings.count_unread(0)
             return WAIT_READABLE
         if progress is Progress.BLOCKED:
             # Only buffers count. Regions of files are the page cache's, which the kernel can take back.
-            self._count_unread(self._outbox.buffered_bytes)
+            self._holdings.count_unread(self._outbox.buffered_bytes)
             return WAIT_WRITABLE
         return FLUSH
 
@@ -297,33 +297,13 @@ class Connection:
             waiting = self._begin(inbox.buffer, frame[0], frame[1])
             if waiting is not None:
                 # Before `detach` gives the frame's buffer back to the budget, or else others would take the room.
-                self._hold(waiting, frame[1] - frame[0])
+                self._holdings.hold(waiting, frame[1] - frame[0], inbox)
                 return waiting
             # Asked after a frame, so that every turn gets at least one done, however late it begins.
             if time.monotonic() > self._turn_end:
                 return END_OF_TURN
         # Without epoll nobody can poke a connection that waits for its socket, so its task waits for the answers.
         return DRAIN if self._pending and not self._readiness.is_inside_the_wait else None
-
-    def _hold(self, waiting: Waiting, size: int) -> None:
-        """Count what a large request keeps in memory while it waits, before its frame gives room to others."""
-        # Any other frame has LARGE_FRAME_BYTES at most, and small frames need no leave of the budget.
-        if waiting.is_large or (waiting.call is not None and waiting.call.takes_records):
-            self._held_bytes = size * DECODED_BYTES_PER_BYTE if waiting.is_large else size
-            self._inbox.memory.take(self._held_bytes)
-            # The leave to go beyond the limit covers the answer, too. The inbox loses it when its buffer is given back.
-            self._inbox.memory.pass_on(self._inbox, self)
-
-    def _let_go(self) -> None:
-        """What was held is no longer needed."""
-        memory, held, self._held_bytes = self._inbox.memory, self._held_bytes, 0
-        memory.give_back(held)
-        memory.release(self)
-
-    def _count_unread(self, count: int) -> None:
-        """So much memory is taken by answers that the peer does not read."""
-        self._inbox.memory.take(count - self._unread_bytes)
-        self._unread_bytes = count
 
     # ------------------------------------------------------------------ one request
 
@@ -357,14 +337,18 @@ class Connection:
             position = skip_tagged_fields(buffer, position, end) if has_tags else position + 1
         # A request with records is cheap to decode at any size: they stay where they are, with little beside them.
         if end - start > LARGE_FRAME_BYTES and not call.takes_records:
-            self._check_large(call, end - start)
+            check_large(call, end - start)
             # A thread decodes a copy of the body, because others use the buffer meanwhile. Answers before it go first:
             # else a peer that does not read them would keep the copy in memory for as long as it likes.
             if self._outbox.parts or not self._inbox.memory.may_take(self._inbox):
                 self._inbox.put_back(start)
                 return FLUSH if self._outbox.parts else MEMORY
-            work = self._handle_large(call, buffer[position:end])
-            return Waiting(call, correlation_id, InTurn(work, self._readiness.is_spent), is_large=True)
+            charge = self._throttling.begin(call, self._context, end - start) if self._quotas.is_on else None
+            work = handle_large(call, buffer[position:end], self._context, self.peer_has_left, self._holdings.let_go)
+            return self._later(call, correlation_id, work, charge, is_large=True)
+        if self._quotas.is_on:
+            charge = self._throttling.begin(call, self._context, end - start)
+            return self._handle_charged(call, correlation_id, charge, buffer, position, end)
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
@@ -375,7 +359,7 @@ class Connection:
         try:
             result = call.handler(request, context)
         except KafkaError as error:
-            result = self._error_answer(call, error)
+            result = error_answer(call, error)
         # The ordinary case first: an answer that is there, and none before it to wait for.
         if type(result) is call.response_class and not self._pending:
             self._answer(call, correlation_id, result)
@@ -386,39 +370,31 @@ class Connection:
             self._answer_in_order(call, correlation_id, result)
         return None
 
-    def _check_large(self, call: Call, size: int) -> None:
-        """Refuse a client's request before it is copied. A controller may name all partitions at once."""
-        if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not call.route.between_brokers:
-            raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
-
-    async def _handle_large(self, call: Call, body: bytes | bytearray) -> Any:
-        """Decode many small fields in a thread, then handle as usual; the answer is encoded in a thread, too."""
-        async with _large_codecs:
-            # The line may have been long. Work for a peer that has left would keep those behind it waiting for nothing.
-            if call.route.reads_only and self.peer_has_left():
-                raise ConnectionResetError("the peer has left while its request waited")
-            request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body))
-        if isinstance(request, ProtocolViolation):
-            try:
-                raise request
-            finally:
-                del request  # or else it would hold this frame, and this frame it
-        self._context.api_version = call.version
+    def _handle_charged(
+        self, call: Call, correlation_id: int, charge: Charge, buffer: Any, position: int, end: int
+    ) -> Waiting | None:
+        """The same while there are quotas."""
+        began = time.perf_counter_ns() if charge.is_timed else 0
+        context = self._context
+        context.api_version = call.version
         call.route.request_count += 1
-        result = call.handler(request, self._context)
-        # A long poll or a join may wait for minutes, and must not keep room from others for so long.
-        if call.route.abandonable:
-            self._let_go()
-        response = await result if isinstance(result, CoroutineType) else result
-        # Waited for here: what the request takes counts against the budget as long as this runs.
-        if isinstance(response, PendingAnswer) and not response.is_abandonable:
-            response = await finished(response)
-        # A pending answer still needs the request. Otherwise the list is the last to hold it, so it goes in pieces.
-        if not isinstance(response, PendingAnswer):
-            decoded = [request]
-            del request, result
-            await free_in_turns(decoded)
-        return response
+        try:
+            result = call.handler(call.decode(buffer, position, end), context)
+        except KafkaError as error:
+            result = error_answer(call, error)
+        if began:
+            charge.spent_ns = time.perf_counter_ns() - began
+        if isinstance(result, CoroutineType):
+            return self._later(call, correlation_id, result, charge)
+        self._answer_in_order(call, correlation_id, result, charge)
+        return MUTED if self._throttling.is_muted else None
+
+    def _later(
+        self, call: Call, correlation_id: int, work: Work, charge: Charge | None, *, is_large: bool = False
+    ) -> Waiting:
+        if charge is not None and charge.is_timed:
+            work = Timed(work, charge)
+        return Waiting(call, correlation_id, InTurn(work, self._readiness.is_spent), is_large, charge)
 
     def _read_client_id(self, buffer: Any, position: int, length: int, end: int) -> int:
         length = max(length, 0)  # Kafka takes any length below zero for null, and null for empty
@@ -430,14 +406,6 @@ class Connection:
             self._client_id_raw = bytes(raw)
             self._context.client_id = raw.decode("utf-8", JAVA_REPLACE)
         return position + length
-
-    def _error_answer(self, call: Call, error: KafkaError) -> Any:
-        """The response that carries `error` at its top level; an api without such a field may not raise."""
-        call.route.error_count += 1
-        answer = call.route.response_class.of_error(error.code, error.message)
-        if answer is None:
-            raise RuntimeError(f"{call.route.name} has no top-level error code for {error.code.name}") from error
-        return answer
 
     def _answer(self, call: Call, correlation_id: int, response: Any) -> None:
         self._hand_over(call, correlation_id, call.encoded(response))
@@ -467,7 +435,7 @@ class Connection:
             if waiting.work is not None:
                 # If the flush before it failed, the work never began. Closing lets go of its request without a warning.
                 waiting.work.close()
-            self._let_go()
+            self._holdings.let_go()
         if time.monotonic() > self._turn_end:
             await trio.lowlevel.checkpoint()  # what was awaited may have been ready, a thousand times in a row
         # Frames that are still in the inbox get a time of now and a turn of their own.
@@ -488,8 +456,31 @@ class Connection:
             await self._make_call()
         elif waiting is MEMORY:
             await self._until_room()
+        elif waiting is MUTED:
+            await self._stay_muted()
         elif waiting is not FLUSH:
             await self._finish_request(waiting)
+
+    async def _stay_muted(self) -> None:
+        """Read nothing until the pause is over. Answers that become ready meanwhile go out, and may make it longer."""
+        throttling = self._throttling
+        self._is_parked = True
+        try:
+            while throttling.muted_until > trio.current_time():
+                self._answer_pending()
+                await self._flush()
+                if self._pending and self._pending[0].is_ready:  # the turn was over
+                    await trio.lowlevel.checkpoint()
+                    self._note_time()
+                    continue
+                self._ready = trio.Event()
+                with trio.move_on_at(throttling.muted_until):
+                    await self._ready.wait()
+                self._ready = None
+        finally:
+            self._ready = None
+            self._is_parked = False
+        throttling.unmute()
 
     async def _until_room(self) -> None:
         inbox, began = self._inbox, time.monotonic()
@@ -510,7 +501,7 @@ class Connection:
         """Since when the peer has kept memory that others may want: by the rest of a large frame that it does not send,
         unless it is this broker that does not read it, or by answers of which it reads nothing.
         """
-        if self._unread_bytes:
+        if self._holdings.unread_bytes:
             return self.last_active
         return math.inf if self.is_held_up else self._inbox.large_since
 
@@ -547,30 +538,34 @@ class Connection:
         try:
             response = await waiting.work
         except KafkaError as error:
-            response = self._error_answer(call, error)
+            response = error_answer(call, error)
         may_be_long = waiting.is_large or call.route.answers_at_length
         if may_be_long and type(response) is call.response_class and not self._pending and not is_short(response):
-            # One thread for decoding and encoding: more would only contend with the event loop for the interpreter.
-            parts = await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
+            if waiting.charge is not None:
+                response = self._throttling.settle(call, response, waiting.charge)
+            parts = await encode_large(call, response)
             self._hand_over(call, waiting.correlation_id, parts)
             encoded: list[Struct] = [response]
             del response
             # The list above is the last to hold the answer, which may be tens of thousands of objects.
             await free_in_turns(encoded)
         else:
-            self._answer_in_order(call, waiting.correlation_id, response)
+            self._answer_in_order(call, waiting.correlation_id, response, waiting.charge)
 
     # ------------------------------------------------------------------ answers that come later
 
-    def _answer_in_order(self, call: Call, correlation_id: int, answer: Any) -> None:
+    def _answer_in_order(self, call: Call, correlation_id: int, answer: Any, charge: Charge | None = None) -> None:
         """Answer when it is ready, and after all that are kept already. None: nobody waits for an answer."""
         if isinstance(answer, PendingAnswer):
             answer.on_ready = self._note_ready
-            self._pending.append(Pending(call, correlation_id, answer))
+            self._pending.append(Pending(call, correlation_id, answer, charge))
             # It may have become ready before it knew whom to tell.
             if answer.is_ready:
                 self._note_ready()
-        elif answer is None:
+            return
+        if charge is not None:
+            answer = self._throttling.settle(call, answer, charge)
+        if answer is None:
             pass
         elif self._pending:
             # As bytes, which take a tenth of the memory that the objects do, and are quickly handed over in the end. Only
@@ -596,13 +591,15 @@ class Connection:
         """Encode the pending answers whose turn it is, until that of this connection is over."""
         pending = self._pending
         while pending and pending[0].is_ready:
-            call, correlation_id, answer = pending.popleft()
+            call, correlation_id, answer, charge = pending.popleft()
             if isinstance(answer, EncodedAnswer):
                 self._queued_bytes -= len(answer.body)
                 response: Any = answer
             else:
                 # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
                 response = answer.response()
+                if charge is not None:
+                    response = self._throttling.settle(call, response, charge)
             if type(response) is EncodedAnswer:
                 self._hand_over_encoded(call, correlation_id, response.body)
             elif response is not None:
@@ -649,7 +646,7 @@ class Connection:
             # From here on others run, and receive into the shared buffer.
             self._inbox.detach()
             if progress is Progress.BLOCKED:
-                self._count_unread(outbox.buffered_bytes)
+                self._holdings.count_unread(outbox.buffered_bytes)
                 await trio.lowlevel.wait_writable(self._socket)
                 while self._readiness.is_spent():  # many may have become writable at once
                     await trio.lowlevel.checkpoint()
@@ -661,5 +658,5 @@ class Connection:
                     raise unreadable(outbox.parts[0], error) from error
             # A peer that reads slowly is not idle.
             self.last_active = time.monotonic()
-        if self._unread_bytes:
-            self._count_unread(0)
+        if self._holdings.unread_bytes:
+            self._holdings.count_unread(0)

@@ -140,6 +140,11 @@ class Inbox:
             total += received
         return total
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left of what was received."""
+        return self.start == self.end
+
     def next_frame(self) -> tuple[int, int] | None:
         """Cut the next complete frame: its bounds in `buffer`, without the length field."""
         start = self.start

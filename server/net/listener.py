@@ -16,7 +16,7 @@ import heapq
 import logging
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -33,7 +33,11 @@ from ottla.server.net.transport import PlainTransport
 
 if TYPE_CHECKING:
     from ottla.server.auth.sasl_listener import SaslListener
-    from ottla.server.ports import HasSettings
+    from ottla.server.ports import HasQuotas, HasSettings
+
+    class Port(HasQuotas, HasSettings, Protocol):
+        """What is needed of the broker here."""
+
 
 logger = logging.getLogger("ottla.listener")
 
@@ -82,7 +86,7 @@ class Listener:
         self,
         name: str,
         sock: socket.socket,
-        broker: HasSettings,
+        broker: Port,
         calls: Calls,
         buffers: ReceiveBuffers,
         readiness: Readiness,
@@ -99,6 +103,7 @@ class Listener:
         self.buffers = buffers
         self.readiness = readiness
         self.limits = limits
+        self.quotas = broker.quotas
         self.frame_bytes_max = config.socket_request_max_bytes
         self.connections: set[Connection] = set()
         self._socket = sock

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ottla.server.net.calls import Call
+from ottla.server.quotas.charge import Charge
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
 
 
@@ -14,6 +15,7 @@ class Pending(NamedTuple):
     call: Call
     correlation_id: int
     answer: EncodedAnswer | PendingAnswer[Any]
+    charge: Charge | None = None  # that the answer has to be settled with
 
     @property
     def is_ready(self) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -173,6 +173,14 @@ async def _checkpoint() -> None:
     await trio.lowlevel.cancel_shielded_checkpoint()
 
 
+class Work(Protocol):
+    """What InTurn needs of a coroutine."""
+
+    def send(self, value: Any, /) -> Any: ...
+
+    def close(self) -> None: ...
+
+
 class InTurn:
     """Awaits `work`, which gives way now and then, and goes on with it only while there is time left.
 
@@ -182,7 +190,7 @@ class InTurn:
 
     __slots__ = ("_is_spent", "_work")
 
-    def __init__(self, work: Coroutine[Any, Any, Any], is_spent: Callable[[], bool]) -> None:
+    def __init__(self, work: Work, is_spent: Callable[[], bool]) -> None:
         self._work = work
         self._is_spent = is_spent
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ottla.server.net.calls import Call
     from ottla.server.net.turns import InTurn
+    from ottla.server.quotas.charge import Charge
 
 
 class Waiting(NamedTuple):
@@ -16,6 +17,7 @@ class Waiting(NamedTuple):
     correlation_id: int
     work: InTurn
     is_large: bool = False
+    charge: Charge | None = None
 
 
 END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
@@ -28,6 +30,8 @@ ROOM = Waiting(None, 4, None)  # type: ignore[arg-type]
 """In place of a request: too many answers are pending."""
 MEMORY = Waiting(None, 6, None)  # type: ignore[arg-type]
 """In place of a request: there is no memory for the rest of a large one."""
+MUTED = Waiting(None, 7, None)  # type: ignore[arg-type]
+"""In place of a request: the client has to pause."""
 UNKNOWN_CALL = Waiting(None, 5, None)  # type: ignore[arg-type]
 """In place of a request: the first of its kind, or the broker does not know its cluster yet."""
 END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]

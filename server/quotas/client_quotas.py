@@ -28,18 +28,21 @@ from ottla.server.quotas.entities import (
 )
 from ottla.server.quotas.meters import Meters, MutationMeters, RateMeters
 from ottla.server.quotas.rates import Windows
+from ottla.server.settings.quota_config import QuotaConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.server.settings.overrides import Texts
-    from ottla.server.settings.quota_config import QuotaConfig
+
+
+DEFAULTS = QuotaConfig()
 
 
 class ClientQuotas:
     """See the module's docstring."""
 
-    def __init__(self, config: QuotaConfig) -> None:
+    def __init__(self, config: QuotaConfig = DEFAULTS) -> None:
         windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         controller_size_ms = config.controller_quota_window_size_seconds * 1000
         self.by_entity: dict[Entity, dict[str, float]] = {}

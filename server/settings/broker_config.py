@@ -408,10 +408,6 @@ def _refuse_unserved(server: ServerConfig, static: Mapping[str, str]) -> None:
     ):
         if is_asked:
             raise ConfigError(f"{name}={static[name]}: {reason}; remove the setting")
-    for name in ("principal.builder.class", "client.quota.callback.class", "ssl.engine.factory.class"):
-        declared = broker_settings()[name]
-        if static.get(name) not in (None, "", declared.default):
-            raise ConfigError(f"{name}={static[name]}: no class can be loaded here; remove the setting")
     if server.process_roles and "broker" not in server.process_roles:
         raise ConfigError(f"process.roles={static['process.roles']}: only the role 'broker' is served")
 

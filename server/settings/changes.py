@@ -16,7 +16,7 @@ from ottla.server.settings.client_metrics import check_client_metrics
 from ottla.server.settings.overrides import Texts
 from ottla.server.settings.repository import ConfigRepository, default_text, topic_settings, without_listener
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.settings import CLASS, LIST, InvalidSetting, Setting, parse_value
+from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value
 
 VALUE_LENGTH_MAX = 32_767
 # Settings are kept for groups that need not exist, so that nothing else limits them.
@@ -227,13 +227,9 @@ def _check_values(known: Mapping[str, Setting], texts: Texts) -> None:
         declared = known.get(without_listener(name) or name)
         if declared is not None:
             try:
-                value = parse_value(declared, text)
+                parse_value(declared, text)
             except InvalidSetting as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-            if declared.kind is CLASS and value != declared.default:
-                # No plug-in can be loaded here. Whoever asks for one is not to believe that it is at work.
-                message = f"Invalid value {text} for configuration {declared.name}: Class {text} could not be found."
-                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
@@ -249,8 +245,6 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
         message = f"{error.reason}: {error}" if error.reason == BROKEN_RULE else str(error)
         raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
     _check_pools(repository, texts)
-    _check_plug_ins(texts)
-    _check_cordoned(repository, texts)
     _check_connections(texts)
     _check_local_retention("ms", changed.log.local_retention_ms, changed.log.retention_ms)
     _check_local_retention("bytes", changed.log.local_retention_bytes, changed.log.retention_bytes)
@@ -277,28 +271,6 @@ def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
             raise _not_applicable(
                 f"Log cleaner threads cannot be increased to more than double the current value {old}"
             )
-
-
-def _check_plug_ins(texts: Texts) -> None:
-    """Kafka loads the classes of reporters that are new. Here only its own is known, which has nothing to do."""
-    name = "metric.reporters"
-    declared = broker_settings()[name]
-    if name in texts and not set(parse_value(declared, texts[name])) <= {*declared.default}:
-        reason = f"Validation of dynamic config update of Set({name}) failed with class"
-        raise _not_applicable(f"{reason} class kafka.server.DynamicMetricsReporters")
-
-
-def _check_cordoned(repository: ConfigRepository, texts: Texts) -> None:
-    name = "cordoned.log.dirs"
-    cordoned = parse_value(broker_settings()[name], texts.get(name, ""))
-    known = {*map(str, repository.current.log_dirs), "*"}
-    rule = None
-    if "*" in cordoned and len(cordoned) > 1:
-        rule = f"When {name} is set to *, it must not contain other values"
-    elif missing := [each for each in cordoned if each not in known]:
-        rule = f"All entries in {name} must be present in log.dirs or log.dir. Missing entries : {', '.join(missing)}"
-    if rule is not None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{BROKEN_RULE}: {rule}")
 
 
 def _check_connections(texts: Texts) -> None:

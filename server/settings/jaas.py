@@ -30,10 +30,6 @@ class JaasEntry(NamedTuple):
     flag: str
     options: Mapping[str, str]
 
-    def __repr__(self) -> str:
-        """Without the options, which hold passwords."""
-        return f"JaasEntry({self.module!r}, {self.flag!r}, [hidden])"
-
 
 class _Token(NamedTuple):
     """A word or quoted text, or (`text` None) an ordinary character."""

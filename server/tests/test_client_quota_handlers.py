@@ -15,15 +15,27 @@ from ottla.replication.cluster.coordination import Create, NoNode, SetData
 from ottla.server.cluster import entity_configs
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.entity_configs import EntityConfigs
+from ottla.server.gate.access import CLUSTER_NAME
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.handlers import alter_client_quotas as handler
 from ottla.server.handlers.alter_client_quotas import alter_client_quotas
+from ottla.server.handlers.create_partitions import create_partitions
+from ottla.server.handlers.create_topics import create_topics
+from ottla.server.handlers.delete_topics import delete_topics
 from ottla.server.handlers.describe_client_quotas import describe_client_quotas
+from ottla.server.quotas.charge import Charge
+from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.quotas.entities import entity_at, path_of, quota_value
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.clustered import Cluster, clustered
+from ottla.server.tests.rights import guard
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import alter_client_quotas as alter
 from ottla.wire.messages import describe_client_quotas as describe
+from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.schema import ZERO_UUID
 
 Named = dict[str, str | None]
 EXACT, DEFAULT, SPECIFIED = range(3)
@@ -243,6 +255,53 @@ async def test_a_flood_of_quotas_has_an_end(tmp_path: Path, monkeypatch: pytest.
     many = entry({"user": "u"})
     many.ops = [alter.OpData(key="k", value=1.0, remove=False)] * 10_001
     assert [code for code, _ in await change(broker, many)] == [ErrorCode.POLICY_VIOLATION]
+
+
+async def test_who_may_describe_and_alter(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    guard(broker)
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    response = await ask(broker)
+    assert (response.error_code, response.error_message, response.entries) == (refused, None, None)
+    assert await change(broker, entry({"user": "u"}, producer_byte_rate=1.0)) == [(refused, refused.message)]
+    rights = [AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS]
+    guard(broker, *((each, ResourceType.CLUSTER, CLUSTER_NAME) for each in rights))
+    assert await change(broker, entry({"user": "u"}, producer_byte_rate=1.0)) == [(0, None)]
+    assert len(await told(broker)) == 1
+
+
+async def test_topics_are_refused_while_the_quota_of_changes_is_exceeded(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    quotas, now_ms = ClientQuotas(), 0
+    quotas.take("users/u", {"controller_mutation_rate": "1"})
+
+    def context(version: int) -> Any:
+        made = broker.context(version)
+        made.charge = Charge(quotas, lambda: now_ms, "User:u", "c")
+        return made
+
+    def creation(name: str, partitions: int, *, is_trial: bool = False) -> CreateTopicsRequest:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+        return CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=is_trial)
+
+    exceeded = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert (await create_topics(creation("a", 12), context(7))).topics[0].error_code == 0
+    refused = context(6)
+    assert (await create_topics(creation("b", 1, is_trial=True), refused)).topics[0].error_code == exceeded
+    assert refused.charge.settle() == 1000
+    assert (await create_topics(creation("a", 1), context(7))).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    older = context(5)
+    assert (await create_topics(creation("b", 2), older)).topics[0].error_code == 0
+    assert older.charge.settle() == 3000
+    asked = [CreatePartitionsTopic(name="b", count=3, assignments=None)]
+    extension = CreatePartitionsRequest(topics=asked, timeout_ms=1000, validate_only=False)
+    assert (await create_partitions(extension, context(3))).results[0].error_code == exceeded
+    assert (await create_partitions(extension, context(2))).results[0].error_code == 0
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="b", topic_id=ZERO_UUID)], timeout_ms=1000)
+    assert (await delete_topics(deletion, context(6))).responses[0].error_code == exceeded
+    now_ms = 4000
+    assert (await delete_topics(deletion, context(6))).responses[0].error_code == 0
+    assert (await create_topics(creation("b", 1), context(7))).topics[0].error_code == exceeded
 
 
 # ------------------------------------------------------------------ several brokers

@@ -16,6 +16,7 @@ from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.net.transport import PlainTransport
+from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.wire import codecs
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -147,6 +148,7 @@ async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Pe
         frame_bytes_max=1 << 23,
         security_protocol="PLAINTEXT",
         sasl=None,
+        quotas=ClientQuotas(),
     )
     connection = Connection(PlainTransport(ours), "127.0.0.1", listener)
     nursery.start_soon(connection.run)

@@ -14,6 +14,7 @@ from ottla.server.net.connection_limits import ConnectionLimits
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.listener import Listener, bind
 from ottla.server.net.readiness import Readiness
+from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.broker_config import ConfigError, ServerConfig, load_config
 
 pytestmark = pytest.mark.timeout(20)
@@ -33,7 +34,7 @@ class Door:
         for name in names:
             sock = bind("127.0.0.1", 0)
             sock.listen()
-            broker = SimpleNamespace(config=SimpleNamespace(server=self.settings), now_ms=lambda: 0)
+            broker = SimpleNamespace(config=SimpleNamespace(server=self.settings), now_ms=lambda: 0, quotas=ClientQuotas())
             self.listeners.append(
                 Listener(name, sock, broker, Calls({}), ReceiveBuffers(), readiness, self.limits)
             )

@@ -13,11 +13,12 @@ from ottla.replication.log.descriptors import Descriptors
 from ottla.server.gate.dispatch import Route
 from ottla.server.net import listener as listeners
 from ottla.server.net.calls import Calls
-from ottla.server.net.connection import LARGE_FRAME_BYTES
 from ottla.server.net.connection_limits import ConnectionLimits
 from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.large_requests import LARGE_FRAME_BYTES
 from ottla.server.net.listener import SEND_BUFFER_BYTES, Listener, bind
 from ottla.server.net.readiness import Readiness
+from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.broker_config import ServerConfig
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
@@ -29,7 +30,7 @@ async def accepted(**settings):
     config = ServerConfig(**settings)
     sock = bind("127.0.0.1", 0, config.socket_receive_buffer_bytes)
     sock.listen()
-    broker = SimpleNamespace(config=SimpleNamespace(server=config), now_ms=lambda: 0)
+    broker = SimpleNamespace(config=SimpleNamespace(server=config), now_ms=lambda: 0, quotas=ClientQuotas())
     limits = ConnectionLimits(lambda: config, Descriptors())
     listener = Listener("PLAINTEXT", sock, broker, Calls({}), ReceiveBuffers(), Readiness(), limits)
     async with trio.open_nursery() as nursery:
@@ -87,7 +88,7 @@ async def test_a_large_request_that_only_reads_is_given_up_when_its_peer_has_lef
     route = Route.of(OffsetFetchRequest, OffsetFetchRequest.versions, lambda request, context: without_end(), reads_only=True)
     sock = bind("127.0.0.1", 0)
     sock.listen()
-    broker = SimpleNamespace(config=SimpleNamespace(server=ServerConfig()), now_ms=lambda: 0)
+    broker = SimpleNamespace(config=SimpleNamespace(server=ServerConfig()), now_ms=lambda: 0, quotas=ClientQuotas())
     buffers = ReceiveBuffers()
     limits = ConnectionLimits(lambda: ServerConfig(), Descriptors())
     listener = Listener("PLAINTEXT", sock, broker, Calls({route.api_key: route}), buffers, Readiness(), limits)

@@ -22,6 +22,7 @@ from ottla.server.net.listener import Listener
 from ottla.server.net.memory_budget import STALLED_S, MemoryBudget
 from ottla.server.net.readiness import Readiness
 from ottla.server.net.transport import PlainTransport
+from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.test_connection import Peer, heartbeat, request
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -137,6 +138,7 @@ class Broker:
             frame_bytes_max=1 << 23,
             security_protocol="PLAINTEXT",
         sasl=None,
+            quotas=ClientQuotas(),
         )
         self._nursery = nursery
         self.connections: list[Connection] = []

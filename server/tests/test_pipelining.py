@@ -31,6 +31,7 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, thread_checks
+from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.surroundings import Surroundings
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.compression import Compression
@@ -51,6 +52,7 @@ class Leader:
     """What the produce handler needs of a broker: it leads topic t, which broker 2 follows and is in sync with."""
 
     def __init__(self) -> None:
+        self.authorizer = None
         self.cluster = ClusterState()
         state = PartitionState(replicas=(1, FOLLOWER), isr=(1, FOLLOWER), leader=1, leader_epoch=3)
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * PARTITIONS))
@@ -210,6 +212,7 @@ async def producer(
         frame_bytes_max=1 << 23,
         security_protocol="PLAINTEXT",
         sasl=None,
+        quotas=ClientQuotas(),
     )
     nursery.start_soon(leader.deadlines.run)
     nursery.start_soon(Connection(PlainTransport(ours), "127.0.0.1", listener).run)

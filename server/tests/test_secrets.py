@@ -24,7 +24,6 @@ from ottla.server.settings.broker_config import (
     load_config,
     settings_of_member,
 )
-from ottla.server.settings.jaas import parse_jaas
 from ottla.server.settings.kept_passwords import KeptPasswords
 from ottla.server.settings.overrides import Overrides
 from ottla.server.settings.repository import topic_settings
@@ -135,10 +134,6 @@ def test_every_setting_that_can_hold_a_secret_is_a_password() -> None:
         if declared.kind is not PASSWORD and any(each in name for each in telling)
     }
     assert found <= not_secret
-
-
-def test_a_line_of_a_jaas_file_does_not_print_its_options() -> None:
-    assert MARKER not in repr(parse_jaas(f'a.B required user_alice="{MARKER}";'))
 
 
 def test_the_language_of_settings_hides_passwords() -> None:

@@ -108,29 +108,6 @@ OF_ONE_LISTENER = [
     ("listener.name.", "x"),
     ("listener.name.plaintext", "x"),
 ]
-OF_OPEN_LISTENER = [
-    ("sasl.enabled.mechanisms", "PLAIN"),
-    ("connections.max.reauth.ms", "5"),
-    ("no.such", "5"),
-    ("max.connections", "5"),
-    ("num.network.threads", "4"),
-    ("max.connections.per.ip", "5"),
-    ("principal.builder.class", "x.Y"),
-]
-PLUG_INS = [
-    ("principal.builder.class", "x.Y"),
-    ("principal.builder.class", ""),
-    ("principal.builder.class", "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"),
-    ("ssl.engine.factory.class", "x.Y"),
-    ("metric.reporters", "x.Y"),
-    ("metric.reporters", ""),
-    ("metric.reporters", "org.apache.kafka.common.metrics.JmxReporter"),
-    ("client.quota.callback.class", "x.Y"),
-    ("cordoned.log.dirs", "/x"),
-    ("cordoned.log.dirs", "*"),
-    ("cordoned.log.dirs", ""),
-    ("cordoned.log.dirs", "*,/x"),
-]
 REFUSED = [
     ("log.retention.ms", "x"),
     ("log.retention.ms", "0"),
@@ -244,21 +221,6 @@ def names_that_are_no_settings(talk: Talk) -> None:
 @scenario(IncrementalAlterConfigsRequest)
 def settings_of_one_listener(talk: Talk) -> None:
     for name, value in OF_ONE_LISTENER:
-        for resource, kind in ((OWN, "this"), (ALL, "all")):
-            ask(talk, resource, [(name, SET, value)], f"{name}={value} of {kind}", validate_only=True)
-
-
-@scenario(IncrementalAlterConfigsRequest)
-def settings_of_a_listener_that_is_open(talk: Talk) -> None:
-    for name, value in OF_OPEN_LISTENER:
-        for listener in ("plaintext", "other"):
-            full = f"listener.name.{listener}.{name}"
-            ask(talk, OWN, [(full, SET, value)], f"{full}={value}", validate_only=True)
-
-
-@scenario(IncrementalAlterConfigsRequest)
-def classes_of_plug_ins(talk: Talk) -> None:
-    for name, value in PLUG_INS:
         for resource, kind in ((OWN, "this"), (ALL, "all")):
             ask(talk, resource, [(name, SET, value)], f"{name}={value} of {kind}", validate_only=True)
 

@@ -1,0 +1,83 @@
+"""Requests of many small fields: they are decoded in a thread, handled as usual, and answered in a thread, too."""
+
+from __future__ import annotations
+
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.groupcoord.runtime.answers import finished
+from ottla.server.net.turns import free_in_turns
+from ottla.wire.answers import PendingAnswer
+from ottla.wire.errors import ProtocolViolation
+from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.server.gate.context import RequestContext
+    from ottla.server.net.calls import Call
+    from ottla.wire.errors import KafkaError
+
+# Smaller frames are decoded at once: a hop to a thread and back costs about 86 us.
+LARGE_FRAME_BYTES = 64 * 1024
+
+# One thread for decoding and encoding: more would only contend with the event loop for the interpreter.
+_large_codecs = trio.CapacityLimiter(1)
+
+
+def check_large(call: Call, size: int) -> None:
+    """Refuse a client's request before it is copied. A controller may name all partitions at once."""
+    if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not call.route.between_brokers:
+        raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
+
+
+async def handle_large(
+    call: Call,
+    body: bytes | bytearray,
+    context: RequestContext[Any],
+    peer_has_left: Callable[[], bool],
+    let_go: Callable[[], None],
+) -> Any:
+    """The response to a request, or what will have it. `let_go`: give back the room that the request takes."""
+    async with _large_codecs:
+        # The line may have been long. Work for a peer that has left would keep those behind it waiting for nothing.
+        if call.route.reads_only and peer_has_left():
+            raise ConnectionResetError("the peer has left while its request waited")
+        request = await trio.to_thread.run_sync(call.decode_large, body, 0, len(body))
+    if isinstance(request, ProtocolViolation):
+        try:
+            raise request
+        finally:
+            del request  # or else it would hold this frame, and this frame it
+    context.api_version = call.version
+    call.route.request_count += 1
+    result = call.handler(request, context)
+    # A long poll or a join may wait for minutes, and must not keep room from others for so long.
+    if call.route.abandonable:
+        let_go()
+    response = await result if isinstance(result, CoroutineType) else result
+    # Waited for here: what the request takes counts against the budget as long as this runs.
+    if isinstance(response, PendingAnswer) and not response.is_abandonable:
+        response = await finished(response)
+    # A pending answer still needs the request. Otherwise the list is the last to hold it, so it goes in pieces.
+    if not isinstance(response, PendingAnswer):
+        decoded = [request]
+        del request, result
+        await free_in_turns(decoded)
+    return response
+
+
+async def encode_large(call: Call, response: Any) -> list[Any]:
+    """The body of a long answer, in pieces."""
+    return await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
+
+
+def error_answer(call: Call, error: KafkaError) -> Any:
+    """The response that carries `error` at its top level; an api without such a field may not raise."""
+    call.route.error_count += 1
+    answer = call.route.response_class.of_error(error.code, error.message)
+    if answer is None:
+        raise RuntimeError(f"{call.route.name} has no top-level error code for {error.code.name}") from error
+    return answer
