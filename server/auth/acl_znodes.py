@@ -30,7 +30,7 @@ ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-ex
 CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
 TYPES = tuple(each for each in ResourceType if each > ResourceType.ANY)
 # ZooKeeper takes no path with these, and `.` and `..` lead elsewhere. It sees characters above 16 bits as two surrogates.
-_NO_PATH = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff/]")
+_NODE_NAME = re.compile("[^\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff/]*")
 
 
 def type_path(kind: PatternType, resource_type: ResourceType) -> str:
@@ -43,7 +43,7 @@ def path_of(pattern: Pattern) -> str:
 
 def can_be_stored(name: str) -> bool:
     """Whether a node can have the name of a resource."""
-    return name not in (".", "..") and _NO_PATH.search(name) is None
+    return name not in (".", "..") and _NODE_NAME.fullmatch(name) is not None
 
 
 def all_paths() -> list[str]:

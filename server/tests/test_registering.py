@@ -19,7 +19,7 @@ class Member(ClusterMember):
     """As much of a member as registers. It has lost its session, and another one has begun."""
 
     def __init__(self) -> None:
-        self._broker: Any = SimpleNamespace(node_id=1)
+        self._broker: Any = SimpleNamespace(node_id=1, authorizer=None)
         self._may_join, self._has_joined = trio.Event(), trio.Event()
         self._may_join.set()
         self.session = ClusterSession()
@@ -29,6 +29,7 @@ class Member(ClusterMember):
             heard_epoch=OLD_EPOCH, registered=trio.Event(), begin_anew=self._note_beginning
         )
         self.election: Any = SimpleNamespace(run=self._elect)
+        self.notifications: Any = SimpleNamespace(run=trio.sleep_forever)
         self.may_register = trio.Event()
 
     def _note_beginning(self) -> None:

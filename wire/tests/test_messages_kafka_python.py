@@ -17,7 +17,7 @@ from ottla.wire.schema import ZERO_UUID, Array, Primitive, Struct
 from ottla.wire.tests.message_values import EMBEDDED, cases, fields_at, messages, values, versions
 
 with warnings.catch_warnings(action="ignore"):  # it reads its definitions in a way that Python 3.11 deprecates
-    from kafka.protocol import admin, consumer, metadata, producer
+    from kafka.protocol import admin, consumer, metadata, producer, sasl
     from kafka.protocol.consumer import metadata as embedded
     from kafka.protocol.schemas.fields.codecs import BitField
 
@@ -61,7 +61,7 @@ SPECIAL: dict[str, dict[str, st.SearchStrategy[Any]]] = {"ApiVersionsResponse": 
 
 
 def kafka_python_class(cls: type[Struct]) -> Any:
-    packages = (admin, consumer, metadata, producer, embedded)
+    packages = (admin, consumer, metadata, producer, sasl, embedded)
     return next((getattr(package, cls.__name__) for package in packages if hasattr(package, cls.__name__)), None)
 
 
