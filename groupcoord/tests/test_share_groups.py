@@ -1,8 +1,12 @@
 """Members of share groups: they join, share partitions, and leave; epochs; sessions; restarts; what the log refuses."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from ottla.groupcoord.groups.share import heartbeat
+from ottla.groupcoord.groups.share.initialization import KnownTopic
 from ottla.groupcoord.groups.share.records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,
@@ -142,6 +146,25 @@ def test_what_a_member_says_of_itself_is_kept_and_described() -> None:
 
 
 # ---------------------------------------------------------------------- initialization
+
+
+def test_the_partitions_of_many_topics_are_begun_by_one_walk() -> None:
+    class Walked(dict[bytes, KnownTopic]):
+        walks = 0
+
+        def items(self) -> Any:
+            type(self).walks += 1
+            return super().items()
+
+    talk = ShareTalk()
+    names = [f"t{number}" for number in range(60)]
+    for name in names:
+        talk.images.put(name, 1)
+    talk.joined("a", topics=names)
+    known = talk.group().share_partitions
+    talk.group().state_partitions = replace(known, initialized=Walked(known.initialized))
+    assert not talk.beat("b", 0, *names).error_code
+    assert Walked.walks < 10, "not one for each topic"
 
 
 def test_partitions_whose_initialization_failed_are_begun_again_at_once() -> None:

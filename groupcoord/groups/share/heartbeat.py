@@ -30,7 +30,7 @@ from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, NEVER
 from ottla.groupcoord.groups.share.assignor import assign
 from ottla.groupcoord.groups.share.group import SESSION, ShareGroup
-from ottla.groupcoord.groups.share.initialization import KnownTopic, without
+from ottla.groupcoord.groups.share.initialization import KnownTopic
 from ottla.groupcoord.groups.share.records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,
@@ -297,13 +297,14 @@ class Heartbeats:
         known = group.share_partitions
         retry_ms = self._effects.config.group_share_initialize_retry_interval_ms
         is_recent = self._effects.now_ms - group.initializing_since_ms < retry_ms
+        # Each topic is looked up in a phase. A walk along a phase for each topic would take seconds for thousands of them.
+        phases = (known.initialized, known.initializing) if is_recent else (known.initialized,)
         missing: dict[bytes, KnownTopic] = {}
         for image in self._read_topics(group):
-            whole = {image.topic_id: KnownTopic(image.name, frozenset(range(image.partition_count)))}
-            left = without(whole, {each: topic.partitions for each, topic in known.initialized.items()})
-            if is_recent:
-                left = without(left, {each: topic.partitions for each, topic in known.initializing.items()})
-            missing |= left
+            begun = [phase[image.topic_id].partitions for phase in phases if image.topic_id in phase]
+            left = frozenset(range(image.partition_count)).difference(*begun)
+            if left:
+                missing[image.topic_id] = KnownTopic(image.name, left)
         if not missing:
             if not known.initializing:
                 group.all_begun_in_version = self._images.version
