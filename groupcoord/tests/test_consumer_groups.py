@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.groupcoord.group_settings import GroupSettings
+from ottla.groupcoord.groups.consumer import rebalancing
 from ottla.groupcoord.groups.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
 from ottla.groupcoord.tests.consumer_conversation import (
     INTERVAL_MS,
@@ -349,3 +350,21 @@ def test_what_the_log_refuses_has_not_happened(talk: ConsumerConversation, error
     assert talk.heartbeat("a", 2, instance_id="i").error is ErrorCode.NONE
     talk.advance(SESSION_TIMEOUT_MS)
     assert talk.group().is_empty, "the session goes on"
+
+
+def test_an_assignment_for_an_epoch_that_was_taken_back_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalancing, "SIZE_AT_ONCE", 0)
+    talk = ConsumerConversation()
+    talk.come("a")
+    talk.settle()
+    talk.advance(INTERVAL_MS)
+    talk.holds_jobs = True
+    talk.refuse_appends = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert talk.come("b").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    talk.refuse_appends = ErrorCode.NONE
+    # Somebody else makes the epoch that was to be that of the refused one.
+    talk.come("c")
+    talk.do_jobs()
+    talk.holds_jobs = False
+    talk.settle()
+    assert all_partitions(talk.owned("a"), talk.owned("c")) == [("topic", 0), ("topic", 1)]

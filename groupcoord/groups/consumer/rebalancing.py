@@ -23,7 +23,6 @@ from ottla.groupcoord.groups.consumer.reconciliation import Goal, Owned, reconci
 from ottla.groupcoord.groups.effects import KeyedState
 from ottla.groupcoord.groups.modern.assignments import Assignment
 from ottla.groupcoord.groups.modern.assignor import Assignor, GroupSpec, Subscriber, TopicIds, in_kafkas_order
-from ottla.groupcoord.groups.modern.group import NEVER
 from ottla.groupcoord.groups.part import Host
 from ottla.groupcoord.groups.records import KeyedRecord
 
@@ -43,6 +42,8 @@ class AssignmentComputed(NamedTuple):
     """The request with a target assignment that was computed beside the loop; None: it could not be."""
 
     group_id: str
+    computation: object
+    """That of the group, if the result is still wanted."""
     epoch: int
     spec: GroupSpec
     targets: Mapping[str, Assignment] | None
@@ -57,7 +58,6 @@ class Rebalancing:
         self._groups = host.groups
         self._topics = host.topics
         self._state = state
-        self._computing: set[str] = set()  # groups whose assignment is being computed in a thread
 
     def put(self, record: KeyedRecord) -> None:
         """Append a record and put it in force."""
@@ -91,8 +91,7 @@ class Rebalancing:
             self.put(records.partition_metadata_tombstone(group.group_id))
 
     def begin_epoch(self, group: ConsumerGroup, metadata_hash: int) -> None:
-        # If the log refuses this, the group has to look at its topics again.
-        self._effects.undo_if_refused(partial(setattr, group, "seen_topics", NEVER))
+        self._effects.undo_if_refused(group.forget_refused_epoch)
         epoch = group.group_epoch + 1
         self.put(records.group_record(group.group_id, epoch, metadata_hash))
         logger.info("consumer group %r begins epoch %d", group.group_id, epoch)
@@ -101,7 +100,7 @@ class Rebalancing:
 
     def assign(self, group: ConsumerGroup) -> None:
         """Have the target assignment computed for the group's epoch, unless there is one or the last is too young."""
-        if group.assignment_epoch >= group.group_epoch or group.group_id in self._computing:
+        if group.assignment_epoch >= group.group_epoch or group.computation is not None:
             return
         if not group.may_assign(group.settings.consumer_assignment_interval_ms, self._effects.timestamp_ms):
             return
@@ -109,15 +108,17 @@ class Rebalancing:
         if spec.size <= (SIZE_AT_ONCE if spec.is_homogeneous else MIXED_SIZE_AT_ONCE):
             self._write_targets(group, group.group_epoch, group.changed_targets(assign(spec)))
         else:
-            self._computing.add(group.group_id)
-            done = partial(AssignmentComputed, group.group_id, group.group_epoch, spec)
+            group.computation = object()
+            done = partial(AssignmentComputed, group.group_id, group.computation, group.group_epoch, spec)
             self._effects.compute(partial(assign, spec), done)
 
     def take_computed(self, group: ConsumerGroup | None, computed: AssignmentComputed) -> None:
         """Put an assignment in force that was computed in a thread."""
-        self._computing.discard(computed.group_id)
-        # Another group of that name may have begun, or this one was deleted.
-        if group is None or computed.targets is None or not group.assignment_epoch < computed.epoch <= group.group_epoch:
+        # Another group of that name may have begun, this one was deleted, or the log has refused the epoch.
+        if group is None or group.computation is not computed.computation:
+            return
+        group.computation = None
+        if computed.targets is None or not group.assignment_epoch < computed.epoch <= group.group_epoch:
             return
         targets = {}
         for subscriber in computed.spec.subscribers:

@@ -47,10 +47,18 @@ class EpochGroup(Generic[MemberT, TargetT]):
         self.members: dict[str, MemberT] = {}
         self.targets: dict[str, TargetT] = {}
         self.seen_topics = NEVER
+        self.computation: object | None = None
+        """The one whose target assignment is being computed in a thread; any other comes too late."""
 
     def has_seen(self, topics: TopicImages) -> bool:
         """Whether no topic of the cluster has changed since the group looked at its own."""
         return self.seen_topics == topics.version
+
+    def forget_refused_epoch(self) -> None:
+        """The log has refused the group's next epoch: what was found out for it does not count."""
+        self.seen_topics = NEVER
+        # Another epoch of this number may have other members, who would get nothing of the assignment for this one.
+        self.computation = None
 
     def may_assign(self, interval_ms: int, timestamp_ms: int) -> bool:
         """Whether the next target assignment may be computed now, so that changes that come together cost one."""

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.metadata import TopicImage, TopicImages
 from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment
-from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, NEVER
+from ottla.groupcoord.groups.modern.group import JOIN_EPOCH
 from ottla.groupcoord.groups.share.assignor import assign
 from ottla.groupcoord.groups.share.group import SESSION, ShareGroup
 from ottla.groupcoord.groups.share.initialization import KnownTopic
@@ -83,6 +83,8 @@ class ShareAssignmentComputed(NamedTuple):
     """The request with a target assignment that was computed beside the loop; None: it could not be."""
 
     group_id: str
+    computation: object
+    """That of the group, if the result is still wanted."""
     epoch: int
     targets: Mapping[str, Assignment] | None
 
@@ -93,7 +95,6 @@ class Heartbeats:
     def __init__(self, effects: Effects, images: TopicImages) -> None:
         self._effects = effects
         self._images = images
-        self._computing: set[str] = set()  # groups whose assignment is being computed in a thread
 
     # ------------------------------------------------------------------ requests
 
@@ -198,7 +199,7 @@ class Heartbeats:
         value = ShareGroupMetadataValue(epoch=epoch, metadata_hash=topics_hash)
         group.put(ShareGroupMetadataKey(group_id=group.group_id), value)
         group.seen_topics = self._images.version
-        self._effects.undo_if_refused(partial(_look_again, group))
+        self._effects.undo_if_refused(group.forget_refused_epoch)
 
     def _read_topics(self, group: ShareGroup) -> list[TopicImage]:
         """The topics that members read and that exist."""
@@ -227,7 +228,7 @@ class Heartbeats:
         interval_ms = group.settings.share_assignment_interval_ms
         if (
             group.assignment_epoch >= group.group_epoch
-            or group.group_id in self._computing
+            or group.computation is not None
             or not group.may_assign(interval_ms, self._effects.timestamp_ms)
         ):
             return group.assignment_epoch
@@ -239,17 +240,18 @@ class Heartbeats:
         if sum(map(len, names.values())) + sum(map(len, assignable.values())) <= SIZE_AT_ONCE:
             self._write_targets(group, group.group_epoch, compute())
         else:
-            self._computing.add(group.group_id)
-            self._effects.compute(compute, partial(ShareAssignmentComputed, group.group_id, group.group_epoch))
+            group.computation = object()
+            done = partial(ShareAssignmentComputed, group.group_id, group.computation, group.group_epoch)
+            self._effects.compute(compute, done)
         return group.assignment_epoch
 
     def take_computed(self, group: ShareGroup | None, computed: ShareAssignmentComputed) -> None:
         """Put a target assignment in force that was computed in a thread."""
-        self._computing.discard(computed.group_id)
-        # Another group of that name may have begun, or this one was deleted.
-        if group is None or computed.targets is None:
+        # Another group of that name may have begun, this one was deleted, or the log has refused the epoch.
+        if group is None or group.computation is not computed.computation:
             return
-        if group.assignment_epoch < computed.epoch <= group.group_epoch:
+        group.computation = None
+        if computed.targets is not None and group.assignment_epoch < computed.epoch <= group.group_epoch:
             self._write_targets(group, computed.epoch, computed.targets)
 
     def _write_targets(self, group: ShareGroup, epoch: int, targets: Mapping[str, Assignment]) -> None:
@@ -326,11 +328,6 @@ def _computed(
         if read not in known:
             known[read] = frozenset(ids[name] for name in read if name in ids)
     return assign({member_id: known[read] for member_id, read in names.items()}, assignable, current)
-
-
-def _look_again(group: ShareGroup) -> None:
-    """What was found out about topics was not written down."""
-    group.seen_topics = NEVER
 
 
 def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> InitializeShareGroupStateRequest:
