@@ -1,10 +1,20 @@
 """Subscriptions by regular expression: resolved beside the loop, written, and held against new topics."""
 
+from typing import Any
+
 import pytest
 
+from ottla.groupcoord.groups.consumer import rebalancing
 from ottla.groupcoord.groups.consumer.pattern_refresh import REFRESH_INTERVAL_MIN_MS
 from ottla.groupcoord.groups.consumer.patterns import resolve
-from ottla.groupcoord.tests.consumer_conversation import INTERVAL_MS, ConsumerConversation, Owned, snapshot
+from ottla.groupcoord.groups.modern import assignor
+from ottla.groupcoord.tests.consumer_conversation import (
+    INTERVAL_MS,
+    ConsumerConversation,
+    Owned,
+    all_partitions,
+    snapshot,
+)
 from ottla.groupcoord.tests.conversation import Asked
 from ottla.wire.errors import ErrorCode
 
@@ -172,3 +182,34 @@ def test_topics_of_a_pattern_that_takes_too_long_stay(talk: ConsumerConversation
     epoch = talk.group().group_epoch
     talk.ask(job.request({"topic": None}), 0)
     assert reads(talk) == {"topic": {0, 1}} and talk.group().group_epoch == epoch
+
+
+def test_topics_of_a_pattern_are_put_together_for_each_member_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalancing, "MIXED_SIZE_AT_ONCE", 0)
+    talk = ConsumerConversation()
+    for number in range(20):
+        talk.images.put(f"many-{number}", 1)
+    for number in range(6):
+        names = ["topic"] if number % 2 else []
+        talk.come(f"m{number}", subscribed_topic_names=names, subscribed_topic_regex="many-.*")
+    talk.settle(4 * 6)
+    members = list(talk.group().members.values())
+    assert len({id(talk.group().matched_by(each)) for each in members}) == 1, "one set for all"
+    looked_up: list[object] = []
+    of = assignor._TopicIds.of
+
+    def counted(*arguments: Any) -> Any:
+        looked_up.append(arguments)
+        return of(*arguments)
+
+    monkeypatch.setattr(assignor._TopicIds, "of", counted)
+    talk.holds_jobs = True
+    talk.come("last", subscribed_topic_regex="many-.*")
+    assert talk.jobs
+    assert not looked_up
+    talk.holds_jobs = False
+    talk.do_jobs()
+    assert len(looked_up) == 7
+    talk.settle(4 * 6)
+    owned = all_partitions(*[talk.owned(each) for each in talk.group().members])
+    assert len(owned) == len(set(owned)) == 22

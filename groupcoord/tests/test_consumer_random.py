@@ -164,7 +164,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.talk.advance(10_001)
         self.talk.settle(rounds=10)
         assert group.state_name == "Stable"
-        read = set().union(*(group.topics_of(each) for each in group.members.values()))
+        read = set().union(*(each.topics | group.matched_by(each) for each in group.members.values()))
         images = [self.talk.images.image(each) for each in sorted(read)]
         everything = sorted((each.name, index) for each in images if each for index in range(each.partition_count))
         assert all_partitions(*(self.talk.owned(each) for each in group.members)) == everything

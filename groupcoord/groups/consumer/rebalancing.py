@@ -12,7 +12,7 @@ has until the result is there. Members that have come meanwhile get theirs with 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ from ottla.groupcoord.groups.consumer.group import REVOCATION, ConsumerGroup
 from ottla.groupcoord.groups.consumer.member import UNREVOKED_PARTITIONS, Member
 from ottla.groupcoord.groups.consumer.reconciliation import Goal, Owned, reconciled
 from ottla.groupcoord.groups.effects import KeyedState
+from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.assignments import Assignment
-from ottla.groupcoord.groups.modern.assignor import Assignor, GroupSpec, Subscriber, TopicIds, in_kafkas_order
+from ottla.groupcoord.groups.modern.assignor import Assignor, Reader, Readers
 from ottla.groupcoord.groups.part import Host
 from ottla.groupcoord.groups.records import KeyedRecord
 
@@ -45,8 +46,22 @@ class AssignmentComputed(NamedTuple):
     computation: object
     """That of the group, if the result is still wanted."""
     epoch: int
-    spec: GroupSpec
+    readers: Sequence[Reader]
     targets: Mapping[str, Assignment] | None
+
+
+class _TopicsRead(Container[bytes]):
+    """The ids of the topics that a member reads. They are looked up one by one, as there may be thousands."""
+
+    def __init__(self, topics: TopicImages, group: ConsumerGroup, member: Member) -> None:
+        self._topics = topics
+        self._group = group
+        self._member = member
+
+    def __contains__(self, topic_id: object) -> bool:
+        assert isinstance(topic_id, bytes)
+        image = self._topics.image_by_id(topic_id)
+        return image is not None and self._group.reads(self._member, image.name)
 
 
 class Rebalancing:
@@ -104,13 +119,13 @@ class Rebalancing:
             return
         if not group.may_assign(group.settings.consumer_assignment_interval_ms, self._effects.timestamp_ms):
             return
-        spec, assign = self._spec_of(group), ASSIGNORS[self.preferred_assignor(group)]
-        if spec.size <= (SIZE_AT_ONCE if spec.is_homogeneous else MIXED_SIZE_AT_ONCE):
-            self._write_targets(group, group.group_epoch, group.changed_targets(assign(spec)))
+        readers, assignor = self._readers_of(group), ASSIGNORS[self.preferred_assignor(group)]
+        if readers.size <= (SIZE_AT_ONCE if readers.is_homogeneous else MIXED_SIZE_AT_ONCE):
+            self._write_targets(group, group.group_epoch, group.changed_targets(readers.assign(assignor)))
         else:
             group.computation = object()
-            done = partial(AssignmentComputed, group.group_id, group.computation, group.group_epoch, spec)
-            self._effects.compute(partial(assign, spec), done)
+            done = partial(AssignmentComputed, group.group_id, group.computation, group.group_epoch, readers.readers)
+            self._effects.compute(partial(readers.assign, assignor), done)
 
     def take_computed(self, group: ConsumerGroup | None, computed: AssignmentComputed) -> None:
         """Put an assignment in force that was computed in a thread."""
@@ -121,12 +136,12 @@ class Rebalancing:
         if computed.targets is None or not group.assignment_epoch < computed.epoch <= group.group_epoch:
             return
         targets = {}
-        for subscriber in computed.spec.subscribers:
-            member_id = subscriber.member_id
-            if member_id not in group.members and subscriber.instance_id is not None:
+        for reader in computed.readers:
+            member_id = reader.member_id
+            if member_id not in group.members and reader.instance_id is not None:
                 # A static member that has come back meanwhile goes by another id.
-                member_id = group.static_members.get(subscriber.instance_id, member_id)
-            target = computed.targets.get(subscriber.member_id, {})
+                member_id = group.static_members.get(reader.instance_id, member_id)
+            target = computed.targets.get(reader.member_id, {})
             if member_id in group.members and target != group.targets.get(member_id):
                 targets[member_id] = target
         self._write_targets(group, computed.epoch, targets)
@@ -136,14 +151,13 @@ class Rebalancing:
             self.put(records.target_record(group.group_id, member_id, target))
         self.put(records.target_epoch_record(group.group_id, epoch, self._effects.timestamp_ms))
 
-    def _spec_of(self, group: ConsumerGroup) -> GroupSpec:
-        topic_ids = TopicIds(self._topics)
-        subscribers = []
-        for member_id in in_kafkas_order(group.members):
-            member = group.members[member_id]
-            read = topic_ids.of(group.topics_of(member))
-            subscribers.append(Subscriber(member_id, member.instance_id, read, group.target_of(member_id)))
-        return GroupSpec(subscribers, topic_ids.partition_counts, group.is_homogeneous)
+    def _readers_of(self, group: ConsumerGroup) -> Readers:
+        readers = [
+            Reader(each.member_id, each.instance_id, each.topics, group.matched_by(each), group.target_of(each.member_id))
+            for each in group.members.values()
+        ]
+        images = {name: image for name in group.subscriptions.topics if (image := self._topics.image(name)) is not None}
+        return Readers(readers, images, group.is_homogeneous)
 
     # ------------------------------------------------------------------ one member
 
@@ -157,7 +171,7 @@ class Rebalancing:
         goal = Goal(
             group.assignment_epoch,
             group.target_of(member_id),
-            TopicIds(self._topics).of(group.topics_of(member)),
+            _TopicsRead(self._topics, group, member),
             owned,
             lambda topic_id, partition: group.is_taken(topic_id, partition, member_id),
         )

@@ -14,7 +14,7 @@ it stays with its member, also at a later epoch, until that reports it no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.groupcoord.groups.consumer.member import (
@@ -43,7 +43,7 @@ class Goal(NamedTuple):
 
     epoch: int
     target: Assignment
-    topic_ids: frozenset[bytes]
+    topic_ids: Container[bytes]
     """Of the topics that it reads now, which may be others than the target was computed for."""
     owned: Sequence[Owned] | None
     """What it says that it has; None: it did not say."""

@@ -25,6 +25,7 @@ from ottla.groupcoord.groups.modern.subscriptions import Counts
 from ottla.groupcoord.groups.records import GroupRecord, KeyedRecord
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+NO_TOPICS: frozenset[str] = frozenset()
 
 
 class ConsumerState(ModernGroup[Member]):
@@ -36,6 +37,7 @@ class ConsumerState(ModernGroup[Member]):
         self.is_held = False  # while its last member is replaced: it does not end in between
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.resolved: dict[str, records.ConsumerGroupRegularExpressionValue] = {}
+        self._matched: dict[str, frozenset[str]] = {}  # the topics of `resolved`
         self.patterns_seen_topics = NEVER  # the version of the topics that the patterns were held against
         self.assignors = Counts()
         self.classic_count = 0
@@ -63,10 +65,13 @@ class ConsumerState(ModernGroup[Member]):
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
-    def topics_of(self, member: Member) -> frozenset[str]:
-        """The names of the topics that a member reads, those of its pattern included."""
-        resolved = self.resolved.get(member.pattern)
-        return member.topics if resolved is None else member.topics.union(resolved.topics)
+    def matched_by(self, member: Member) -> frozenset[str]:
+        """The names of the topics that a member's pattern stands for, one set for all who have given it."""
+        return self._matched.get(member.pattern, NO_TOPICS)
+
+    def reads(self, member: Member, topic: str) -> bool:
+        """Whether a member names a topic, or its pattern stands for it."""
+        return topic in member.topics or topic in self.matched_by(member)
 
     def is_taken(self, topic_id: bytes, partition: int, member_id: str) -> bool:
         """Whether another member has this partition."""
@@ -140,10 +145,12 @@ class ConsumerState(ModernGroup[Member]):
     def _replay_resolved(self, key: Any, value: records.ConsumerGroupRegularExpressionValue | None) -> None:
         pattern = key.regular_expression
         before = self.resolved.pop(pattern, None)
+        self._matched.pop(pattern, None)
         if before is not None:
             self.subscriptions.by_pattern.add(before.topics, -1)
         if value is not None:
             self.resolved[pattern] = value
+            self._matched[pattern] = frozenset(value.topics)
             self.subscriptions.by_pattern.add(value.topics)
 
     def _resolved(self, key: Any) -> records.ConsumerGroupRegularExpressionValue | None:

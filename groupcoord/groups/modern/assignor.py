@@ -6,9 +6,10 @@ Assignors are pure functions of immutable values, so that they may run in a thre
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from ottla.groupcoord.groups.metadata import TopicImage, TopicImages
+from ottla.groupcoord.groups.metadata import TopicImage
 from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment
 from ottla.groupcoord.java_hashing import hash_map_slot
 
@@ -31,38 +32,69 @@ class GroupSpec(NamedTuple):
     is_homogeneous: bool
     """All members read the same topics."""
 
-    @property
-    def size(self) -> int:
-        """How much there is to go through: members, their topics, and the partitions."""
-        pairs = len(self.subscribers) if self.is_homogeneous else sum(len(each.topic_ids) for each in self.subscribers)
-        return pairs + sum(self.partition_counts.values())
-
 
 Assignor = Callable[[GroupSpec], Mapping[str, Assignment]]
 """Makes an assignment for each member; those that it leaves out get nothing."""
 
 
-class TopicIds:
-    """Looks up topics by name, the same set of names once."""
+class Reader(NamedTuple):
+    """A member as its group knows it."""
 
-    def __init__(self, topics: TopicImages) -> None:
-        self._topics = topics
-        self._known: dict[frozenset[str], frozenset[bytes]] = {}
-        self.partition_counts: dict[bytes, int] = {}
+    member_id: str
+    instance_id: str | None
+    names: frozenset[str]
+    """The topics that it names."""
+    matched: frozenset[str]
+    """Those that its pattern stands for. Members with the same pattern have the same set."""
+    assigned: Assignment
 
-    def of(self, names: frozenset[str]) -> frozenset[bytes]:
+
+class Readers(NamedTuple):
+    """What a `GroupSpec` is made of. To make it may take long, as a pattern may stand for thousands of topics."""
+
+    readers: Sequence[Reader]
+    images: Mapping[str, TopicImage]
+    """Of all topics that somebody reads, as far as they exist."""
+    is_homogeneous: bool
+
+    @property
+    def size(self) -> int:
+        """How much there is to go through: members, their topics, and the partitions."""
+        pairs = len(self.readers)
+        if not self.is_homogeneous:
+            pairs = sum([len(each.names) + len(each.matched) for each in self.readers])
+        return pairs + sum([each.partition_count for each in self.images.values()])
+
+    def assign(self, assignor: Assignor) -> Mapping[str, Assignment]:
+        """Have an assignor make the assignment."""
+        return assignor(self._spec())
+
+    def _spec(self) -> GroupSpec:
+        topic_ids = _TopicIds(self.images)
+        by_id = {each.member_id: each for each in self.readers}
+        subscribers = []
+        for member_id in in_kafkas_order(by_id):
+            _, instance_id, names, matched, assigned = by_id[member_id]
+            subscribers.append(Subscriber(member_id, instance_id, topic_ids.of(names, matched), assigned))
+        counts = {each.topic_id: each.partition_count for each in self.images.values()}
+        return GroupSpec(subscribers, counts, self.is_homogeneous)
+
+
+class _TopicIds:
+    """Looks up topics by name, the same sets of names once."""
+
+    def __init__(self, images: Mapping[str, TopicImage]) -> None:
+        self._images = images
+        self._known: dict[tuple[frozenset[str], frozenset[str]], frozenset[bytes]] = {}
+
+    def of(self, names: frozenset[str], matched: frozenset[str]) -> frozenset[bytes]:
         """The ids of those that exist."""
-        known = self._known.get(names)
+        known = self._known.get((names, matched))
         if known is None:
-            known = self._known[names] = frozenset(self._look_up(names))
+            images = map(self._images.get, chain(names, matched))
+            known = frozenset([each.topic_id for each in images if each is not None])
+            self._known[names, matched] = known
         return known
-
-    def _look_up(self, names: Iterable[str]) -> Iterable[bytes]:
-        for name in names:
-            image: TopicImage | None = self._topics.image(name)
-            if image is not None:
-                self.partition_counts[image.topic_id] = image.partition_count
-                yield image.topic_id
 
 
 def in_kafkas_order(member_ids: Iterable[str]) -> list[str]:
