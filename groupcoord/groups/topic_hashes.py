@@ -11,8 +11,9 @@ from ottla.groupcoord.groups.metadata import TopicImage
 from ottla.groupcoord.groups.xxh3 import xxh3_64
 
 MAGIC = b"\0"
-CACHED_MAX = 10_000
-"""Topics whose hash is remembered; a topic of thousands of partitions takes a millisecond."""
+CACHED_MAX = 100_000
+"""Topics whose hash is remembered; a topic of thousands of partitions takes a millisecond. As many as a cluster may have: groups
+that read one more than are remembered would have all of them made anew, each time."""
 
 _known: dict[str, tuple[TopicImage, int]] = {}
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.groupcoord.groups import topic_hashes
 from ottla.groupcoord.groups.metadata import TopicImage
 from ottla.groupcoord.groups.topic_hashes import _described, hash_of_topics
 from ottla.groupcoord.groups.xxh3 import xxh3_64
@@ -55,3 +56,17 @@ def test_every_change_of_a_topic_changes_the_hash(other: TopicImage) -> None:
     before = hash_of_topics([topic()])
     assert hash_of_topics([other]) != before
     assert hash_of_topics([topic()]) == before, "also if the name has been seen with another image"
+
+
+def test_hashes_of_very_many_topics_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[str] = []
+    of = topic_hashes._described
+
+    def counted(image: TopicImage) -> bytes:
+        described.append(image.name)
+        return of(image)
+
+    monkeypatch.setattr(topic_hashes, "_described", counted)
+    images = [TopicImage(f"t{number}", number.to_bytes(16, "big"), ()) for number in range(12_000)]
+    assert hash_of_topics(images) == hash_of_topics(images)
+    assert len(described) == len(images)
