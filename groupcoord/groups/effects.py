@@ -39,6 +39,7 @@ class Effects:
         "settlements",
         "timers",
         "timestamp_ms",
+        "work",
     )
 
     def __init__(self, config: GroupConfig, make_uuid: Callable[[], str]) -> None:
@@ -50,6 +51,8 @@ class Effects:
         self.records: list[GroupRecord] = []
         self.replies: list[Reply] = []
         self.settlements: list[Settlement] = []
+        self.work = 0
+        """What the call has looked at beside its records, such as topics: more than a step may cost when much is due."""
         self._undos: list[Callable[[], object]] = []
         self._jobs: list[Job] = []
         self._transaction: Transaction | None = None
@@ -102,6 +105,7 @@ class Effects:
         # New lists, because the outcome keeps the old ones while later calls collect.
         self.records, self.replies, self.settlements, self._undos, self._jobs = [], [], [], [], []
         self._transaction = None
+        self.work = 0
         return outcome
 
 

@@ -22,7 +22,7 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.group import Group
-from ottla.groupcoord.groups.limits import GROUPS_PER_SCAN, RECORDS_PER_CALL, TIMERS_PER_CALL
+from ottla.groupcoord.groups.limits import GROUPS_PER_SCAN, RECORDS_PER_CALL, TIMERS_PER_CALL, WORK_PER_CALL
 from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.part import Handler, Host, Part, PartKind, Read, Replay
 from ottla.groupcoord.groups.records import GroupRecord
@@ -146,7 +146,7 @@ class Shard:
             if key is None:
                 break
             self._timers[key.kind](key)
-            if len(self._effects.records) >= RECORDS_PER_CALL:
+            if len(self._effects.records) >= RECORDS_PER_CALL or self._effects.work >= WORK_PER_CALL:
                 break
         return self._effects.take()
 

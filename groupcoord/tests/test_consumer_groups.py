@@ -1,10 +1,15 @@
 """Consumer groups as conversations: members come, stay and go, and partitions change hands one after the other."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from ottla.groupcoord.group_settings import GroupSettings
+from ottla.groupcoord.groups import shard
 from ottla.groupcoord.groups.consumer import rebalancing
 from ottla.groupcoord.groups.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
+from ottla.groupcoord.groups.metadata import TopicImage
+from ottla.groupcoord.groups.modern import group as modern_group
 from ottla.groupcoord.tests.consumer_conversation import (
     INTERVAL_MS,
     REBALANCE_TIMEOUT_MS,
@@ -368,3 +373,45 @@ def test_an_assignment_for_an_epoch_that_was_taken_back_is_dropped(monkeypatch: 
     talk.holds_jobs = False
     talk.settle()
     assert all_partitions(talk.owned("a"), talk.owned("c")) == [("topic", 0), ("topic", 1)]
+
+
+def test_members_that_read_the_same_topics_come_and_go_without_a_look_at_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[int] = []
+    hash_of_topics = modern_group.hash_of_topics
+
+    def counted(images: Iterable[TopicImage | None]) -> int:
+        found = list(images)
+        hashed.append(len(found))
+        return hash_of_topics(found)
+
+    monkeypatch.setattr(modern_group, "hash_of_topics", counted)
+    talk = ConsumerConversation()
+    for number in range(20):
+        talk.come(f"m{number}", "topic", "other")
+    talk.advance(SESSION_TIMEOUT_MS)
+    assert talk.group().is_empty
+    assert hashed == [2, 0]
+    talk.images.put("topic", 3)
+    talk.come("a", "topic")
+    talk.images.put("topic", 4)
+    talk.stay("a")
+    assert hashed == [2, 0, 1, 1], "other topics, and topics that have changed, are looked at"
+
+
+@pytest.mark.parametrize("topics", [10, 1_000])
+def test_sessions_end_a_few_at_a_time_where_many_topics_are_read(
+    monkeypatch: pytest.MonkeyPatch, topics: int
+) -> None:
+    monkeypatch.setattr(shard, "WORK_PER_CALL", 1_000)
+    talk = ConsumerConversation()
+    for number in range(30):
+        talk.come(f"m{number}", *[f"{number}-{each}" for each in range(topics // 10)])
+    talk.now_ms += SESSION_TIMEOUT_MS
+    outcome = talk.shard.expire(**talk.times())
+    left = len(talk.group().members)
+    assert left == (0 if topics == 10 else 29)
+    talk._carry_out(outcome)
+    talk.advance(0)
+    assert talk.group().is_empty

@@ -32,6 +32,7 @@ class Leaving:
     """See the module's docstring."""
 
     def __init__(self, host: Host, rebalancing: Rebalancing, patterns: PatternRefresh, migration: Migration) -> None:
+        self._effects = host.effects
         self._topics = host.topics
         self._rebalancing = rebalancing
         self._patterns = patterns
@@ -75,6 +76,7 @@ class Leaving:
             self._migration.downgrade(group, members, must_rebalance=True)
             return
         group_id = group.group_id
+        self._effects.work += len(group.subscriptions)
         self._rebalancing.restart_if_refused(group_id)
         for member in members:
             for record in removal(group_id, member.member_id):

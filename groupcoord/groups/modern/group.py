@@ -98,6 +98,8 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
         self.subscriptions = Subscriptions()
+        self._hash = 0  # of these topics:
+        self._hashed: tuple[int, tuple[int, int]] | None = None
 
     def target_of(self, member_id: str) -> Assignment:
         return self.targets.get(member_id, NOTHING)
@@ -109,7 +111,12 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
 
     def hash_of(self, topics: TopicImages) -> int:
         """What tells apart its topics as they are now from what they were."""
-        return hash_of_topics(map(topics.image, self.subscriptions.topics))
+        # Members come and go more often than topics, of which there may be thousands.
+        hashed = topics.version, self.subscriptions.revision
+        if self._hashed != hashed:
+            self._hash = hash_of_topics(map(topics.image, self.subscriptions.topics))
+            self._hashed = hashed
+        return self._hash
 
     def changed_targets(self, computed: Mapping[str, Assignment]) -> dict[str, Assignment]:
         """The targets of members that are new or others than before."""

@@ -10,18 +10,23 @@ from ottla.groupcoord.java_hashing import hash_map_slot
 class Counts:
     """How often something is there; what is there no more is forgotten."""
 
-    __slots__ = ("by_key",)
+    __slots__ = ("by_key", "revision")
 
     def __init__(self) -> None:
         self.by_key: dict[str, int] = {}
+        self.revision = 0
+        """Rises whenever something is new, or is there no more."""
 
     def add(self, keys: Iterable[str], step: int = 1) -> None:
         for key in keys:
-            count = self.by_key.get(key, 0) + step
+            before = self.by_key.get(key, 0)
+            count = before + step
             if count:
                 self.by_key[key] = count
             else:
                 self.by_key.pop(key, None)
+            if not before or not count:
+                self.revision += 1
 
     def of(self, key: str) -> int:
         return self.by_key.get(key, 0)
@@ -45,6 +50,15 @@ class Subscriptions:
 
     def __contains__(self, topic: str) -> bool:
         return topic in self.by_name.by_key or topic in self.by_pattern.by_key
+
+    @property
+    def revision(self) -> tuple[int, int]:
+        """Another one when other topics are read than before."""
+        return self.by_name.revision, self.by_pattern.revision
+
+    def __len__(self) -> int:
+        """How many topics these are, at most."""
+        return len(self.by_name.by_key) + len(self.by_pattern.by_key)
 
     @property
     def topics(self) -> Iterable[str]:

@@ -141,6 +141,7 @@ class Heartbeats:
         """End a membership. The others share what the member had when they ask next."""
         group_id = group.group_id
         is_last = len(group.members) == 1
+        self._effects.work += len(group.subscriptions)
         group.put(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
         group.put(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
         group.put(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
