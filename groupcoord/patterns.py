@@ -16,6 +16,9 @@ CHARACTERS_MAX = 4_096
 INSTRUCTIONS_MAX = 3_000
 """Longer programs come of patterns that repeat something hundreds of times. Kafka has no such limit."""
 
+PROPERTIES_MAX = 50
+"""Of Unicode (`\\pL`): the library makes a list of some hundred ranges for each of them, before it finds the pattern too large."""
+
 MEMORY_MAX = 1024 * 1024
 """For one pattern. What does not fit into it is matched in a slower way."""
 
@@ -28,6 +31,8 @@ class Pattern:
     def __init__(self, text: str) -> None:
         if len(text) > CHARACTERS_MAX:
             raise _invalid(text[:100] + "...", "it is too long")
+        if _is_dear(text):
+            raise _invalid(text, "it is too large")
         library = _library()
         try:
             self._compiled = library.compile(text, options=_options())
@@ -44,6 +49,21 @@ class Pattern:
         """How many steps it may take to match a text: a million of them are some hundred milliseconds."""
         steps: int = self._compiled.programsize * (1 + len(text))
         return steps
+
+
+def _is_dear(text: str) -> bool:
+    """Whether it would take long to read a pattern. The library does hold the interpreter meanwhile."""
+    # It writes repetitions out before it counts instructions.
+    copies = sum([_copies(part.partition("}")[0]) for part in text.split("{")[1:]])
+    return copies > INSTRUCTIONS_MAX or text.count("\\p") + text.count("\\P") > PROPERTIES_MAX
+
+
+def _copies(bounds: str) -> int:
+    """How often something is written out that stands before such bounds in braces; 0 if they are none."""
+    least, _, most = bounds.partition(",")
+    number = most or least
+    # The library refuses more than a thousand by itself.
+    return int(number) if len(number) <= 4 and number.isascii() and number.isdigit() else 0
 
 
 def _invalid(text: str, reason: str) -> KafkaError:

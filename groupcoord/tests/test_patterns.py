@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.groupcoord import patterns
 from ottla.groupcoord.patterns import CHARACTERS_MAX, INSTRUCTIONS_MAX, Pattern
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -39,6 +40,21 @@ def test_patterns_have_limits(pattern: str) -> None:
     with pytest.raises(KafkaError) as refusal:
         Pattern(pattern)
     assert refusal.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize("part", [r"\pL", r"\PL", r"[^\pLa]*", "a{1,500}", "a{9,}", "(){1000}"])
+def test_what_takes_long_to_read_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    def read(*arguments: object, **options: object) -> None:
+        pytest.fail("it was read")
+
+    monkeypatch.setattr(patterns._library(), "compile", read)
+    with pytest.raises(KafkaError) as refusal:
+        Pattern(part * (CHARACTERS_MAX // len(part)))
+    assert refusal.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_ordinary_patterns_are_not_dear() -> None:
+    assert Pattern(r"(\pL+|\pN)-[a-z]{1,20}\.v\d{1,3}").matches("ab-c.v1")
 
 
 def test_cost_grows_with_pattern_and_text() -> None:
