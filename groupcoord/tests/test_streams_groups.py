@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.groupcoord.groups.streams import targets
 from ottla.groupcoord.groups.streams.group import StreamsGroup
 from ottla.groupcoord.groups.streams.heartbeat import Answered
 from ottla.groupcoord.groups.streams.part import DescribeStreamsGroup
@@ -694,3 +695,30 @@ def test_an_older_record_of_a_group_reads_with_what_it_lacks() -> None:
     group = talk.group()
     assert group.value_of(StreamsGroupMetadataKey(group_id=GROUP)).last_assignment_configs
     assert group.assignment_configs == {"num.standby.replicas": "0"}
+
+
+def test_a_large_assignment_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "SIZE_AT_ONCE", 0)
+    talk = Streams()
+    talk.holds_jobs = True
+    assert not talk.enter("a").active_tasks
+    epoch = talk.group().members["a"].member_epoch
+    assert not talk.beat("a", epoch, active_tasks=[], standby_tasks=[], warmup_tasks=[]).active_tasks
+    assert len(talk.jobs) == 1, "one at a time"
+    talk.do_jobs()
+    told = talk.beat("a", epoch, active_tasks=[], standby_tasks=[], warmup_tasks=[])
+    assert tasks(told.active_tasks) == {"0": [0, 1]}
+
+
+def test_an_assignment_for_an_epoch_that_was_taken_back_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "SIZE_AT_ONCE", 0)
+    talk = Streams()
+    talk.enter("a")
+    talk.holds_jobs = True
+    talk.refuse_appends = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert talk.enter("b").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    talk.refuse_appends = ErrorCode.NONE
+    talk.enter("c")
+    talk.do_jobs()
+    assert set(talk.group().targets) == {"a", "c"}
+    assert all(each.active for each in talk.group().targets.values())

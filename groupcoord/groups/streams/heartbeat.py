@@ -36,6 +36,7 @@ from ottla.groupcoord.groups.streams.status import Status
 from ottla.groupcoord.groups.streams.targets import (
     assignment_configs,
     compute,
+    question,
     replaced_by,
     target_in_force,
     target_records,
@@ -80,6 +81,7 @@ class Heartbeat:
         self._is_new_group = is_new_group
         self._settings = group.settings
         self._topics = topics
+        self._effects = effects
         self._timestamp_ms = effects.timestamp_ms
         self._size_max = effects.config.group_streams_max_size
         self._is_joining = request.member_epoch == JOIN_EPOCH
@@ -266,7 +268,11 @@ class Heartbeat:
         if not state.may_assign(settings.streams_assignment_interval_ms, self._timestamp_ms):
             self._tell(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
             return state.assignment_epoch, target_in_force(state, member)
-        targets = compute(state, member, configured, settings)
+        if state.computation is not None:
+            return state.assignment_epoch, target_in_force(state, member)
+        targets = compute(state, question(state, member, configured, settings), epoch, self._effects)
+        if targets is None:
+            return state.assignment_epoch, target_in_force(state, member)
         self._written += target_records(state, member, targets, epoch, self._timestamp_ms)
         return epoch, targets[member.member_id]
 

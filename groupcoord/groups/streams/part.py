@@ -38,10 +38,16 @@ from ottla.groupcoord.groups.streams.records import (
 )
 from ottla.groupcoord.groups.streams.requests import refused_heartbeat
 from ottla.groupcoord.groups.streams.state import EMPTY
-from ottla.groupcoord.groups.streams.targets import compute, target_records
+from ottla.groupcoord.groups.streams.targets import (
+    StreamsAssignmentComputed,
+    compute,
+    of_present_members,
+    question,
+    target_records,
+)
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.groupcoord.runtime.outcome import Caller
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 
@@ -62,7 +68,11 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.requests = {StreamsGroupHeartbeatRequest: self._heartbeat, DescribeStreamsGroup: self._describe}
+        self.requests = {
+            StreamsGroupHeartbeatRequest: self._heartbeat,
+            DescribeStreamsGroup: self._describe,
+            StreamsAssignmentComputed: self._take_computed,
+        }
         self.loads = dict.fromkeys((each.key for each in FORMATS), self.load)
         self.timers = {
             SESSION: self._at(self._fence),
@@ -120,6 +130,11 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         if is_new:
             self._make_room(request.group_id, known)
         self._put(answered.written)
+        if answered.written:
+            # Its first record has made a new group anew.
+            made = self._existing(request.group_id)
+            made.computation = group.computation
+            self._effects.undo_if_refused(made.forget_refused_epoch)
         return answered
 
     def _make_room(self, group_id: str, known: Group | None) -> None:
@@ -191,13 +206,29 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             return
         interval_ms, timestamp_ms = group.settings.streams_assignment_interval_ms, self._effects.timestamp_ms
         if group.group_epoch > group.assignment_epoch and group.may_assign(interval_ms, timestamp_ms):
-            targets = compute(group, None, group.configured, group.settings)
-            self._put(list(target_records(group, None, targets, group.group_epoch, timestamp_ms)))
+            if group.computation is not None:
+                return
+            asked = question(group, None, group.configured, group.settings)
+            targets = compute(group, asked, group.group_epoch, self._effects)
+            if targets is not None:
+                self._put(list(target_records(group, None, targets, group.group_epoch, timestamp_ms)))
+
+    # ------------------------------------------------------------------ assignments that were computed beside the loop
+
+    def _take_computed(self, computed: StreamsAssignmentComputed, caller: Caller) -> None:
+        group = self._group(computed.group_id)
+        # Another group of that name may have begun, this one was deleted, or the log has refused the epoch.
+        if group is not None and group.computation is computed.computation:
+            group.computation = None
+            if computed.targets is not None and group.assignment_epoch < computed.epoch <= group.group_epoch:
+                targets = of_present_members(group, computed)
+                self._put(list(target_records(group, None, targets, computed.epoch, self._effects.timestamp_ms)))
+        self._effects.answer(caller, ErrorCode.NONE, lambda error: error)
 
 
 KIND = PartKind(
     make=StreamsGroups,
     formats=FORMATS,
     # They look at members alone.
-    overlapping=frozenset({StreamsGroupHeartbeatRequest, DescribeStreamsGroup}),
+    overlapping=frozenset({StreamsGroupHeartbeatRequest, DescribeStreamsGroup, StreamsAssignmentComputed}),
 )

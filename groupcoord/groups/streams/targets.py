@@ -1,7 +1,8 @@
 """The target assignment of a streams group: when it is computed, and which records it takes.
 
 It is computed when the group epoch is ahead of it, but not while joins are waited for after the group was empty
-(streams.initial.rebalance.delay.ms), and not too soon after the last time (streams.assignment.interval.ms).
+(streams.initial.rebalance.delay.ms), and not too soon after the last time (streams.assignment.interval.ms). A large one is
+computed in a thread. Until the result is there the group goes on with the targets that it has.
 
 Kafka 4.4 has a place where warm-up tasks would be put between the target and what members are brought to. It puts none
 there yet, and neither does Ottla: a task moves without warming up first.
@@ -9,9 +10,12 @@ there yet, and neither does Ottla: a task moves without warming up first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from ottla.groupcoord.group_settings import GroupSettings
+from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.records import KeyedRecord
 from ottla.groupcoord.groups.streams import records
 from ottla.groupcoord.groups.streams.assignment import AssignableMember, AssignableSubtopology, Assignor
@@ -25,6 +29,9 @@ ASSIGNORS: dict[str, Assignor] = {each.name: each for each in (StickyAssignor(),
 DEFAULT_ASSIGNOR = StickyAssignor.name
 
 NOTHING = Tasks()
+
+SIZE_AT_ONCE = 1_000
+"""A larger assignment takes more than some milliseconds."""
 
 NUM_STANDBY_REPLICAS = "num.standby.replicas"
 RACK_AWARE_ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
@@ -51,30 +58,80 @@ def replaced_by(state: StreamsState, member: Member) -> str | None:
     return None if former == member.member_id else former
 
 
-def compute(
+class Question(NamedTuple):
+    """What a target assignment is made of. Nothing of it changes afterwards, so that it may be answered in a thread."""
+
+    members: Mapping[str, AssignableMember]
+    instance_ids: Mapping[str, str]
+    """Of static members, by their ids."""
+    subtopologies: Sequence[AssignableSubtopology]
+    standby_replicas: int
+
+    @property
+    def size(self) -> int:
+        """How much there is to go through: members, what they have told of tasks, and the tasks with their copies."""
+        tasks = sum([each.task_count for each in self.subtopologies]) * (1 + self.standby_replicas)
+        return tasks + sum([1 + len(each.offsets) for each in self.members.values()])
+
+    def answer(self) -> dict[str, Tasks]:
+        """The target of every member."""
+        return ASSIGNORS[DEFAULT_ASSIGNOR].assign(self.members, self.subtopologies, self.standby_replicas)
+
+
+class StreamsAssignmentComputed(NamedTuple):
+    """The request with a target assignment that was computed beside the loop; None: it could not be."""
+
+    group_id: str
+    computation: object
+    """That of the group, if the result is still wanted."""
+    epoch: int
+    instance_ids: Mapping[str, str]
+    targets: Mapping[str, Tasks] | None
+
+
+def question(
     state: StreamsState,
     changed: Member | None,
     configured: ConfiguredTopology,
     settings: GroupSettings,
-) -> dict[str, Tasks]:
-    """The target of every member, if the group has this changed member, too."""
+) -> Question:
+    """What the target of every member depends on, if the group has this changed member, too."""
     members = dict(state.members)
     if changed is not None:
         former = replaced_by(state, changed)
         if former is not None:
             del members[former]
         members[changed.member_id] = changed
-    if not configured.is_ready:
-        return dict.fromkeys(members, NOTHING)
-    assert configured.subtopologies is not None
-    return ASSIGNORS[DEFAULT_ASSIGNOR].assign(
+    # Without topics as it needs them there are no tasks.
+    subtopologies = configured.subtopologies if configured.is_ready else {}
+    assert subtopologies is not None
+    return Question(
         {member_id: _assignable(member, state) for member_id, member in members.items()},
-        [
-            AssignableSubtopology(name, each.task_count, each.is_stateful)
-            for name, each in configured.subtopologies.items()
-        ],
+        {each.member_id: each.instance_id for each in members.values() if each.instance_id is not None},
+        [AssignableSubtopology(name, each.task_count, each.is_stateful) for name, each in subtopologies.items()],
         settings.streams_num_standby_replicas,
     )
+
+
+def compute(state: StreamsState, asked: Question, epoch: int, effects: Effects) -> dict[str, Tasks] | None:
+    """The target of every member; None: it takes long, and comes as a request."""
+    if asked.size <= SIZE_AT_ONCE:
+        return asked.answer()
+    state.computation = object()
+    done = partial(StreamsAssignmentComputed, state.group_id, state.computation, epoch, asked.instance_ids)
+    effects.compute(asked.answer, done)
+    return None
+
+
+def of_present_members(state: StreamsState, computed: StreamsAssignmentComputed) -> dict[str, Tasks]:
+    """The targets of those who are still in. A static member that has come back meanwhile goes by another id."""
+    targets = {}
+    for member_id, target in (computed.targets or {}).items():
+        if member_id not in state.members:
+            member_id = state.static_members.get(computed.instance_ids.get(member_id, ""), member_id)
+        if member_id in state.members:
+            targets[member_id] = target
+    return targets
 
 
 def _assignable(member: Member, state: StreamsState) -> AssignableMember:
