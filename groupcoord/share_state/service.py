@@ -23,6 +23,7 @@ from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.forgetting import Forgetting
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
+from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.share_state.batches import NO_START_OFFSET, in_parts
 from ottla.groupcoord.share_state.keys import SharePartitionKey
 from ottla.groupcoord.share_state.records import decode_record, encode_records
@@ -67,7 +68,10 @@ from ottla.wire.messages.write_share_group_state import (
 logger = logging.getLogger("ottla.groupcoord")
 
 ELEMENTS_PER_TURN = 500
-"""A request about more topics, share partitions and batches than this is taken in parts."""
+"""Of a request about very many topics, share partitions and batches so many are asked for together."""
+
+ELEMENTS_AT_ONCE = 50
+"""A request about more topics and share partitions gives others a turn in between: each may be an append of its own."""
 
 BATCHES_MAX = 10_000
 """A share partition has at most so many records under way (group.share.max.partition.max.record.locks)."""
@@ -220,9 +224,13 @@ class ShareCoordinator:
                     return api.response(results=[])
                 await trio.lowlevel.checkpoint()
         answered: list[tuple[SharePartitionKey, Any]] = []
+        turn = Turn()
         for part in _parts(api, request):
             # All of them are asked before one is awaited, so that their commits are waited for together.
-            answers = [await self._write_in_parts(each) if _is_long_write(each) else self._ask(api, each) for each in part]
+            answers = []
+            for each in part:
+                answers.append(await self._write_in_parts(each) if _is_long_write(each) else self._ask(api, each))
+                await turn.give_way()
             answered += zip([each.key for each in part], await finished(gathered(answers, list)), strict=True)
             await trio.lowlevel.checkpoint()
         return _response(api, answered)
@@ -303,14 +311,15 @@ class ShareCoordinator:
 
 def _is_long(topics: Iterable[Any]) -> bool:
     """Whether there is more to do than may be done at once."""
-    count = 0
+    count = work = 0
     for topic in topics:
         count += 1
         for partition in topic.partitions:
-            count += _work_of(partition)
-            if count > ELEMENTS_PER_TURN:
+            count += 1
+            work += _work_of(partition)
+            if work > ELEMENTS_PER_TURN:
                 return True
-    return count > ELEMENTS_PER_TURN
+    return count > ELEMENTS_AT_ONCE
 
 
 def _is_long_write(asked: Any) -> bool:

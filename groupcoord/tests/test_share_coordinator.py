@@ -10,10 +10,13 @@ import trio.testing
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.runtime.answers import finished
+from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.share_state.keys import SharePartitionKey
 from ottla.groupcoord.share_state.records import decode_record
 from ottla.groupcoord.share_state.service import BATCHES_MAX, ELEMENTS_PER_TURN, ShareCoordinator
+from ottla.groupcoord.share_state.shard import ShareStateShard
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, FakeLog, FakeTopics
+from ottla.groupcoord.tests.steps import counted
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import (
@@ -367,3 +370,14 @@ async def test_what_is_pruned_is_not_pruned_again(autojump_clock: trio.abc.Clock
     await trio.sleep(5 * PRUNE_S)
     # The only new snapshot is the one of a share partition that was quiet for long.
     assert [offset for _, offset in talk.log.deletions] == [1]
+
+
+async def test_a_request_about_many_share_partitions_gives_others_a_turn_between_appends(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    talk = ShareCoordination()
+    await talk.start(nursery)
+    with counted((ShareStateShard, "handle"), (Turn, "give_way")) as steps:
+        assert set(errors(await finished(talk.initialize(*range(200)))).values()) == {ErrorCode.NONE}
+    assert steps.all["handle"] == 200
+    assert steps.all["give_way"] == 200, "if its turn is over"
