@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -14,6 +16,7 @@ from ottla.groupcoord.share_state.keys import SharePartitionKey
 from ottla.groupcoord.sharing.group_settings import ShareGroupSettings
 from ottla.groupcoord.sharing.in_flight import DeadLetter
 from ottla.groupcoord.sharing.sessions import ShareSession, ShareSessions
+from ottla.replication.slices import Slices
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.ports import HasDeadlines, HasPartitions, HasReplicas, HasSurroundings
 from ottla.server.share.dead_letters import DeadLetterQueues
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.share")
 
 SETTINGS_KEPT_MAX = 1_000
+SHARES_AT_ONCE = 100
+"""When a session ends what more share partitions have to store is stored in turns."""
 DEAD_LETTERS_SINCE = 2  # the level of share.version that brought them (KIP-1191)
 
 
@@ -138,13 +143,34 @@ class ShareGroups:
             for topic_id, index in session.partitions
             if (share := self.share(SharePartitionKey(group_id, topic_id, index))) is not None
         ]
+        shares = [share for share in shares if share.machine.is_active]
+        # All at once, so that nothing is given up that the member gets in its next session. To store it takes longer.
+        for share in shares:
+            share.machine.release(member_id)
+        steps = self._give_up(group_id, shares)
+        for _ in islice(steps, SHARES_AT_ONCE):
+            pass
+        if len(shares) + len(self._shares.get(group_id, ())) > SHARES_AT_ONCE:
+            self.start(partial(_in_turns, steps))
+
+    def _give_up(self, group_id: str, shares: list[LeaderShare]) -> Iterator[None]:
+        """Store what was released, then end what nobody of the group needs here any more; each step is one share partition."""
         for share in shares:
             if share.machine.is_active:
-                share.machine.release(member_id)
                 share.after()
-        if not self.sessions.has_group(group_id):
-            for share in tuple(self._shares.get(group_id, {}).values()):
-                share.retire()
+            yield
+        for share in tuple(self._shares.get(group_id, {}).values()):
+            # A member may have come meanwhile.
+            if self.sessions.has_group(group_id):
+                return
+            share.retire()
+            yield
+
+
+async def _in_turns(steps: Iterator[None]) -> None:
+    slices = Slices()
+    for _ in steps:
+        await slices.give_way()
 
 
 async def _guarded(work: Callable[[], Awaitable[None]]) -> None:

@@ -9,8 +9,11 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.groupcoord.share_state.keys import SharePartitionKey
 from ottla.groupcoord.sharing.acknowledging import ACCEPT, RELEASE, RENEW
-from ottla.groupcoord.sharing.sessions import SESSION_PARTITIONS_MAX, TopicPartition
+from ottla.groupcoord.sharing.acquiring import Wish
+from ottla.groupcoord.sharing.fetched import FetchedBatch
+from ottla.groupcoord.sharing.sessions import SESSION_PARTITIONS_MAX, SessionKey, TopicPartition
 from ottla.groupcoord.sharing.share_partition import SharePartition
 from ottla.groupcoord.tests.steps import counted
 from ottla.replication.log.storage import FileRegion, NotCached
@@ -21,9 +24,10 @@ from ottla.server.handlers.share_fetch import Asking
 from ottla.server.share import acknowledging
 from ottla.server.share.acknowledging import BATCHES_PER_STEP
 from ottla.server.share.fetching import ShareFetching
-from ottla.server.share.leader_share import WAITERS_AT_ONCE
+from ottla.server.share.leader_share import WAITERS_AT_ONCE, LeaderShare, locks_now_ms
 from ottla.server.share.log_reading import ShareReader
 from ottla.server.share.requests import WhenReady
+from ottla.server.share.service import SHARES_AT_ONCE
 from ottla.server.tests.share_market import EPOCH, Market, Member, acquired, told
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.control_batches import ControlType
@@ -645,3 +649,30 @@ async def test_a_bug_ends_one_share_partition_and_no_append(
     assert told(await finished(answer))[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "bug: the share partition" in caplog.text
     assert acquired(Member(market).fetch(0)) == [(0, 2, 1)]
+
+
+async def test_what_a_member_held_in_many_partitions_is_given_up_in_turns() -> None:
+    market = Market(3 * SHARES_AT_ONCE)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(market.run)
+        member = Member(market)
+        indexes = range(len(market.partitions))
+        for index in indexes:
+            market.produce(1, index=index)
+            held = market.share_groups.lead(SharePartitionKey("g", TOPIC_ID, index), "t")
+            held.machine.acquire(Wish("a", 1, 1), 0, [FetchedBatch(0, 0)], locks_now_ms())
+        market.share_groups.sessions.begin(
+            SessionKey("g", "a"), [TopicPartition("t", TOPIC_ID, index) for index in indexes], member.context
+        )
+        market.share_groups.sessions.begin(SessionKey("g", "b"), [], object())
+        member.context.on_close(market.share_groups.sessions.disconnect)
+        with counted((LeaderShare, "after")) as steps:
+            member.context.close()
+            assert steps.most["after"] <= SHARES_AT_ONCE
+            await trio.testing.wait_all_tasks_blocked()
+        assert steps.all["after"] >= len(indexes)
+        assert all(market.share(index).machine.next_fetch_offset() == 0 for index in indexes)
+        market.share_groups.sessions.end(SessionKey("g", "b"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert not any(map(market.share, indexes)), "nobody of the group is left"
+        nursery.cancel_scope.cancel()
