@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.groupcoord.groups.consumer import rebalancing
+from ottla.groupcoord.groups.consumer import patterns, rebalancing
 from ottla.groupcoord.groups.consumer.pattern_refresh import REFRESH_INTERVAL_MIN_MS
 from ottla.groupcoord.groups.consumer.patterns import resolve
 from ottla.groupcoord.groups.modern import assignor
@@ -213,3 +213,15 @@ def test_topics_of_a_pattern_are_put_together_for_each_member_beside_the_loop(mo
     talk.settle(4 * 6)
     owned = all_partitions(*[talk.owned(each) for each in talk.group().members])
     assert len(owned) == len(set(owned)) == 22
+
+
+def test_patterns_that_stand_for_too_much_together_are_left_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "CHARACTERS_MAX", 30)
+    assert resolve(["a.*", "aa|b", ".*", "b"], ["aa", "ab", "b"]) == {
+        "a.*": ["aa", "ab"],
+        "aa|b": None,
+        ".*": None,
+        "b": ["b"],
+    }
+    monkeypatch.setattr(patterns, "CHARACTERS_MAX", 5)
+    assert resolve([".*", "b"], ["aa", "ab", "b"]) == {".*": ["aa", "ab", "b"], "b": None}
