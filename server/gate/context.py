@@ -40,7 +40,7 @@ def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable
 
     def take(count: int) -> None:
         if charge is not None and not charge.take_mutations(count, is_strict=is_strict):
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.THROTTLING_QUOTA_EXCEEDED.message)
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
     return take
 

@@ -1,0 +1,245 @@
+"""The same traffic beyond the same quota: both brokers tell the same pause, and both do not read the client meanwhile.
+
+A pause follows from what was sent and from the time since the first of it. Here all of it comes within milliseconds.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from compat_tests.differential.scenarios.client_quotas import alter, describe, entry
+from compat_tests.support.brokers import BrokerProcess, wait_until
+from compat_tests.support.wire_client import WireClient
+
+from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.records import Record, encode_batch
+from ottla.wire.schema import ZERO_UUID
+
+TOLERANCE = 0.02
+
+
+class Client:
+    """One client id with quotas of its own, at one broker."""
+
+    def __init__(self, broker: BrokerProcess, **quotas: float) -> None:
+        self.address = broker.host, broker.port
+        self.name = f"client-{secrets.token_hex(4)}"
+        self.topic = f"topic-{self.name}"
+        self.stage_hand = WireClient(self.address, client_id="stage hand")
+        self.link = WireClient(self.address, client_id=self.name)
+        self.set(**quotas)
+        created = self.stage_hand.ask(creation(self.topic), 7)
+        assert created.topics[0].error_code == 0, created
+        wait_until(lambda: self.stage_hand.ask(ends_of(self.topic), 7).topics[0].partitions[0].error_code == 0, "a leader")
+        asked = MetadataRequest(
+            topics=[MetadataRequestTopic(topic_id=ZERO_UUID, name=self.topic)], allow_auto_topic_creation=False
+        )
+        self.topic_id = self.stage_hand.ask(asked, 12).topics[0].topic_id
+
+    def set(self, **quotas: float) -> None:
+        named = [("client-id", self.name)]
+        self.stage_hand.ask(alter(entry(named, *quotas.items())), 1)
+        found = describe(("client-id", 0, self.name))
+        wait_until(lambda: not quotas or self.stage_hand.ask(found, 1).entries, "the quota is known")
+        time.sleep(0.1)  # until Kafka's broker obeys what it describes
+
+    def produce(self, size: int, *, by: WireClient | None = None, version: int = 9) -> Any:
+        batch = encode_batch([Record(0, 1, None, b"x" * size)])
+        data = PartitionProduceData(index=0, records=batch)
+        topics = [TopicProduceData(name=self.topic, topic_id=self.topic_id, partition_data=[data])]
+        return (by or self.link).ask(ProduceRequest(acks=1, timeout_ms=9000, topic_data=topics), version)
+
+    def fetch(self, offset: int, *, version: int = 12, session: tuple[int, int] = (0, -1), max_bytes: int = 1 << 20) -> Any:
+        asked = [FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)]
+        topics = [FetchTopic(topic=self.topic, topic_id=self.topic_id, partitions=asked)] if offset >= 0 else []
+        request = FetchRequest(
+            topics=topics,
+            forgotten_topics_data=[],
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            session_id=session[0],
+            session_epoch=session[1],
+        )
+        return self.link.ask(request, version)
+
+    def is_read(self) -> bool:
+        """Whether a request is answered within half a second."""
+        self.link.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), 12)
+        self.link.socket.settimeout(0.5)
+        try:
+            return self.link.receive() is not None
+        except TimeoutError:
+            return False
+
+    def close(self) -> None:
+        self.stage_hand.close()
+        self.link.close()
+
+
+def creation(name: str, partitions: int = 1, *, is_trial: bool = False) -> CreateTopicsRequest:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+    return CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=is_trial)
+
+
+def ends_of(name: str) -> ListOffsetsRequest:
+    asked = [ListOffsetsPartition(partition_index=0, timestamp=-1)]
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)])
+
+
+Story = Callable[[Client], list[Any]]
+
+
+@pytest.fixture
+def both(brokers: list[BrokerProcess]) -> Callable[..., list[Any]]:
+    """Tells a story to each of the brokers; what comes of it has to be the same, times within the tolerance."""
+
+    def tell(story: Story, **quotas: float) -> list[Any]:
+        told = []
+        for broker in brokers:
+            client = Client(broker, **quotas)
+            try:
+                told.append(story(client))
+            finally:
+                client.close()
+        ours, kafkas = told
+        for mine, theirs in zip(ours, kafkas, strict=True):
+            is_time = type(theirs) is int and theirs > 100
+            assert mine == (pytest.approx(theirs, rel=TOLERANCE) if is_time else theirs), (ours, kafkas)
+        return ours
+
+    return tell
+
+
+def test_a_producer_beyond_its_quota(both: Callable[..., list[Any]]) -> None:
+    def story(client: Client) -> list[Any]:
+        times = [client.produce(5_000).throttle_time_ms, client.produce(15_000).throttle_time_ms]
+        return [*times, client.is_read()]
+
+    within, beyond, is_read = both(story, producer_byte_rate=1000.0)
+    assert (within, is_read) == (0, False) and 10_000 < beyond < 11_000
+
+
+@pytest.mark.parametrize("version", [3, 5, 13])
+def test_every_version_of_a_produce_request(both: Callable[..., list[Any]], version: int) -> None:
+    def story(client: Client) -> list[Any]:
+        return [client.produce(25_000, version=version).throttle_time_ms, client.is_read()]
+
+    pause, is_read = both(story, producer_byte_rate=1000.0)
+    assert pause > 10_000 and not is_read
+
+
+def test_a_pause_ends(both: Callable[..., list[Any]]) -> None:
+    def story(client: Client) -> list[Any]:
+        pause = client.produce(10_300).throttle_time_ms
+        began = time.monotonic()
+        client.link.socket.settimeout(10)
+        client.link.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False), 12)
+        return [pause, pause / 1000 - 0.05 < time.monotonic() - began < pause / 1000 + 1]
+
+    pause, is_right = both(story, producer_byte_rate=1000.0)
+    assert 300 < pause < 600 and is_right
+
+
+@pytest.mark.parametrize("version", [4, 12, 16])
+def test_a_consumer_beyond_its_quota_gets_nothing(both: Callable[..., list[Any]], version: int) -> None:
+    def story(client: Client) -> list[Any]:
+        answers = []
+        # Two at a time are within what the windows let through at once. Of more Kafka would give a part of a batch.
+        for offset in (0, 2):
+            client.produce(4_000, by=client.stage_hand)
+            client.produce(4_000, by=client.stage_hand)
+            answers.append(client.fetch(offset, version=version))
+        first, second = answers
+        told: list[Any] = []
+        for answer in (first, second):
+            records = [len(each.records or b"") for topic in answer.responses for each in topic.partitions]
+            told += [answer.throttle_time_ms, len(answer.responses), sum(records) // 1000]
+        return [*told, second.session_id, client.is_read()]
+
+    told = both(story, consumer_byte_rate=1000.0)
+    # The first answer is as long as the windows let through at once, the second is empty.
+    assert told[:3] == [0, 1, 8] and told[3] > 0 and told[4:] == [0, 0, 0, False]
+
+
+def test_a_session_goes_on_after_a_pause(both: Callable[..., list[Any]]) -> None:
+    def story(client: Client) -> list[Any]:
+        client.produce(4_000, by=client.stage_hand)
+        client.produce(4_000, by=client.stage_hand)
+        first = client.fetch(0, session=(0, 0))
+        assert first.session_id > 0
+        client.produce(4_000, by=client.stage_hand)
+        refused = client.fetch(2, session=(first.session_id, 1))
+        client.set(consumer_byte_rate=1e9)
+        told = [first.throttle_time_ms, refused.throttle_time_ms, refused.session_id == first.session_id, refused.error_code]
+        client.link.socket.settimeout(30)
+        again = client.fetch(-1, session=(first.session_id, 2))
+        return [*told, again.error_code, len(again.responses), again.throttle_time_ms]
+
+    told = both(story, consumer_byte_rate=1000.0)
+    assert told[0] == 0 and told[1] > 0 and told[2:] == [True, 0, 0, 1, 0]
+
+
+def test_a_refused_fetch_begins_no_session(both: Callable[..., list[Any]]) -> None:
+    def story(client: Client) -> list[Any]:
+        client.produce(30_000, by=client.stage_hand)
+        answer = client.fetch(0, session=(0, 0))
+        return [answer.throttle_time_ms, answer.session_id, len(answer.responses), answer.error_code]
+
+    assert both(story, consumer_byte_rate=1000.0)[1:] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("version", [5, 7])
+def test_changes_of_topics(both: Callable[..., list[Any]], version: int) -> None:
+    def story(client: Client) -> list[Any]:
+        told: list[Any] = []
+        trial = client.link.ask(creation(f"{client.topic}-a", 16, is_trial=True), version)
+        told += [trial.throttle_time_ms, trial.topics[0].error_code]
+        with WireClient(client.address, client_id=client.name) as other:  # the first one may have to pause
+            answer = other.ask(creation(f"{client.topic}-b", 1), version)
+        told += [answer.throttle_time_ms, answer.topics[0].error_code, answer.topics[0].error_message]
+        return told
+
+    told = both(story, controller_mutation_rate=1.0)
+    assert told[3] == (89 if version > 5 else 0)
+
+
+def test_more_partitions_and_fewer_topics(both: Callable[..., list[Any]]) -> None:
+    def story(client: Client) -> list[Any]:
+        client.link.ask(creation(f"{client.topic}-a", 16, is_trial=True), 7)
+        told: list[Any] = []
+        asked = [CreatePartitionsTopic(name=client.topic, count=2, assignments=None)]
+        for version in (3, 2):
+            with WireClient(client.address, client_id=client.name) as other:
+                request = CreatePartitionsRequest(topics=asked, timeout_ms=30_000, validate_only=True)
+                extended = other.ask(request, version)
+            told += [extended.throttle_time_ms, extended.results[0].error_code, extended.results[0].error_message]
+        for version in (6, 4):
+            with WireClient(client.address, client_id=client.name) as other:
+                request = DeleteTopicsRequest(timeout_ms=30_000)
+                request.topics = [DeleteTopicState(name=client.topic, topic_id=ZERO_UUID)] if version > 5 else []
+                request.topic_names = [client.topic] if version <= 5 else []
+                deleted = other.ask(request, version)
+            told += [deleted.throttle_time_ms, deleted.responses[0].error_code]
+            told += [deleted.responses[0].error_message] if version >= 5 else []
+        return told
+
+    told = both(story, controller_mutation_rate=1.0)
+    assert 89 in told
+
+
+def test_time_of_requests(both: Callable[..., list[Any]]) -> None:
+    def story(client: Client) -> list[Any]:
+        answer = client.link.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False), 12)
+        produced = client.is_read()
+        return [answer.throttle_time_ms, produced]
+
+    assert both(story, request_percentage=1e-7) == [1000, False]
