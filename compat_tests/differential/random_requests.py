@@ -116,7 +116,7 @@ def _steps_of(request: type[Message]) -> Callable[[int], st.SearchStrategy[Step]
     def steps(version: int) -> st.SearchStrategy[Step]:
         name = request.__name__.removesuffix("Request")
         return st.fixed_dictionaries(
-            {"api": st.just(name), "version": st.just(version), "fields": _fields_of(request, version)}
+            {"api": st.just(name), "version": st.just(version), "fields": fields_of(request, version)}
         )
 
     return steps
@@ -156,7 +156,7 @@ def _names_of(struct: type[Struct], version: int) -> list[str]:
     return [name for name, field in fields if version in VersionRange.parse(field.versions) and field.tag is None]
 
 
-def _fields_of(struct: type[Struct], version: int) -> st.SearchStrategy[dict[str, Any]]:
+def fields_of(struct: type[Struct], version: int) -> st.SearchStrategy[dict[str, Any]]:
     names = _names_of(struct, version)
     return st.fixed_dictionaries({name: _values_of(struct, name, struct.wire_fields[name], version) for name in names})
 
@@ -181,14 +181,14 @@ def _values_of(struct: type[Struct], name: str, field: Field, version: int) -> s
             known = topic_names[:4]
         return st.sampled_from([value for value in known if value is not None or is_nullable])
     if isinstance(field.type, type) and is_nullable:
-        return st.none() | _fields_of(field.type, version)
+        return st.none() | fields_of(field.type, version)
     assert full_name in DEFAULTED or name in DEFAULTED, f"no values for {full_name}"
     return st.just(_plain(field.initial()))
 
 
 def _items_of(array: Array, version: int, known: tuple[Any, ...] | None) -> st.SearchStrategy[Any]:
     if isinstance(array.item, type):
-        return _fields_of(array.item, version)
+        return fields_of(array.item, version)
     assert known is not None, array
     return st.sampled_from(known)
 

@@ -229,6 +229,9 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "transaction_result": (True, False),
     "transaction_version": (0, 1, 2, 3, -1),
     "topic_name": topic_names,
+    # Of two topics, one with a partition that is not there, Kafka never answers.
+    "DescribeShareGroupOffsetsRequestTopic.topic_name": topic_names[:4],
+    "DescribeShareGroupOffsetsRequestTopic.partitions": (0,),
     "response_partition_limit": (2000, 1, 0, -1),
     "AlterReplicaLogDir.path": ("/nowhere", ""),
     "election_type": (0, 1, 2, -1),
@@ -238,6 +241,29 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "max_version_level": (0, 1, 2, 3, -1),
     "upgrade_type": (1, 2, 3, 0, 4),
     "allow_downgrade": (False, True),
+    # Without an authorizer.
+    "resource_type_filter": (2, 3, 1, 0),
+    "resource_name_filter": (*topic_names, None),
+    "pattern_type_filter": (3, 4, 2, 1, 0),
+    "resource_pattern_type": (3, 4, 2, 0),
+    "principal_filter": (None, "User:somebody", "somebody", ""),
+    "principal": ("User:somebody", "somebody", ""),
+    "host_filter": (None, "*", "127.0.0.1", ""),
+    "AclCreation.host": ("*", "127.0.0.1", ""),
+    "operation": (2, 3, 1, 0),
+    "permission_type": (2, 3, 1, 0),
+    # Where nobody logs in.
+    "mechanism": ("PLAIN", "SCRAM-SHA-256", ""),
+    "auth_bytes": ("", "00610062"),
+    # Others' quotas must not show.
+    "strict": (True,),
+    "entity_type": ("user", "client-id", "ip", "nothing", ""),
+    "entity_name": ("somebody", "somebody", "127.0.0.1", "", None),
+    "match_type": (0, 0, 3, -1),
+    "match": ("somebody", "127.0.0.1", "", None),
+    "OpData.key": ("producer_byte_rate", "consumer_byte_rate", "connection_creation_rate", "nothing", ""),
+    "OpData.value": (1000.0, 1000.0, 0.5, 0.0, -1.0, 1e300),
+    "remove": (False, False, True),
 }
 # The same of arrays as a whole.
 WHOLE: dict[str, tuple[Any, ...]] = {
@@ -264,13 +290,14 @@ NEVER_ALL = (
     "ElectLeadersRequest.topic_partitions",
     "DescribeTopicPartitionsRequest.topics",
     "DescribeConfigsResource.configuration_keys",
+    "DescribeClientQuotasRequest.components",
 )
 # To one that names no transaction Kafka never answers.
 NEVER_EMPTY = ("AddPartitionsToTxnRequest.transactions",)
 # What structs in arrays are about.
 RANKED_BY = (
     *("topic_id", "name", "topic", "topic_name", "group_id", "key", "resource_name", "transactional_id", "member_id"),
-    *("subtopology_id", "partition_index", "index"),
+    *("subtopology_id", "partition_index", "index", "entity", "entity_type"),
 )
 # Fields that keep their default in every request.
 DEFAULTED = ("replica_state", "retention_time_ms", "include_documentation", "key_type")

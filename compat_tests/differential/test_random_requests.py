@@ -20,7 +20,7 @@ from compat_tests.differential.allowed import ALLOWED
 from compat_tests.differential.asking_records import new_producer
 from compat_tests.differential.comparison import differences
 from compat_tests.differential.conversation import Talk
-from compat_tests.differential.random_requests import ANYTHING, sequences, served
+from compat_tests.differential.random_requests import ANYTHING, fields_of, sequences, served
 from compat_tests.differential.random_themes import THEMES
 from compat_tests.differential.random_values import DEFAULTED, LEFT_OUT, VALUES, WHOLE
 from compat_tests.differential.random_world import GROUPS, REQUESTS, tell
@@ -162,6 +162,11 @@ def test_a_difference_is_shrunk_and_kept(monkeypatch, tmp_path):
 def test_every_served_request_is_drawn():
     drawn = {request.__name__.removesuffix("Request") for request, _ in served()}
     assert drawn | set(LEFT_OUT) == {route.name for route in served_routes(is_in_cluster=False).values()}
+
+
+def test_every_field_has_values():
+    for request, version in served():
+        assert fields_of(request, version).is_empty is False
 
 
 def test_every_named_value_is_of_a_field():

@@ -12,7 +12,7 @@ from compat_tests.siege.subjects import FIXED, Subject
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import request_header_version
 from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
-from ottla.wire.schema import Array, Field, Message, Primitive, Records, Struct, VersionRange
+from ottla.wire.schema import Array, Field, Float64, Message, Primitive, Records, Struct, VersionRange
 from ottla.wire.varint import encode_varint
 
 SHAPES = ("wide", "deep", "square")
@@ -122,6 +122,8 @@ class _Filler:
             return FIXED[name]
         if wire_type is Records:
             return b""
+        if wire_type is Float64:
+            return 1000.0 + number
         return self._subject.value(cls, name, wire_type, number)
 
 
