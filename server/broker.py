@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.server.auth.authorizer import AclAuthorizer
     from ottla.server.auth.failed_logins import FailedLogins
+    from ottla.server.auth.first_users import FirstUser
     from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.auth.scram_users import ScramUsers
     from ottla.server.auth.strangers import Strangers
@@ -204,7 +205,9 @@ class Broker:
     def scram_users(self) -> ScramUsers:
         from ottla.server.auth.scram_users import ScramUsers
 
-        return ScramUsers()
+        users = ScramUsers()
+        self.administration.settings.entities.on_change(users.on_entity)
+        return users
 
     @cached_property
     def _failed_logins(self) -> FailedLogins:
@@ -310,6 +313,17 @@ class Broker:
         await self.replicas.open()
         await sessions.start(self.member.hold)
         await self.member.open()
+        for user in self.configs.started_with.first_users:
+            await self._add_user(user)
+
+    async def _add_user(self, user: FirstUser) -> None:
+        """Give a credential to a user who has none for that mechanism."""
+        from ottla.server.auth.scram_users import user_entity
+
+        entity, entities = user_entity(user.name), self.administration.settings.entities
+        if user.mechanism not in entities.texts(entity):
+            credential = await self.surroundings.run_in_thread(user.credential)
+            await entities.alter(entity, lambda texts: {user.mechanism: credential, **texts})
 
     async def close(self) -> None:
         """Everything to disk, and the directories free for the next broker."""

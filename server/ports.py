@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.replication.hosting.manager import ReplicaManager
     from ottla.replication.partition.fetch_session import FetchSessionCache
     from ottla.replication.partition.partition import Partition
+    from ottla.server.auth.scram_users import ScramUsers
     from ottla.server.cluster.administration import Administration
     from ottla.server.cluster.ports import Member
     from ottla.server.cluster.streams_topics import StreamsTopics
@@ -158,6 +159,12 @@ class HasLongAnswers(Protocol):
     @property
     def long_answers(self) -> LongAnswers:
         """Answers about the whole cluster, kept until it changes."""
+
+
+class HasScramUsers(Protocol):
+    @property
+    def scram_users(self) -> ScramUsers:
+        """Who may log in by SCRAM."""
 
 
 class HasSurroundings(Protocol):

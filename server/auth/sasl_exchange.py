@@ -155,7 +155,7 @@ class SaslExchange:
             )
         lifetime_ms = 0 if self.expires_ms is None or not self.is_complete else self.expires_ms - now_ms
         return SaslAuthenticateResponse(
-            error_code=ErrorCode.NONE, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms
+            error_code=ErrorCode.NONE, error_message="", auth_bytes=answer, session_lifetime_ms=lifetime_ms
         )
 
     def on_bare_token(self, token: bytes, now_ms: int) -> bytes:

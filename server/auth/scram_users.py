@@ -10,7 +10,9 @@ import hmac
 import logging
 import secrets
 from collections.abc import Iterator, Mapping
+from urllib.parse import unquote
 
+from ottla.replication.cluster import znodes
 from ottla.server.auth.scram import KnownToken
 from ottla.server.auth.scram_credentials import (
     HASHES,
@@ -32,6 +34,12 @@ class ScramUsers:
     def __init__(self) -> None:
         self._credentials: dict[str, dict[str, ScramCredential]] = {}
         self._secret = secrets.token_bytes(32)
+
+    def on_entity(self, entity: str, texts: Mapping[str, str]) -> None:
+        """Take what is kept of an entity, if it is a user and not the default one."""
+        kind, _, element = entity.partition("/")
+        if kind == znodes.USERS and "/" not in element and element != znodes.DEFAULT_ENTITY:
+            self.put(unquote(element), texts)
 
     def put(self, name: str, texts: Mapping[str, str]) -> None:
         """Take what is kept of a user now; nothing: the user is gone."""
@@ -67,6 +75,11 @@ class ScramUsers:
         number = int.from_bytes(seed[:32], "big") % (1 << SALT_BITS)
         key = hmac.digest(self._secret, seed, hash_name)
         return ScramCredential(_in_36_digits(number), key, key, ITERATIONS_MIN)
+
+
+def user_entity(name: str) -> str:
+    """Where what is kept of a user is, below /config."""
+    return f"{znodes.USERS}/{znodes.entity_element(name)}"
 
 
 def new_salt() -> bytes:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from ottla import __version__
 
 if TYPE_CHECKING:
+    from ottla.server.auth.first_users import FirstUser
     from ottla.server.broker import Broker
     from ottla.server.settings.broker_config import BrokerConfig
 
@@ -45,6 +46,9 @@ examples:
   ottla start --override log.dirs=/srv/ottla     set one, over the file
   ottla start --override listeners=PLAINTEXT://127.0.0.1:0
                                                  take any free port and print it
+  ottla start server.properties --add-scram @users
+                                                 begin with the SCRAM users of a file, one a line:
+                                                 SCRAM-SHA-512=[name=admin,password=...]
 """
 
 _START = """\
@@ -87,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ottla {__version__}")
         return EXIT_OK
     if options.command == "start":
-        return _start(options.file, options.override, options.accept_empty_log_dir)
+        return _start(options.file, options.override, options.accept_empty_log_dir, options.add_scram)
     if options.command == "cluster":
         return _cluster(options.brokers, options.data, options.override, options.accept_empty_log_dir)
     parser.print_help()
@@ -107,6 +111,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     start.add_argument(
         "--override", action="append", default=[], metavar="name=value", help="one setting, over the file's; repeatable"
+    )
+    start.add_argument(
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="MECHANISM=[name=...,password=...]",
+        help="a SCRAM user to begin with, if there is none of that name; @FILE has one a line; repeatable",
     )
     _add_accepted(start)
     _add_cluster(commands)
@@ -152,13 +163,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _start(file: Path | None, overrides: Sequence[str], accepted_log_dirs: Sequence[str]) -> int:
+def _start(
+    file: Path | None, overrides: Sequence[str], accepted_log_dirs: Sequence[str], add_scram: Sequence[str]
+) -> int:
     with _importing():
         from ottla.server.settings.broker_config import ConfigError, load_config
 
     try:
         config = load_config(_texts(file, overrides))
-        config = replace(config, accepted_log_dirs=tuple(accepted_log_dirs))
+        config = replace(config, accepted_log_dirs=tuple(accepted_log_dirs), first_users=_first_users(add_scram))
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)
     return _run(config)
@@ -198,6 +211,26 @@ def _texts(file: Path | None, overrides: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"--override {override}: must be name=value")
         texts[name.strip()] = text.strip()
     return texts
+
+
+def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
+    """The users of --add-scram. From a file nobody reads their passwords in the list of processes."""
+    if not given:
+        return ()
+    from ottla.server.auth.first_users import MalformedUser, parse_first_user
+    from ottla.server.settings.broker_config import ConfigError
+
+    try:
+        texts = [line for each in given for line in (_lines(each[1:]) if each.startswith("@") else [each])]
+        return tuple(parse_first_user(text) for text in texts)
+    except OSError as error:
+        raise ConfigError(f"--add-scram: cannot read {error.filename}: {error.strerror}") from None
+    except MalformedUser as error:
+        raise ConfigError(f"--add-scram: {error}") from None
+
+
+def _lines(path: str) -> list[str]:
+    return [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def _run(config: BrokerConfig) -> int:

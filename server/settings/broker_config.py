@@ -181,6 +181,7 @@ class BrokerConfig:
     sasl: Mapping[str, SaslListenerConfig] = field(default_factory=dict)
     """Of each listener that speaks SASL."""
     authorizer: AuthorizerConfig | None = None
+    first_users: tuple[Any, ...] = ()  # of --add-scram (server/auth/first_users.py); no setting, as it is not kept
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:

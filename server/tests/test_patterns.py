@@ -20,8 +20,12 @@ import ottla.replication
 import ottla.server
 import ottla.wire
 
-# They read names that this broker and its operator wrote, never a client's.
-NOT_OF_CLIENTS = {"ottla.replication.log.names._MARKED_DIRECTORY", "ottla.replication.cluster.znodes._ENDPOINT"}
+# They read what this broker and its operator wrote, never a client's texts.
+NOT_OF_CLIENTS = {
+    "ottla.replication.log.names._MARKED_DIRECTORY",
+    "ottla.replication.cluster.znodes._ENDPOINT",
+    "ottla.server.auth.first_users._PART",
+}
 # Each of their repetitions ends at a comma that it cannot match itself, which the look at a pattern does not see within
 # repeated groups. What they are held against is short besides.
 DIVIDED_BY_COMMAS = {
