@@ -52,6 +52,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "partition_error_code": CODES,
     "acknowledge_error_code": CODES,
     "transaction_start_time_ms": st.integers(0, 1 << 41),
+    "session_lifetime_ms": st.integers(0, 1 << 41),
     "transaction_timeout_ms": st.integers(0, (1 << 31) - 1),
     "log_append_time_ms": TIMES,
     "retention_time_ms": TIMES,
