@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.storage import Storage
     from ottla.server.cluster.session import Session
     from ottla.server.net.readiness import Readiness
+    from ottla.server.settings.sasl_config import PeerLoginConfig
     from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 
 
@@ -26,10 +27,15 @@ def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:
     return ZooKeeperCoordination(config)
 
 
-def _tcp_peers(readiness: Readiness, receive_buffer_bytes: int) -> Peers:
+def _tcp_peers(readiness: Readiness, receive_buffer_bytes: int, login: PeerLoginConfig | None) -> Peers:
     from ottla.server.peers.tcp import TcpPeers
 
-    return TcpPeers(serve=readiness.serve, receive_buffer_bytes=receive_buffer_bytes)
+    log_in = None
+    if login is not None:
+        from ottla.server.auth.peer_login import PeerLogin  # here, because most brokers do without
+
+        log_in = PeerLogin(login).log_in
+    return TcpPeers(serve=readiness.serve, receive_buffer_bytes=receive_buffer_bytes, log_in=log_in)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,5 +47,5 @@ class Surroundings:
     clock_ms: Callable[[], int] = system_clock_ms
     run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
     open_session: Callable[[ZooKeeperConfig], Session] = _open_zookeeper_session
-    make_peers: Callable[[Readiness, int], Peers] = _tcp_peers
+    make_peers: Callable[[Readiness, int, PeerLoginConfig | None], Peers] = _tcp_peers
     random: random.Random = field(default_factory=random.Random)

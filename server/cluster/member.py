@@ -224,7 +224,7 @@ class ClusterMember:
         broker = self._broker
         assert broker.readiness is not None
         buffer_bytes = broker.config.replication.replica_socket_receive_buffer_bytes
-        return broker.surroundings.make_peers(broker.readiness, buffer_bytes)
+        return broker.surroundings.make_peers(broker.readiness, buffer_bytes, broker.config.peer_login)
 
     def registration(self, broker_id: int) -> BrokerRegistration | None:
         """A live broker, as the controller describes it."""

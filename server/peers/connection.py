@@ -108,6 +108,7 @@ class PeerConnection:
     def __init__(self, sock: socket.socket, client_id: str, serve: Serve, frame_bytes_max: int) -> None:
         self.closed_because: str | None = None
         self.is_at_fault = True  # the broker or the network, not somebody here
+        self.renew_at_s: float | None = None  # when another connection has to take its place; None: never
         self._socket = sock
         self._write_end: socket.socket | None = None  # of the same connection, while the other waits to be readable
         self._client_id = client_id
@@ -132,6 +133,10 @@ class PeerConnection:
             return True
         # The end of the stream, or bytes that answer nothing: neither can be trusted with a request.
         return True
+
+    def has_to_be_renewed(self) -> bool:
+        """Whether its session ends soon, and nothing is on its way."""
+        return self.renew_at_s is not None and not self._waiting and trio.current_time() >= self.renew_at_s
 
     async def ask(self, exchange: Exchange, request: Message, scope: trio.CancelScope) -> Any:
         """Send a request and wait for its answer. `scope` is cancelled if there will be none."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
 
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import BrokerEndpoint
+from ottla.server.auth.refusals import LoginFailed, LoginRefused
 from ottla.server.net.readiness import serve_in_task
 from ottla.server.peers.connection import Exchange, Exchanges, PeerConnection, Serve
 from ottla.wire.limits import FRAME_BYTES_MAX
@@ -23,7 +25,13 @@ from ottla.wire.schema import Message
 logger = logging.getLogger("ottla.peers")
 
 CONNECT_TIMEOUT_S = 10.0  # Kafka's socket.connection.setup.timeout.ms
+LOGIN_TIMEOUT_S = 30.0  # as long as this broker gives to those who log in here
 SYSTEM_DEFAULT = -1  # Kafka's value for "do not set a size"
+# Of a session's life, after which another one is begun: as early as Kafka's clients do it at the earliest.
+USED_OF_SESSION = 0.85
+
+LogIn = Callable[[Callable[[Message, int], Awaitable[Any]]], Awaitable[int]]
+"""`PeerLogin.log_in`."""
 
 
 class TcpPeers:
@@ -36,12 +44,17 @@ class TcpPeers:
         receive_buffer_bytes: int = SYSTEM_DEFAULT,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        log_in: LogIn | None = None,
     ) -> None:
-        """`receive_buffer_bytes` is replica.socket.receive.buffer.bytes, taken for the least that a socket should have."""
+        """`receive_buffer_bytes` is replica.socket.receive.buffer.bytes, taken for the least that a socket should have.
+
+        `log_in` is what each connection begins with; None: the others let everybody in.
+        """
         self.serve = serve
         self.receive_buffer_bytes = receive_buffer_bytes
         self.frame_bytes_max = frame_bytes_max
         self.connect_timeout_s = connect_timeout_s
+        self.log_in = log_in
         self.exchanges = Exchanges()
         self._lost: set[int] = set()
 
@@ -126,6 +139,9 @@ class TcpPeer:
         if connection.is_stale():
             connection.close("the broker hung up while nothing was asked", is_at_fault=False)
             return None
+        if connection.has_to_be_renewed():
+            connection.close("its session ends soon", is_at_fault=False)
+            return None
         return connection
 
     async def _exchange_of(self, request_class: type[Message], version: int, scope: trio.CancelScope) -> Exchange:
@@ -145,10 +161,34 @@ class TcpPeer:
                 if connection is None:
                     sock = await self._connected_socket()
                     connection = PeerConnection(sock, self._client_id, self._peers.serve, self._peers.frame_bytes_max)
+                    if self._peers.log_in is not None:
+                        await self._log_in(connection, self._peers.log_in)
                     self._connection = connection
                 return connection
         finally:
             self._connecting_scopes.discard(scope)
+
+    async def _log_in(self, connection: PeerConnection, log_in: LogIn) -> None:
+        """Before anybody asks on a connection. The scope is its own: a connection that ends cancels it."""
+        error: Exception | None = None
+        with trio.move_on_after(LOGIN_TIMEOUT_S) as scope:
+
+            async def ask(request: Message, version: int) -> Any:
+                return await connection.ask(await self._peers.exchanges.get(type(request), version), request, scope)
+
+            try:
+                began_s = trio.current_time()
+                if lifetime_ms := await log_in(ask):
+                    connection.renew_at_s = began_s + lifetime_ms * USED_OF_SESSION / 1000
+                return
+            except (LoginRefused, LoginFailed) as failure:
+                error = failure
+            # Whoever wanted it may have gone meanwhile, and nobody else knows of it.
+            except BaseException:
+                connection.close("its login was abandoned", is_at_fault=False)
+                raise
+        connection.close("its login failed", is_at_fault=False)
+        raise self._lost(f"cannot log in: {error or connection.closed_because}") from error
 
     async def _connected_socket(self) -> socket.socket:
         host, port = self.endpoint.host, self.endpoint.port

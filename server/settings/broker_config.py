@@ -27,7 +27,13 @@ from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.authorizer_config import AuthorizerConfig, UnknownAuthorizer
 from ottla.server.settings.member_config import MemberConfig
 from ottla.server.settings.quota_config import QuotaConfig
-from ottla.server.settings.sasl_config import SaslConfig, SaslListenerConfig, sasl_of_listener
+from ottla.server.settings.sasl_config import (
+    PeerLoginConfig,
+    SaslConfig,
+    SaslListenerConfig,
+    peer_login,
+    sasl_of_listener,
+)
 from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings, older_settings
 from ottla.server.settings.zookeeper_config import ZooKeeperConfig, check_password_encoder, parse_connect
 from ottla.wire.settings import (
@@ -53,6 +59,7 @@ _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 BROKEN_RULE = "requirement failed"
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
+_SPOKEN_BETWEEN_BROKERS = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
 def _per_ip_overrides(text: str) -> str | None:
@@ -135,12 +142,18 @@ class ServerConfig:
         None, kind=CLASS, doc="Class of a plug-in that judges new topics; there are none, so no value is accepted."
     )
     alter_config_policy_class_name: str | None = setting(
-        None, kind=CLASS, doc="Class of a plug-in that judges changed settings; there are none, so no value is accepted."
+        None,
+        kind=CLASS,
+        doc="Class of a plug-in that judges changed settings; there are none, so no value is accepted.",
     )
     config_providers: tuple[str, ...] = setting(
-        (), dynamic="cluster-wide", doc="Plug-ins that values of settings come from; there are none, so only an empty value is accepted."
+        (),
+        dynamic="cluster-wide",
+        doc="Plug-ins that values of settings come from; there are none, so only an empty value is accepted.",
     )
-    remote_log_storage_system_enable: bool = setting(False, doc="Whether there is tiered storage; there is none, so only false is accepted.")
+    remote_log_storage_system_enable: bool = setting(
+        False, doc="Whether there is tiered storage; there is none, so only false is accepted."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,6 +193,8 @@ class BrokerConfig:
     static: Mapping[str, str] = field(repr=False)  # with the passwords
     sasl: Mapping[str, SaslListenerConfig] = field(default_factory=dict)
     """Of each listener that speaks SASL."""
+    peer_login: PeerLoginConfig | None = None
+    """How this member of a cluster logs in at the others; None: it need not."""
     authorizer: AuthorizerConfig | None = None
     first_users: tuple[Any, ...] = ()  # of --add-scram (server/auth/first_users.py); no setting, as it is not kept
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
@@ -243,6 +258,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
     _check_between_brokers(zookeeper, listeners, inter_broker)
+    sasl = _sasl(listeners, static)
     node_id = _node_id(server, static)
     # Clients see both names with the id that is in force, whichever was given.
     static["node.id"] = static["broker.id"] = str(node_id)
@@ -264,7 +280,8 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         inter_broker_listener_name=inter_broker,
         log_dirs=_log_dirs(server),
         member=_read(MemberConfig, static),
-        sasl=_sasl(listeners, static),
+        sasl=sasl,
+        peer_login=None if zookeeper is None else _peer_login(sasl, inter_broker, static),
         zookeeper=zookeeper,
         static=static,
         authorizer=_authorizer(server, static),
@@ -446,14 +463,26 @@ def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
 
 def _check_between_brokers(zookeeper: ZooKeeperConfig | None, listeners: Iterable[Endpoint], inter_broker: str) -> None:
     spoken = next(each.security_protocol for each in listeners if each.listener == inter_broker)
-    if zookeeper is not None and spoken != "PLAINTEXT":
-        raise ConfigError(f"listener {inter_broker} speaks {spoken}: brokers speak only PLAINTEXT among themselves")
+    if zookeeper is not None and spoken not in _SPOKEN_BETWEEN_BROKERS:
+        allowed = " or ".join(_SPOKEN_BETWEEN_BROKERS)
+        raise ConfigError(f"listener {inter_broker} speaks {spoken}: brokers speak only {allowed} among themselves")
 
 
 def _sasl(listeners: Iterable[Endpoint], static: Mapping[str, str]) -> dict[str, SaslListenerConfig]:
     names = [each.listener for each in listeners if each.security_protocol.startswith("SASL_")]
     try:
         return {name: sasl_of_listener(texts_of_listener(static, name), name) for name in names}
+    except InvalidSetting as error:
+        raise ConfigError(str(error)) from None
+
+
+def _peer_login(
+    sasl: Mapping[str, SaslListenerConfig], inter_broker: str, static: Mapping[str, str]
+) -> PeerLoginConfig | None:
+    if inter_broker not in sasl:
+        return None
+    try:
+        return peer_login(static, inter_broker, sasl[inter_broker])
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
 

@@ -8,7 +8,7 @@ person can act on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.wire.settings import (
@@ -85,6 +85,15 @@ class SaslListenerConfig:
     failure_delay_ms: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeerLoginConfig:
+    """How this broker logs in at the listener of the others."""
+
+    mechanism: str
+    name: str
+    password: str = field(repr=False)
+
+
 def sasl_of_listener(texts: Mapping[str, str], listener: str) -> SaslListenerConfig:
     """The SASL settings of a listener; `texts` are the broker's as that listener has them (`texts_of_listener`)."""
     known = settings_of(SaslConfig)
@@ -105,6 +114,25 @@ def sasl_of_listener(texts: Mapping[str, str], listener: str) -> SaslListenerCon
         receive_bytes_max=config.sasl_server_max_receive_size,
         failure_delay_ms=config.connection_failed_authentication_delay_ms,
     )
+
+
+def peer_login(static: Mapping[str, str], listener: str, served: SaslListenerConfig) -> PeerLoginConfig:
+    """The login at the others' inter-broker listener, by the user of the mechanism's JAAS line of that listener, as in Kafka.
+
+    `served` is what this broker's own listener of that name offers.
+    """
+    name = "sasl.mechanism.inter.broker.protocol"
+    declared = settings_of(SaslConfig)[name]
+    mechanism = parse_value(declared, static[name]) if name in static else declared.default
+    if mechanism not in served.mechanisms:
+        allowed = ", ".join(served.mechanisms)
+        raise _wrong(f"{name}={mechanism}", f"must be one of the mechanisms enabled on listener {listener}: {allowed}")
+    jaas = served.mechanisms[mechanism].jaas
+    options = {} if jaas is None else jaas.options
+    if not options.get("username") or not options.get("password"):
+        line = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_NAME}"
+        raise _wrong(line, "brokers log in at each other, so username and password have to be given here")
+    return PeerLoginConfig(mechanism=mechanism, name=options["username"], password=options["password"])
 
 
 def _mechanism(texts: Mapping[str, str], prefix: str, name: str, config: SaslConfig) -> MechanismConfig:

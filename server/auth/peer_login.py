@@ -1,0 +1,69 @@
+"""How this broker logs in at another one, over a connection that asks and hears answers (Kafka's SaslClientAuthenticator).
+
+SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens. Kafka asks for ApiVersions before that; brokers
+know each other's versions (`replication/cluster/peers.py`). A session that has an end is not renewed on its connection:
+`log_in` says how long it lasts, and who owns the connection makes another one in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.server.auth.plain import PlainClient
+from ottla.server.auth.refusals import LoginRefused
+from ottla.server.auth.sasl_listener import new_nonce
+from ottla.server.auth.scram import ScramClient
+from ottla.server.settings.sasl_config import PLAIN
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from ottla.server.auth.mechanism import ClientMechanism
+    from ottla.server.settings.sasl_config import PeerLoginConfig
+    from ottla.wire.schema import Message
+
+HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
+REASON_LENGTH_MAX = 200  # of what another broker says, in the log
+_steps = trio.CapacityLimiter(
+    2
+)  # of its own: a step of SCRAM hashes for milliseconds, and none of them waits for a disk
+
+Ask = Callable[["Message", int], Awaitable[Any]]
+"""Sends a request of that version and returns its answer."""
+
+
+class PeerLogin:
+    """Logs in with the same credentials wherever it is sent."""
+
+    def __init__(self, config: PeerLoginConfig, run_in_thread: Callable[..., Awaitable[Any]] | None = None) -> None:
+        self._config = config
+        self._run_in_thread = run_in_thread or partial(trio.to_thread.run_sync, limiter=_steps)
+
+    async def log_in(self, ask: Ask) -> int:
+        """How long the session lasts in ms; 0: without end. Raises LoginRefused and LoginFailed."""
+        name = self._config.mechanism
+        chosen = await ask(SaslHandshakeRequest(mechanism=name), HANDSHAKE_VERSION)
+        if chosen.error_code:
+            raise LoginRefused(f"mechanism {name} is refused: {ErrorCode.of(chosen.error_code).name}")
+        mechanism = self._begun()
+        token = mechanism.step(b"")
+        while True:
+            answer = await ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
+            if answer.error_code:
+                told = (answer.error_message or "")[:REASON_LENGTH_MAX]
+                raise LoginRefused(f"the login by {name} is refused: {ErrorCode.of(answer.error_code).name} {told!r}")
+            token = await self._run_in_thread(mechanism.step, bytes(answer.auth_bytes))
+            if mechanism.is_complete:
+                lifetime_ms: int = answer.session_lifetime_ms
+                return max(0, lifetime_ms)
+
+    def _begun(self) -> ClientMechanism:
+        config = self._config
+        if config.mechanism == PLAIN:
+            return PlainClient(config.name, config.password)
+        return ScramClient(config.mechanism, config.name, config.password, new_nonce())
