@@ -54,12 +54,13 @@ class TopicPartition(NamedTuple):
 class ShareSession:
     """The partitions of one member, in serving order."""
 
-    __slots__ = ("_owed", "connection", "epoch", "key", "partitions")
+    __slots__ = ("_owed", "connection", "epoch", "is_over", "key", "partitions")
 
     def __init__(self, key: SessionKey, connection: object) -> None:
         self.key = key
         self.connection = connection
         self.epoch = 1
+        self.is_over = False
         self.partitions: dict[tuple[bytes, int], TopicPartition] = {}
         self._owed: set[tuple[bytes, int]] = set()  # the next answer has them in any case
 
@@ -181,6 +182,7 @@ class ShareSessions:
 
     def _forget(self, session: ShareSession) -> None:
         key = session.key
+        session.is_over = True
         del self._sessions[key]
         self._partitions -= len(session.partitions)
         self._members[key.group_id] -= 1

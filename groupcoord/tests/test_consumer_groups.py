@@ -245,6 +245,21 @@ def test_a_member_that_gives_nothing_up_is_out_after_its_rebalance_timeout(talk:
     assert talk.owned("b") == {"topic": {0, 1}}
 
 
+def test_the_time_to_give_up_goes_on_if_the_log_refuses_that_a_member_has(talk: ConsumerConversation) -> None:
+    talk.come("a")
+    talk.advance(INTERVAL_MS)
+    talk.come("b")
+    kept = talk.told(talk.heartbeat("a", 2))
+    talk.advance(1)
+    talk.refuse_appends = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert talk.heartbeat("a", 2, owned=kept).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    talk.refuse_appends = ErrorCode.NONE
+    talk.advance(REBALANCE_TIMEOUT_MS - 2)
+    assert talk.heartbeat("a", 2, owned={"topic": {0, 1}}).error is ErrorCode.NONE
+    talk.advance(1)
+    assert talk.heartbeat("a", 2).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_member_that_has_given_up_in_time_stays(talk: ConsumerConversation) -> None:
     talk.come("a")
     talk.advance(INTERVAL_MS)

@@ -205,6 +205,32 @@ def test_a_member_whose_end_the_log_refuses_has_to_give_up_its_tasks_all_the_sam
     assert talk.owning("a", 2, {"0": [0, 1]}).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_the_time_to_give_up_tasks_goes_on_if_the_log_refuses_that_they_were_given_up() -> None:
+    talk = Streams()
+    talk.enter("a", rebalance_timeout_ms=10_000)
+    talk.enter("b")
+    talk.owning("a", 2, {"0": [0, 1]})
+    talk.advance(1_000)
+    talk.refuse_appends = ErrorCode.NOT_COORDINATOR
+    assert talk.owning("a", 2, {"0": [0]}).error_code == ErrorCode.NOT_COORDINATOR
+    talk.refuse_appends = ErrorCode.NONE
+    talk.advance(8_999)
+    assert talk.owning("a", 2, {"0": [0, 1]}).error_code == ErrorCode.NONE
+    talk.advance(1)
+    assert talk.owning("a", 2, {"0": [0, 1]}).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_whose_next_step_the_log_refuses_need_not_give_up_anything() -> None:
+    talk = Streams()
+    talk.enter("a", rebalance_timeout_ms=10_000)
+    talk.enter("b")
+    talk.refuse_appends = ErrorCode.NOT_COORDINATOR
+    talk.owning("a", 2, {"0": [0, 1]})
+    talk.refuse_appends = ErrorCode.NONE
+    talk.advance(10_000)
+    assert "a" in talk.group().members
+
+
 def test_a_group_whose_topology_is_lost_refuses_heartbeats_and_does_no_harm_to_others() -> None:
     talk = Streams()
     talk.enter("a")

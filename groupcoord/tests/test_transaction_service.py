@@ -315,6 +315,33 @@ async def test_very_many_partitions_are_looked_up_in_turns(
     assert set(errors.values()) == {0} and len(errors) == count
 
 
+async def test_who_leaves_while_many_are_added_leaves_no_answer_behind(
+    talk: Coordination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    count = ELEMENTS_PER_TURN // 2 + 1
+    talk.topics.counts["topic"] = count
+    transactions = []
+    for name in ("tx0", "tx1"):
+        producer = await talk.init(name)
+        topics = [AddPartitionsToTxnTopic(name="topic", partitions=list(range(count)))]
+        ids = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+        transactions.append(AddPartitionsToTxnTransaction(transactional_id=name, topics=topics, **ids))
+    left: list[PendingAnswer[Any]] = []
+    monkeypatch.setattr(Waiting, "abandon", lambda self: left.append(self))
+    monkeypatch.setattr(talk.service, "_add_checked", lambda *_: Waiting())
+    answer = talk.service.add_partitions(AddPartitionsToTxnRequest(transactions=transactions), api_version=4)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(finished, answer)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert len(left) == 2
+
+
+class Waiting(PendingAnswer[Any]):
+    """An answer that never comes."""
+
+
 async def test_a_record_of_very_many_partitions_is_made_without_a_look_at_each(
     talk: Coordination, monkeypatch: pytest.MonkeyPatch
 ) -> None:

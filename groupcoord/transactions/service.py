@@ -11,6 +11,7 @@ port. Whoever sends them calls `complete` when all are written.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -36,7 +37,7 @@ from ottla.groupcoord.transactions.shard import (
     TransactionShard,
 )
 from ottla.groupcoord.transactions.transitions import AddPartitions, EndTransaction, InitProducerId, verify
-from ottla.wire.answers import Given, Worked
+from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.messages.add_partitions_to_txn import (
@@ -255,18 +256,25 @@ class TransactionCoordinator:
         finish: Callable[[list[AddPartitionsToTxnResult]], AddPartitionsToTxnResponse],
     ) -> Given[AddPartitionsToTxnResponse]:
         turn = Turn()
-        asked = []
-        for transaction in transactions:
-            wanted = await self._existences_of(_partitions_of(transaction), turn)
-            asked.append((transaction, self._add_checked(transaction, wanted, api_version)))
-            await turn.give_way()
+        asked: deque[tuple[AddPartitionsToTxnTransaction, Given[Verdict]]] = deque()
         results = []
-        for transaction, answer in asked:
-            result, steps = _result_of(transaction, await finished(answer))
-            for _ in steps:
-                if turn.is_over():
-                    await turn.give_way()
-            results.append(result)
+        try:
+            for transaction in transactions:
+                wanted = await self._existences_of(_partitions_of(transaction), turn)
+                asked.append((transaction, self._add_checked(transaction, wanted, api_version)))
+                await turn.give_way()
+            while asked:
+                transaction, answer = asked.popleft()
+                result, steps = _result_of(transaction, await finished(answer))
+                for _ in steps:
+                    if turn.is_over():
+                        await turn.give_way()
+                results.append(result)
+        finally:
+            # Whoever asked may leave meanwhile. An answer that is neither taken nor abandoned is never collected.
+            for _, left in asked:
+                if isinstance(left, PendingAnswer):
+                    left.abandon()
         return finish(results)
 
     def _add_one(self, transaction: AddPartitionsToTxnTransaction, api_version: int) -> Given[AddPartitionsToTxnResult]:

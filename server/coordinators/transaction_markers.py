@@ -8,7 +8,8 @@ What becomes of a partition, by the answer of its leader:
 
     NONE, a log too old for markers       done
     the topic or partition is gone        done: nobody can read it
-    an epoch is outdated                  the job is given up, because another coordinator or transaction has come after it
+    an epoch is outdated                  the job is given up, because another coordinator or transaction has come after it:
+                                          it is never complete, and this leader is asked no more; other leaders are, as in Kafka
     anything else, or no answer           tried again after a pause, with whoever leads the partition then
 
 A job ends early when this broker loses the partition of the transaction topic that it belongs to, or leads it anew: the
@@ -84,7 +85,7 @@ WriteHere = Callable[[WriteTxnMarkersRequest], Worked[Given[WriteTxnMarkersRespo
 class Job:
     """One transaction whose markers are being written."""
 
-    __slots__ = ("coordinator_epoch", "is_over", "is_refusal_noted", "left", "owed", "partition")
+    __slots__ = ("coordinator_epoch", "is_given_up", "is_over", "is_refusal_noted", "left", "owed", "partition")
 
     def __init__(self, partition: int, coordinator_epoch: int, owed: MarkersOwed) -> None:
         self.partition = partition
@@ -92,6 +93,7 @@ class Job:
         self.owed = owed
         self.left: set[TopicPartition] = set(owed.partitions)
         self.is_over = False
+        self.is_given_up = False
         self.is_refusal_noted = False
 
     def marker(self, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
@@ -271,21 +273,25 @@ class TransactionMarkers:
     def _take_up(self, parts: Iterable[Part], results: dict[tuple[int, str, int], ErrorCode]) -> None:
         """What has become of the partitions of a request. Those without a result are tried again."""
         for job, partitions in parts:
-            again = set()
+            if job.is_over:
+                continue
+            again, is_outdated = set(), False
             for partition in partitions:
                 code = results.get((job.owed.producer_id, *partition), ErrorCode.REQUEST_TIMED_OUT)
                 if code in OUTDATED:
+                    is_outdated = True
                     self._give_up(job, partition, code)
                 elif code in DONE:
                     job.left.discard(partition)
                 else:
                     again.add(partition)
                     self._note_refusal(job, partition, code)
-            if job.is_over:
-                continue
-            if again:
+            if is_outdated:
+                # Kafka tries nothing of this answer again. Open transactions at other leaders have to end all the same.
+                job.left -= partitions
+            elif again:
                 self._try_later(job, again)
-            elif not job.left:
+            if not job.left:
                 self._complete(job)
 
     def _note_refusal(self, job: Job, partition: TopicPartition, code: ErrorCode) -> None:
@@ -296,14 +302,10 @@ class TransactionMarkers:
             logger.error("The marker of %s for %s-%d was refused: %s", transactional_id, *partition, code.name)
 
     def _give_up(self, job: Job, partition: TopicPartition, code: ErrorCode) -> None:
-        if not job.is_over:
-            logger.info(
-                "The end of the transaction of %s is told no further: %s-%d has heard of a later one (%s)",
-                job.owed.transactional_id,
-                *partition,
-                code.name,
-            )
-            self._end(job)
+        if not job.is_given_up:
+            job.is_given_up = True
+            text = "The transaction of %s will not be complete: %s-%d has heard of a later one (%s)"
+            logger.info(text, job.owed.transactional_id, *partition, code.name)
 
     def _end(self, job: Job) -> None:
         job.is_over = True
@@ -312,7 +314,10 @@ class TransactionMarkers:
             del jobs[job.owed.transactional_id]
 
     def _complete(self, job: Job) -> None:
-        """Let the coordinator write that the transaction is complete."""
+        """Let the coordinator write that the transaction is complete, unless that was given up."""
+        if job.is_given_up:
+            self._end(job)
+            return
         answer = self._broker.transactions.complete(job.owed)
         if isinstance(answer, PendingAnswer):
             assert self._nursery is not None

@@ -16,6 +16,7 @@ Version notes
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.groupcoord.share_state.keys import SharePartitionKey
@@ -68,6 +69,18 @@ async def _in_turns(asking: Asking) -> Given[ShareFetchResponse]:
     return asking.answer()
 
 
+def _has_gone_on(session: ShareSession, epoch: int) -> bool:
+    """Whether a request came after the one with this epoch, which is not the first."""
+    return session.epoch != (epoch + 1 if epoch < INT_MAX else 1)
+
+
+def _is_stale(begun: ShareSession | None, session: ShareSession | None, epoch: int) -> bool:
+    """Whether nobody would get what the request of this epoch acquires now: it began a session, or is a later one of it."""
+    if begun is not None:
+        return begun.is_over
+    return session is not None and (session.is_over or _has_gone_on(session, epoch))
+
+
 class Asking:
     """One request on its way to its answer."""
 
@@ -88,6 +101,7 @@ class Asking:
             partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions
         )
         self._session: ShareSession | None = None  # of which this is not the first request
+        self._begun: ShareSession | None = None  # of which it is
         self._wanted = self._open(key, context)
         self._charge = context.charge
         self._targets: list[Target] = []
@@ -109,7 +123,7 @@ class Asking:
         if epoch == INITIAL_EPOCH:
             if self._acknowledges:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            session = sessions.begin(key, wanted, context)
+            session = self._begun = sessions.begin(key, wanted, context)
             context.on_close(sessions.disconnect)
             return list(session.partitions.values())
         forgotten = [
@@ -169,7 +183,10 @@ class Asking:
         settings = self._groups.settings_of(self._key.group_id)
         reader = ShareReader(self._broker.surroundings.descriptors, is_committed_only=settings.reads_committed)
         limits = limits_of(self._request, self._broker.config.replication.fetch_max_bytes)
-        self._fetching = fetching = ShareFetching(self._groups, reader, self._key.member_id, self._targets, limits)
+        is_stale = partial(_is_stale, self._begun, self._session, self._request.share_session_epoch)
+        self._fetching = fetching = ShareFetching(
+            self._groups, reader, self._key.member_id, self._targets, limits, is_stale
+        )
         fetching.begin()
         if fetching.is_done and self._acknowledged.is_done:
             return self._respond()
@@ -188,7 +205,7 @@ class Asking:
     def _respond(self) -> ShareFetchResponse:
         session, epoch = self._session, self._request.share_session_epoch
         # Whoever asked with the next epoch meanwhile has made this answer stale.
-        if session is not None and session.epoch != (epoch + 1 if epoch < INT_MAX else 1):
+        if session is not None and _has_gone_on(session, epoch):
             return _refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         lock_ms = self._groups.settings_of(self._key.group_id).record_lock_duration_ms
         found = {**self._fetching.found, **self._refused}

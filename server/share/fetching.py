@@ -8,6 +8,7 @@
 | the log has dropped the records to be read           | the share partition begins where the log does                    |
 | a share partition cannot be loaded                   | its error goes into the answer at the end of the wait            |
 | this broker leads a partition no more                | the wait is over                                                 |
+| the session ends, or goes on with another request    | nothing more is acquired, because nobody would get it            |
 | the time is over                                     | what there is is acquired, however little                        |
 
 Records are acquired in the step in which they are read, so nobody else can have them meanwhile. The answer has regions of
@@ -107,7 +108,13 @@ class ShareFetching:
     """See the module's docstring. `found` is complete when `is_done`; then `on_done` is called, if anybody waits."""
 
     def __init__(
-        self, groups: ShareGroups, reader: ShareReader, member_id: str, targets: list[Target], limits: Limits
+        self,
+        groups: ShareGroups,
+        reader: ShareReader,
+        member_id: str,
+        targets: list[Target],
+        limits: Limits,
+        is_stale: Callable[[], bool],
     ) -> None:
         self._groups = groups
         self._reader = reader
@@ -115,6 +122,7 @@ class ShareFetching:
         self._targets = {target.share: target for target in targets}
         self._places = {target.share: place for place, target in enumerate(targets)}
         self._limits = limits
+        self._is_stale = is_stale
         self.found: dict[TopicPartition, Found] = {}
         self.is_done = False
         self.on_done: Callable[[], None] | None = None
@@ -246,6 +254,11 @@ class ShareFetching:
     def _step(self, steps: Steps, *, is_last: bool) -> int | None:
         """Take one step of a try, and say what it has cost; None: it was the last."""
         if self.is_done:
+            return None
+        if self._is_stale():
+            # The lock of what would be acquired now could end by its timeout only.
+            self._is_trying = False
+            self._finish()
             return None
         self._is_in_step = True
         try:

@@ -519,6 +519,32 @@ async def test_a_connection_is_closed_and_what_its_member_holds_is_free(autojump
     assert acquired(Member(market, "b").fetch(0)) == [(0, 3, 2)]
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("ends", ["goes", "begins anew", "goes on"])
+async def test_a_fetch_that_waits_acquires_nothing_once_its_session_has_ended(
+    autojump_clock: trio.abc.Clock, market: Market, *, is_first: bool, ends: str
+) -> None:
+    other = Member(market, "b")
+    await finished(other.fetch(0, max_wait_ms=0))  # so that the share partition stays
+    member, elsewhere = Member(market), Member(market)
+    if not is_first:
+        await finished(member.fetch(0, max_wait_ms=0))
+    answer = waiting(member.fetch(*[0] * is_first, max_wait_ms=60_000))
+    if ends == "goes":
+        elsewhere.fetch(epoch=-1)
+    elif ends == "begins anew":
+        elsewhere.fetch(0, max_wait_ms=0)
+    elif is_first:
+        return  # its answer is given all the same
+    else:
+        elsewhere.fetch(epoch=2, max_wait_ms=0)
+    market.produce(4)
+    market.share().after()
+    response = await finished(answer)
+    assert response.error_code != ErrorCode.NONE or acquired(response) == []
+    assert acquired(Member(market, "c").fetch(0, max_wait_ms=0)) == [(0, 3, 1)], "free, and never delivered"
+
+
 async def test_a_member_that_begins_its_session_anew_keeps_what_it_holds(autojump_clock: trio.abc.Clock, market: Market) -> None:
     market.produce(4, 4)
     member = Member(market)

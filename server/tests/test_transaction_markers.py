@@ -279,12 +279,40 @@ async def test_who_is_outdated_gives_up(
     broker: FakeBroker, autojump_clock: Clock, code: ErrorCode
 ) -> None:
     broker.codes["t", 1] = code
-    broker.codes["t", 2] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    broker.end("tx", ("t", 0), ("t", 1), ("t", 2))
+    broker.codes["same", 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broker.add_topic("same", OTHER)
+    broker.end("tx", ("t", 0), ("t", 1), ("same", 0))
     await broker.settled()
     asked = len(broker.told)
     await trio.sleep(10)
-    assert len(broker.told) <= asked + 1 and not broker.completed and len(broker.markers) == 0
+    assert len(broker.told) == asked and not broker.completed and len(broker.markers) == 0
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
+async def test_other_leaders_are_told_until_they_know_though_one_is_ahead(
+    broker: FakeBroker, autojump_clock: Clock, code: ErrorCode
+) -> None:
+    broker.codes["t", 1] = code
+    broker.codes["t", 2] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broker.end("tx", ("t", 0), ("t", 1), ("t", 2))
+    await broker.pause()
+    assert broker.told.count((THIRD, 7, "t", 2)) == 2 and len(broker.markers) == 1
+    del broker.codes["t", 2]
+    await broker.pause()
+    await trio.sleep(10)
+    assert broker.told.count((THIRD, 7, "t", 2)) == 3 and broker.told.count((OTHER, 7, "t", 1)) == 1
+    assert not broker.completed and len(broker.markers) == 0
+
+
+async def test_a_job_that_was_given_up_ends_with_its_partition(broker: FakeBroker, autojump_clock: Clock) -> None:
+    broker.codes["t", 1] = ErrorCode.INVALID_PRODUCER_EPOCH
+    broker.codes["t", 2] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broker.end("tx", ("t", 1), ("t", 2))
+    await broker.settled()
+    broker.markers.forget(0)
+    asked = len(broker.told)
+    await trio.sleep(10)
+    assert len(broker.told) == asked and not broker.completed
 
 
 async def test_markers_follow_the_leader(broker: FakeBroker, autojump_clock: Clock) -> None:

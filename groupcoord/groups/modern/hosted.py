@@ -74,7 +74,19 @@ class HostedGroup(ABC, Generic[MemberT]):
         return self._effects.timers.deadline_ms(TimerKey(kind, self.group_id, member_id)) is not None
 
     def cancel(self, kind: str, member_id: str) -> None:
-        self._effects.timers.cancel(TimerKey(kind, self.group_id, member_id))
+        """End a deadline. If the log refuses what is written with that, it stands again."""
+        key, timers = TimerKey(kind, self.group_id, member_id), self._effects.timers
+        deadline_ms = timers.deadline_ms(key)
+        if deadline_ms is None:
+            return
+        timers.cancel(key)
+
+        def restore() -> None:
+            # A later call may have begun a new one.
+            if timers.deadline_ms(key) is None:
+                timers.schedule(key, deadline_ms)
+
+        self._effects.undo_if_refused(restore)
 
     def cancel_member(self, member_id: str) -> None:
         for kind in self.timer_kinds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.groups.effects import Effects
@@ -73,7 +74,9 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
         self.schedule(REVOCATION, member.member_id, member.rebalance_timeout_ms)
 
     def cancel_revocation(self, member_id: str) -> None:
-        self.rebalance_epochs.pop(member_id, None)
+        epoch = self.rebalance_epochs.pop(member_id, None)
+        if epoch is not None:
+            self._effects.undo_if_refused(partial(self.rebalance_epochs.setdefault, member_id, epoch))
         self.cancel(REVOCATION, member_id)
 
     def delay_assignment(self) -> None:

@@ -29,7 +29,7 @@ from ottla.groupcoord.groups.streams.leaving import (
     records_of_end,
     records_of_pause,
 )
-from ottla.groupcoord.groups.streams.members import Member
+from ottla.groupcoord.groups.streams.members import Member, MemberState
 from ottla.groupcoord.groups.streams.records import (
     FORMATS,
     assignment_epoch_tombstone,
@@ -196,7 +196,8 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     def _end_revocation(self, group: StreamsGroup, member: Member) -> None:
         """A member had to give up tasks, and its rebalance timeout is over."""
         epoch = group.rebalance_epochs.pop(member.member_id, None)
-        if member.member_epoch == epoch:
+        # A step whose record the log refused has begun the wait as well, and may have left the epoch as it was.
+        if member.member_epoch == epoch and member.state is MemberState.UNREVOKED_TASKS:
             self._fence(group, member)
 
     def _assign_first(self, key: TimerKey) -> None:
