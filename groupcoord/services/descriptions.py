@@ -7,14 +7,16 @@ from typing import Any, TypeVar
 
 import trio
 
+from ottla.groupcoord.groups.modern.describing import Large
 from ottla.groupcoord.runtime.answers import finished, gathered
 from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.services.shards import GroupShards
-from ottla.wire.answers import Given, Worked
+from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
 
 GROUPS_PER_TURN = 4
-"""Each may have a thousand members, and its id may be very long."""
+"""Each may have some members, and its id may be very long."""
 
 ResponseT = TypeVar("ResponseT")
 
@@ -42,13 +44,20 @@ class Descriptions:
 
         if len(group_ids) > GROUPS_PER_TURN:
             return self._in_turns(group_ids, finish)
-        return gathered([self._describe(group_id) for group_id in group_ids], finish)
+        answers = [self._describe(group_id) for group_id in group_ids]
+        # One that is not there yet may be large as well.
+        if any(isinstance(each, PendingAnswer | Large) for each in answers):
+            return self._completed(gathered(answers, list), finish)
+        return gathered(answers, finish)
+
+    async def _completed(self, answer: Given[list[Any]], finish: Callable[[list[Any]], ResponseT]) -> ResponseT:
+        return finish(await _whole(await finished(answer)))
 
     async def _in_turns(self, group_ids: Sequence[str], finish: Callable[[list[Any]], ResponseT]) -> ResponseT:
         groups: list[Any] = []
         for start in range(0, len(group_ids), GROUPS_PER_TURN):
             answers = [self._describe(group_id) for group_id in group_ids[start : start + GROUPS_PER_TURN]]
-            groups += await finished(gathered(answers, list))
+            groups += await _whole(await finished(gathered(answers, list)))
             await trio.lowlevel.checkpoint()
         return finish(groups)
 
@@ -57,3 +66,15 @@ class Descriptions:
             return self._undescribed(group_id, ErrorCode.INVALID_GROUP_ID)
         caller = WaitingCaller(lambda error: self._undescribed(group_id, error))
         return self._shards.submit(group_id, self._ask(group_id), caller)
+
+
+async def _whole(groups: list[Any]) -> list[Any]:
+    """The descriptions with all members."""
+    turn = Turn()
+    whole = []
+    for group in groups:
+        if isinstance(group, Large):
+            while group.add_member():
+                await turn.give_way()
+        whole.append(group.description if isinstance(group, Large) else group)
+    return whole

@@ -8,12 +8,15 @@ import trio.testing
 
 from ottla.groupcoord.groups.consumer import rebalancing
 from ottla.groupcoord.groups.limits import NAMED_MAX
+from ottla.groupcoord.groups.modern import describing
+from ottla.groupcoord.runtime import turns
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.services.consumer import OWNED_MAX, TOO_MANY
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from ottla.wire.tests.turns import counted_turns
 
 
 @pytest.fixture
@@ -108,8 +111,9 @@ async def test_an_answer_waits_until_what_it_rests_on_is_committed(
         described = talk.groups.consumer.describe(
             ConsumerGroupDescribeRequest(group_ids=["group"], include_authorized_operations=False), operations=0
         )
-        assert not described.is_ready
+        begun = trio.current_time()
         (group,) = (await finished(described)).groups
+        assert trio.current_time() == begun + 1
         assert [each.member_id for each in group.members] == ["a"]
     assert answers[0].member_epoch == 2
 
@@ -190,3 +194,23 @@ async def test_groups_are_described_each_once(talk: Coordination) -> None:
         *((each, ErrorCode.GROUP_ID_NOT_FOUND) for each in "xyz"),
     ]
     assert [each.authorized_operations for each in groups[:2]] == [7, -(2**31)]
+
+
+async def test_a_large_group_is_described_in_turns_as_it_was(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
+    for member_id in "abc":
+        await finished(heartbeat(talk, member_id=member_id))
+    asked = ConsumerGroupDescribeRequest(group_ids=["group"], include_authorized_operations=True)
+    at_once = await finished(talk.groups.consumer.describe(asked, operations=7))
+    monkeypatch.setattr(describing, "MEMBERS_AT_ONCE", 2)
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    answer = talk.groups.consumer.describe(asked, operations=7)
+    found: list[Any] = []
+
+    async def wait() -> None:
+        found.append(await finished(answer))
+
+    async with counted_turns() as counted, trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.lowlevel.checkpoint()
+        await finished(heartbeat(talk, member_id="c", epoch=-1))
+    assert counted.count >= 3 and found == [at_once] and len(found[0].groups[0].members) == 3

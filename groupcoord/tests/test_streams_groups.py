@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.groupcoord.groups.modern import describing as modern_describing
 from ottla.groupcoord.groups.streams import targets
 from ottla.groupcoord.groups.streams.group import StreamsGroup
 from ottla.groupcoord.groups.streams.heartbeat import Answered
@@ -621,6 +622,20 @@ def test_groups_are_listed_and_described() -> None:
     (member,) = found.members
     assert (member.rack_id, member.client_id, member.client_host) == ("r", "client", "/127.0.0.1")
     assert tasks(member.assignment.active_tasks) == tasks(member.target_assignment.active_tasks) == {"0": [0, 1]}
+
+
+def test_a_large_group_is_described_later_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Streams()
+    talk.enter("a")
+    talk.enter("b")
+    at_once = talk.described()
+    monkeypatch.setattr(modern_describing, "MEMBERS_AT_ONCE", 1)
+    later = talk.described()
+    talk.advance(45_000)
+    assert not talk.group().members
+    while later.add_member():
+        pass
+    assert later.description == at_once and len(at_once.members) == 2
 
 
 def test_what_is_no_streams_group_is_not_described() -> None:

@@ -8,7 +8,8 @@ from itertools import chain
 from ottla.groupcoord.groups.consumer.member import Member
 from ottla.groupcoord.groups.consumer.state import ConsumerState
 from ottla.groupcoord.groups.metadata import TopicImages
-from ottla.groupcoord.groups.modern.describing import described_partitions
+from ottla.groupcoord.groups.modern.assignments import Assignment as Target
+from ottla.groupcoord.groups.modern.describing import Large, described_partitions, with_members
 from ottla.groupcoord.groups.modern.describing import undescribed as undescribed_as
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
@@ -22,19 +23,21 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> 
     return undescribed_as(DescribedGroup, group_id, error, message, assignor_name="")
 
 
-def described(group: ConsumerState, assignor: str, topics: TopicImages) -> DescribedGroup:
-    return DescribedGroup(
+def described(group: ConsumerState, assignor: str, topics: TopicImages) -> DescribedGroup | Large[DescribedGroup]:
+    description = DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
         group_state=group.state_name,
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=assignor,
-        members=[_member(group, each, topics) for each in group.members.values()],
+        members=[],
     )
+    sources = [(each, group.target_of(each.member_id)) for each in group.members.values()]
+    return with_members(description, sources, lambda source: _member(*source, topics))
 
 
-def _member(group: ConsumerState, member: Member, topics: TopicImages) -> DescribedMember:
+def _member(member: Member, target: Target, topics: TopicImages) -> DescribedMember:
     words, progress = member.words, member.progress
     # What it still has to give up is its own until then.
     has = chain(progress.assigned.items(), progress.revoking.items())
@@ -48,7 +51,7 @@ def _member(group: ConsumerState, member: Member, topics: TopicImages) -> Descri
         subscribed_topic_names=list(words.subscribed_topic_names),
         subscribed_topic_regex=words.subscribed_topic_regex,
         assignment=_assignment(has, topics),
-        target_assignment=_assignment(group.target_of(member.member_id).items(), topics),
+        target_assignment=_assignment(target.items(), topics),
         member_type=CLASSIC_MEMBER if member.uses_classic_protocol else CONSUMER_MEMBER,
     )
 

@@ -208,6 +208,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
     # ------------------------------------------------------------------ reads
 
     def _describe(self, asked: DescribeConsumerGroup, caller: Caller) -> None:
+        response: object
         try:
             group = self._existing(asked.group_id)
         except KafkaError as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ottla.groupcoord.groups.metadata import TopicImages
-from ottla.groupcoord.groups.modern.describing import described_partitions
+from ottla.groupcoord.groups.modern.describing import Large, described_partitions, with_members
 from ottla.groupcoord.groups.modern.describing import undescribed as undescribed_as
 from ottla.groupcoord.groups.share.group import ShareGroup
+from ottla.groupcoord.groups.share.state import Member as Words
+from ottla.groupcoord.groups.share.state import Position
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
@@ -17,20 +19,21 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> 
     return undescribed_as(DescribedGroup, group_id, error, message, assignor_name="")
 
 
-def described(group: ShareGroup, topics: TopicImages) -> DescribedGroup:
-    return DescribedGroup(
+def described(group: ShareGroup, topics: TopicImages) -> DescribedGroup | Large[DescribedGroup]:
+    description = DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
         group_state=group.state_name,
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=ASSIGNOR_NAME,
-        members=[_member(group, member_id, topics) for member_id in group.members],
+        members=[],
     )
+    sources = [(member_id, member, group.position(member_id)) for member_id, member in group.members.items()]
+    return with_members(description, sources, lambda source: _member(*source, topics))
 
 
-def _member(group: ShareGroup, member_id: str, topics: TopicImages) -> Member:
-    member, position = group.members[member_id], group.position(member_id)
+def _member(member_id: str, member: Words, position: Position, topics: TopicImages) -> Member:
     partitions = described_partitions(TopicPartitions, position.assigned.items(), topics)
     return Member(
         member_id=member_id,

@@ -132,6 +132,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
             self._heartbeats.put_out(group, key.member_id)
 
     def _describe(self, asked: DescribeShareGroup, caller: Caller) -> None:
+        description: object
         try:
             description = describing.described(self._existing(asked.group_id), self._topics)
         except KafkaError as refusal:

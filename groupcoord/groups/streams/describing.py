@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ottla.groupcoord.groups.modern.describing import Large, with_members
 from ottla.groupcoord.groups.modern.describing import undescribed as undescribed_as
 from ottla.groupcoord.groups.streams.internal_topics import ConfiguredSubtopology, InternalTopic
 from ottla.groupcoord.groups.streams.members import Member
 from ottla.groupcoord.groups.streams.state import StreamsState, TaskPositions
 from ottla.groupcoord.groups.streams.targets import DEFAULT_ASSIGNOR, NOTHING
-from ottla.groupcoord.groups.streams.tasks import Task, by_subtopology
+from ottla.groupcoord.groups.streams.tasks import Task, Tasks, by_subtopology
 from ottla.groupcoord.groups.streams.values import Subtopology, TopicInfo
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import streams_group_describe as wire
 
 
-def described(state: StreamsState) -> wire.DescribedGroup:
-    return wire.DescribedGroup(
+def described(state: StreamsState) -> wire.DescribedGroup | Large[wire.DescribedGroup]:
+    description = wire.DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=state.group_id,
         group_state=state.state_name,
         group_epoch=state.group_epoch,
         assignment_epoch=state.assignment_epoch,
         topology=_topology(state),
-        members=[_member(state, member) for member in state.members.values()],
+        members=[],
         assignor_name=DEFAULT_ASSIGNOR,
     )
+    nowhere = TaskPositions()
+    sources = [
+        (member, state.targets.get(member_id, NOTHING), state.positions.get(member_id, nowhere))
+        for member_id, member in state.members.items()
+    ]
+    return with_members(description, sources, lambda source: _member(*source))
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> wire.DescribedGroup:
@@ -92,9 +99,7 @@ def _topic(topic: TopicInfo, partitions: int) -> wire.TopicInfo:
 # ---------------------------------------------------------------------- members
 
 
-def _member(state: StreamsState, member: Member) -> wire.Member:
-    target = state.targets.get(member.member_id, NOTHING)
-    positions = state.positions.get(member.member_id, TaskPositions())
+def _member(member: Member, target: Tasks, positions: TaskPositions) -> wire.Member:
     has, endpoint = member.assigned, member.user_endpoint
     return wire.Member(
         member_id=member.member_id,

@@ -185,6 +185,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
     def _describe(self, asked: DescribeStreamsGroup, caller: Caller) -> None:
         """Not a read: the answer goes out when all is committed that it tells of."""
+        description: object
         try:
             description = describing.described(self._existing(asked.group_id))
         except KafkaError as error:
