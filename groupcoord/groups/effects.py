@@ -29,6 +29,7 @@ class Effects:
 
     __slots__ = (
         "_jobs",
+        "_restores",
         "_transaction",
         "_undos",
         "config",
@@ -54,6 +55,7 @@ class Effects:
         self.work = 0
         """What the call has looked at beside its records, such as topics: more than a step may cost when much is due."""
         self._undos: list[Callable[[], object]] = []
+        self._restores: list[Callable[[], object]] = []
         self._jobs: list[Job] = []
         self._transaction: Transaction | None = None
 
@@ -73,6 +75,10 @@ class Effects:
     def undo_if_refused(self, undo: Callable[[], object]) -> None:
         """Call this if the log refuses what is appended. The last is called first, and all before any settlement."""
         self._undos.append(undo)
+
+    def restore_if_refused(self, restore: Callable[[], object]) -> None:
+        """As `undo_if_refused`, after all those, for what has no record of its own. Without records it stays as it is."""
+        self._restores.append(restore)
 
     def be_part_of(self, transaction: Transaction) -> None:
         """All records of this call are part of a transaction."""
@@ -100,10 +106,13 @@ class Effects:
         if undos:
             # Without records there is no append that could be refused, and nothing would ever be taken back.
             assert self.records
-            settlements = [partial(_undo, undos), *settlements]
+        if self.records and (undos or self._restores):
+            # The last is called first.
+            settlements = [partial(_undo, [*self._restores, *undos]), *settlements]
         outcome = Outcome(self.records, self.replies, settlements, bool(undos), self._transaction, self._jobs)
         # New lists, because the outcome keeps the old ones while later calls collect.
         self.records, self.replies, self.settlements, self._undos, self._jobs = [], [], [], [], []
+        self._restores = []
         self._transaction = None
         self.work = 0
         return outcome

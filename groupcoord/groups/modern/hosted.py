@@ -86,7 +86,7 @@ class HostedGroup(ABC, Generic[MemberT]):
             if timers.deadline_ms(key) is None:
                 timers.schedule(key, deadline_ms)
 
-        self._effects.undo_if_refused(restore)
+        self._effects.restore_if_refused(restore)
 
     def cancel_member(self, member_id: str) -> None:
         for kind in self.timer_kinds:

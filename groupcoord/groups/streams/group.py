@@ -76,7 +76,7 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
     def cancel_revocation(self, member_id: str) -> None:
         epoch = self.rebalance_epochs.pop(member_id, None)
         if epoch is not None:
-            self._effects.undo_if_refused(partial(self.rebalance_epochs.setdefault, member_id, epoch))
+            self._effects.restore_if_refused(partial(self.rebalance_epochs.setdefault, member_id, epoch))
         self.cancel(REVOCATION, member_id)
 
     def delay_assignment(self) -> None:
