@@ -8,7 +8,7 @@ Behaviour
   are told only where somebody has set them. Of groups without settings of their own a request may name a thousand: each
   costs two kilobytes, and a name costs its sender nothing.
 * A resource that is named twice is described twice. If a request names more than 20 resources each is described once,
-  because a few bytes that name a broker again would cost fifty kilobytes each time.
+  however it is spelled, because a few bytes that name a broker again would cost fifty kilobytes each time.
 * Configuration keys restrict what is described; null and an empty list mean everything.
 * A member of a cluster asks ZooKeeper for the settings that are in force at this moment. It may not have heard of all yet.
 * The values of sensitive settings stay secret. A setting that Kafka does not know counts as sensitive.
@@ -95,13 +95,20 @@ def describe_configs(request: DescribeConfigsRequest, context: RequestContext[Po
         return answer_each(request.resources, lambda each: _refused(each, error), _response)
     resources = request.resources
     if len(resources) > RESOURCES_REPEATED_MAX:
-        resources = list({(each.resource_type, each.resource_name): each for each in resources}.values())
+        resources = list({_identity(each): each for each in resources}.values())
     describer = _Describer(context.broker, request)
     if context.broker.is_in_cluster:
         return _read_and_describe(describer, resources, context.broker)
     if len(resources) > RESOURCES_PER_TURN:
         return _describe_in_turns(describer, resources)
     return DescribeConfigsResponse(results=[describer.describe(each) for each in resources])
+
+
+def _identity(resource: DescribeConfigsResource) -> tuple[int, str | int]:
+    """What a resource is, however it is spelled: 1, 01 and +1 are the same broker."""
+    kind, name = resource.resource_type, resource.resource_name
+    number = parse_integer(name) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else None
+    return kind, name if number is None else number
 
 
 def _response(results: list[DescribeConfigsResult]) -> DescribeConfigsResponse:

@@ -153,6 +153,18 @@ async def test_what_cannot_be_described(tmp_path: Path, kind: int, name: str, co
     assert (result.error_code, result.error_message, result.configs) == (code, message, [])
 
 
+async def test_a_broker_that_is_named_often_is_described_once_however_it_is_spelled(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    names = [*("0" * zeros + "1" for zeros in range(20)), "+1"]
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind in (BROKER, LOGGER)
+        for name in names
+    ]
+    answer: Any = describe_configs(DescribeConfigsRequest(resources=resources), broker.context(4))
+    assert [(each.resource_type, each.error_code) for each in answer.results] == [(BROKER, 0), (LOGGER, 0)]
+
+
 async def test_an_unknown_resource_type_fails_the_whole_request(tmp_path: Path) -> None:
     broker = await broker_with_topic(tmp_path)
     resources = [
