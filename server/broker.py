@@ -227,7 +227,9 @@ class Broker:
             return None
         from ottla.server.auth.sasl_listener import SaslListener
 
-        return SaslListener(config, self.scram_users, self._failed_logins, self._strangers)
+        made = SaslListener(config, self.scram_users, self._failed_logins, self._strangers)
+        made.follow(self.configs, listener)
+        return made
 
     def _commit_verifier(self) -> CommitVerifier:
         from ottla.server.coordinators.commit_verification import OffsetsTopicVerifier

@@ -2,8 +2,9 @@
 
     org.example.LoginModule required name="value" other='value' third=word;
 
-Words end at blanks, `;`, `=`, quotes and `/`, with which a comment begins wherever it is. Quoted text ends at its line's end
-at the latest and knows the escapes of C. `parse_jaas` raises `MalformedJaas`, whose text never holds a value.
+A word begins with a letter, `_` or `$`, and goes on with these, digits, `-` and `.`; all else needs quotes, so that
+`password=1234;` has no value. A comment begins with `/` wherever it is. Quoted text ends at its line's end at the latest and
+knows the escapes of C. `parse_jaas` raises `MalformedJaas`, whose text never holds a value.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ FLAGS = ("required", "requisite", "sufficient", "optional")
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _OCTAL = "01234567"
 _LINE_ENDS = ("\n", "\r", "")
-_ORDINARY = frozenset(";=" + "".join(map(chr, range(129, 160))))
+_DIGITS = frozenset("0123456789")
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_$")
+_FIRST_FOREIGN_LETTER = "\xa0"  # from here on Java takes every character for a letter
 
 
 class MalformedJaas(ValueError):
@@ -32,7 +35,7 @@ class JaasEntry(NamedTuple):
 
 
 class _Token(NamedTuple):
-    """A word or quoted text, or (`text` None) an ordinary character."""
+    """A word or quoted text, or (`text` None) a number or an ordinary character."""
 
     kind: str
     text: str | None
@@ -89,13 +92,26 @@ class _Tokens(Iterator[_Token]):
             raise StopIteration
         if first in "\"'":
             return _Token(first, self._quoted(first))
-        if first in _ORDINARY:
+        if first in "-." or first in _DIGITS:
+            return _Token(self._number(), None)
+        start = self._position
+        if not _is_letter(first):
             self._position += 1
             return _Token(first, None)
-        start = self._position
-        while (each := self._peek()) and _is_in_word(each):
+        while (each := self._peek()) and (_is_letter(each) or each in _DIGITS or each in "-."):
             self._position += 1
         return _Token("word", self._text[start : self._position])
+
+    def _number(self) -> str:
+        """Skip a number, which nothing in JAAS can be; a `-` before something else stands alone."""
+        first = self._take()
+        if first == "-" and self._peek() != "." and self._peek() not in _DIGITS:
+            return first
+        dots = int(first == ".")
+        while (each := self._peek()) in _DIGITS or (each == "." and not dots):
+            dots += each == "."
+            self._position += 1
+        return "number"
 
     def _peek(self) -> str:
         return self._text[self._position : self._position + 1]
@@ -106,10 +122,10 @@ class _Tokens(Iterator[_Token]):
         return taken
 
     def _skip_comment(self) -> bool:
-        """A single `/` begins a comment, too. False: it has no end."""
+        """A single `/` begins a comment, too, which the line's end behind it does not end. False: it has no end."""
         self._position += 1
-        if self._peek() == "*":
-            end = self._text.find("*/", self._position + 1)
+        if self._take() == "*":
+            end = self._text.find("*/", self._position)
             self._position = end + 2
             return end >= 0
         while self._peek() not in _LINE_ENDS:
@@ -139,5 +155,5 @@ class _Tokens(Iterator[_Token]):
         return _ESCAPES.get(first, first)
 
 
-def _is_in_word(each: str) -> bool:
-    return each > " " and each not in "\"'/" and each not in _ORDINARY
+def _is_letter(each: str) -> bool:
+    return each in _LETTERS or each >= _FIRST_FOREIGN_LETTER

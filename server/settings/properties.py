@@ -2,13 +2,15 @@
 
 A logical line is a key, then `=`, `:` or white space, then a value. `#` and `!` begin a comment line, a backslash at the
 end of a line continues it without the next line's indentation, and `\\t \\n \\r \\f \\uXXXX` are escapes; any other
-escaped character stands for itself. A later value of a key replaces an earlier one.
+escaped character stands for itself; two `\\u` escapes may make one character beyond U+FFFF. A later value of a key replaces
+an earlier one. Texts are read as UTF-8, as what Java calls Reader; Kafka itself takes the bytes of its file for Latin-1.
 """
 
 from collections.abc import Iterator
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANK = " \t\f"
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 
 class MalformedProperties(ValueError):
@@ -33,8 +35,9 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     pending, started = "", 0
     for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = natural.lstrip(_BLANK)
-        # Within a continued line blanks and comment signs belong to the value.
-        if not started and line[:1] in ("", "#", "!"):
+        # Within a continued line blanks and comment signs belong to the value, but not while it has none.
+        if not pending and line[:1] in ("", "#", "!"):
+            started = 0
             continue
         pending, started = pending + line, started or number
         if _is_continued(line):
@@ -78,10 +81,19 @@ def _unescaped(text: str) -> str:
             continue
         escaped = next(characters, "")
         if escaped == "u":
-            digits = "".join(next(characters, "") for _ in range(4))
-            if len(digits) != 4:
-                raise ValueError(digits)
-            parts.append(chr(int(digits, 16)))
+            _append_unit(parts, "".join(next(characters, "") for _ in range(4)))
         else:
             parts.append(_ESCAPES.get(escaped, escaped))
     return "".join(parts)
+
+
+def _append_unit(parts: list[str], digits: str) -> None:
+    """Append one UTF-16 unit, or join it with the unit before: Java writes what is beyond U+FFFF as two."""
+    # int() alone would take signs, blanks, underscores and the digits of all scripts.
+    if len(digits) != 4 or not _HEXADECIMAL.issuperset(digits):
+        raise ValueError("four hexadecimal digits are needed")
+    unit = int(digits, 16)
+    if 0xDC00 <= unit <= 0xDFFF and parts and "\ud800" <= parts[-1] <= "\udbff":
+        parts[-1] = chr(0x10000 + ((ord(parts[-1]) - 0xD800) << 10) + unit - 0xDC00)
+    else:
+        parts.append(chr(unit))

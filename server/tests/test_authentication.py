@@ -28,6 +28,9 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.settings.broker_config import load_config
+from ottla.server.settings.overrides import Overrides
+from ottla.server.settings.repository import ConfigRepository
 from ottla.server.settings.sasl_config import sasl_of_listener
 from ottla.server.tests.test_connection import Peer, heartbeat, request
 from ottla.wire.errors import ErrorCode
@@ -36,6 +39,7 @@ from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.wire.schema import Message
+from ottla.wire.settings import InvalidSetting
 
 PASSWORD = "alices-secret"
 SETTINGS = {
@@ -446,3 +450,33 @@ def test_nobody_gets_in_without_a_password(events: list[int | str | bytes], vers
     except (AuthenticationFailed, CloseConnection):
         assert exchange.state is State.FAILED
     assert exchange.is_complete <= (b"\0alice\0" + PASSWORD.encode() in events and "PLAIN" in events)
+
+
+def repository_of_listener() -> ConfigRepository:
+    prefix = "listener.name.sasl."
+    given = {"listeners": "SASL://127.0.0.1:0", "listener.security.protocol.map": "SASL:SASL_PLAINTEXT"}
+    given |= {"inter.broker.listener.name": "SASL"}
+    return ConfigRepository(load_config({**given, **{prefix + name: text for name, text in SETTINGS.items()}}))
+
+
+async def test_changed_settings_hold_for_the_next_login(connect: Callable[[], Client], served: Served, caplog):
+    configs = repository_of_listener()
+    served.listener.follow(configs, "SASL")
+    first, second = connect(), connect()
+    assert (await first.log_in()).error_code == 0
+    line = SETTINGS["plain.sasl.jaas.config"].replace("user_alice", "user_carol")
+    changed = {"listener.name.sasl.plain.sasl.jaas.config": line, "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN"}
+    configs.check({}, changed)
+    configs.put_broker(Overrides(changed, 1), for_all=False)
+    assert await first.is_served()
+    assert (await second.log_in("alice")).error_code == 58
+    assert (await connect().log_in("carol")).error_code == 0
+    assert (await connect().choose("SCRAM-SHA-256")).mechanisms == ["PLAIN"]
+    with pytest.raises(InvalidSetting) as refused:
+        configs.check({}, {"listener.name.sasl.plain.sasl.jaas.config": PASSWORD})
+    configs.put_broker(Overrides({"listener.name.sasl.plain.sasl.jaas.config": PASSWORD}, 2), for_all=False)
+    assert (await connect().log_in("carol")).error_code == 0
+    assert "keeps its SASL settings as they were" in caplog.text
+    assert PASSWORD not in caplog.text + str(refused.value)
+    configs.put_broker(Overrides({}, 3), for_all=False)
+    assert (await connect().log_in("alice")).error_code == 0

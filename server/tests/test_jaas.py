@@ -18,9 +18,9 @@ def test_an_entry_has_a_module_a_flag_and_options():
     text = f'{MODULE} required\n  username="admin"\n  user_alice=\'a "b" c\' debug=true;'
     expected = {"username": "admin", "user_alice": 'a "b" c', "debug": "true"}
     assert parse_jaas(text) == [JaasEntry(MODULE, "required", expected)]
-    assert parse_jaas("A Optional; B SUFFICIENT x=1;") == [
+    assert parse_jaas("A Optional; B SUFFICIENT x=y;") == [
         JaasEntry("A", "optional", {}),
-        JaasEntry("B", "sufficient", {"x": "1"}),
+        JaasEntry("B", "sufficient", {"x": "y"}),
     ]
 
 
@@ -32,9 +32,12 @@ def test_an_entry_has_a_module_a_flag_and_options():
         ("a=b/comment\n c=d", {"a": "b", "c": "d"}),
         ("a=b /* ; */ c=d // e=f\n", {"a": "b", "c": "d"}),
         ("a='it\n b=c", {"a": "it", "b": "c"}),
-        ("'a b'=c a=1 a=2", {"a b": "c", "a": "2"}),
+        ("'a b'=c a=x a='2'", {"a b": "c", "a": "2"}),
         ("ключ=пароль", {"ключ": "пароль"}),
         ("a=''", {"a": ""}),
+        ("a=b /\n c=d\n e=f", {"a": "b", "e": "f"}),
+        ("$a_1.b-2=x", {"$a_1.b-2": "x"}),
+        ("a=\xa0", {"a": "\xa0"}),
     ],
 )
 def test_quotes_escapes_and_comments(text: str, expected: dict[str, str]):
@@ -56,6 +59,13 @@ def test_quotes_escapes_and_comments(text: str, expected: dict[str, str]):
         ("M required a b;", "Value not specified"),
         ("M required =b;", "Key not specified"),
         ("M required a=b /* ;", "not terminated by semi-colon"),
+        ("M required a=1234;", "Value not specified"),
+        ("M required a=-1.5.5;", "Value not specified"),
+        ("M required a=-x;", "Value not specified"),
+        ("M required a=x%y;", "Key not specified"),
+        ("M required a=x\\y;", "Key not specified"),
+        ("M required 1=x;", "Key not specified"),
+        ("# required;", "Login module not specified"),
     ],
 )
 def test_what_is_malformed_is_refused(text: str, problem: str):

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla.server.settings.properties import MalformedProperties, parse_properties
 
@@ -20,13 +22,33 @@ from ottla.server.settings.properties import MalformedProperties, parse_properti
         ("a=1\\", {"a": "1"}),
         ("a=1\\\n# not a comment", {"a": "1# not a comment"}),
         ("", {}),
+        ("\\\n# comment\n\\\n\na=1", {"a": "1"}),
+        ("a=\\ud83d\\ude00\\ud83d", {"a": "\U0001f600\ud83d"}),
     ],
 )
 def test_a_text_is_read_as_java_reads_it(text: str, found: dict[str, str]) -> None:
     assert parse_properties(text) == found
 
 
-@pytest.mark.parametrize("escape", ["\\u12", "\\u12xy"])
+@pytest.mark.parametrize("escape", ["\\u12", "\\u12xy", "\\u+123", "\\u1_23", "\\u 123", "\\u12３4"])
 def test_a_broken_escape_names_its_line(escape: str) -> None:
     with pytest.raises(MalformedProperties, match="line 3"):
         parse_properties(f"a=1\n# x\nb={escape}")
+
+
+@given(st.text(alphabet=st.sampled_from("ab=: \t\f\\\n\r#!u0041dD83+_é")) | st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        found = parse_properties(text)
+    except MalformedProperties:
+        return
+    assert sum(len(key) + len(value) for key, value in found.items()) <= len(text)
+
+
+@given(st.dictionaries(st.text(), st.text()))
+def test_what_java_writes_comes_back(values: dict[str, str]) -> None:
+    def escaped(text: str) -> str:
+        units = text.encode("utf-16-be")
+        return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+    assert parse_properties("\n".join(f"{escaped(key)}={escaped(value)}" for key, value in values.items())) == values
