@@ -33,7 +33,6 @@ from ottla.server.ports import HasAdministration, HasCluster, HasMember, HasSett
 from ottla.server.settings.client_metrics import client_metrics_settings
 from ottla.server.settings.loggers import logger_levels
 from ottla.server.settings.overrides import NO_OVERRIDES
-from ottla.server.settings.purposes import documentation
 from ottla.server.settings.repository import (
     CLIENT_METRICS_CONFIG,
     DEFAULT_CONFIG,
@@ -352,8 +351,14 @@ class _Describer:
             is_sensitive=is_sensitive,
             synonyms=synonyms if self._with_synonyms else [],
             config_type=UNKNOWN_TYPE if declared is None else declared.kind,
-            documentation=documentation(declared) if declared is not None and self._with_documentation else None,
+            documentation=_documentation(declared) if self._with_documentation else None,
         )
+
+
+def _documentation(declared: Setting | None) -> str | None:
+    from ottla.server.settings.purposes import documentation  # a long text that few ask for
+
+    return None if declared is None else documentation(declared)
 
 
 def _as_kept(declared: Setting, texts: Texts) -> str | None:
