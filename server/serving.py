@@ -25,11 +25,13 @@ from ottla.server.broker import Broker
 from ottla.server.cluster.member import JoinProblem
 from ottla.server.gate.dispatch import client_routes, served_routes
 from ottla.server.net.calls import Calls
-from ottla.server.net.connection_limits import ConnectionLimits
+from ottla.server.net.connection_limits import ConnectionLimits, OwnLimits
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.listener import Listener, bind
 from ottla.server.net.memory_budget import MemoryBudget
 from ottla.server.net.readiness import Readiness
+from ottla.server.quotas.connection_rates import UNLIMITED
+from ottla.server.settings.broker_config import OF_SINGLE_LISTENERS, broker_value
 from ottla.server.stop import Stop
 from ottla.server.surroundings import Surroundings
 from ottla.wire.settings import InvalidSetting
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.settings.broker_config import BrokerConfig, Endpoint
+    from ottla.server.settings.overrides import Texts
 
     Bound = Sequence[tuple[Endpoint, socket.socket]]
 
@@ -138,16 +141,27 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
     limits = ConnectionLimits(
         lambda: broker.config.server,
         broker.surroundings.descriptors,
+        broker.quotas,
         # Clients that open very many connections must not keep out the brokers, if these have a listener of their
         # own.
         protected=between_brokers if len(bound) > 1 else None,
+        of_listener=lambda listener: _own_limits(broker.configs.texts_of_listener(listener)),
     )
+    broker.configs.on_change(lambda _: limits.changed())
     for endpoint, sock in bound:
         calls = for_brokers if endpoint.listener == between_brokers else for_clients
         protocol, sasl = endpoint.security_protocol, broker.sasl_of(endpoint.listener)
         listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits, protocol, sasl)
         broker.listeners.append(listener)
         nursery.start_soon(listener.run)
+
+
+def _own_limits(texts: Texts) -> OwnLimits:
+    try:
+        return OwnLimits(*(broker_value(texts, name) for name in OF_SINGLE_LISTENERS))
+    except InvalidSetting as error:  # stored by somebody who did not look so closely
+        logger.error("the limits of a listener cannot be used: %s", error)
+        return OwnLimits(UNLIMITED, UNLIMITED)
 
 
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:

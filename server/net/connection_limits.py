@@ -3,6 +3,13 @@
     max.connections             When there are so many, no listener accepts more until one has ended. New ones wait in the
                                 backlog of the socket. If brokers have a listener of their own, it still accepts, and the
                                 connection that has been silent longest on another listener is closed instead.
+                                A listener may have a number of its own, listener.name.<listener>.max.connections, which
+                                also the one of the brokers keeps to.
+    max.connection.creation.rate, also with listener.name.<listener>
+                                A listener pauses if more are made in a second. As Kafka has it, what the broker allows
+                                does not concern a listener that brokers have of their own, unless it is given for that.
+    connection_creation_rate    A quota of an address (`quotas/connection_rates.py`). Connections beyond it are not served,
+                                and closed after the pause.
     max.connections.per.ip      When an address has so many, new ones from it are accepted and closed at once.
                                 max.connections.per.ip.overrides gives single addresses or host names another number.
 
@@ -15,33 +22,58 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from ottla.replication.reminders import Reminder
+from ottla.server.quotas.connection_rates import UNLIMITED
 
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors
+    from ottla.server.quotas.client_quotas import ClientQuotas
     from ottla.server.settings.broker_config import ServerConfig
 
 logger = logging.getLogger("ottla.listener")
 
 RETRY_SECONDS = 0.2
 IPV4_MAPPED = "::ffff:"
+OVERRIDES = "max.connections.per.ip.overrides"
+
+
+class OwnLimits(NamedTuple):
+    """Those of one listener."""
+
+    connections: int
+    connections_per_second: int
 
 
 class ConnectionLimits:
     """See the module's docstring. `protected` is the listener that others make room for."""
 
     def __init__(
-        self, settings: Callable[[], ServerConfig], descriptors: Descriptors, *, protected: str | None = None
+        self,
+        settings: Callable[[], ServerConfig],
+        descriptors: Descriptors,
+        quotas: ClientQuotas,
+        *,
+        protected: str | None = None,
+        of_listener: Callable[[str], OwnLimits] | None = None,
     ) -> None:
-        # A function, because the limits may be changed while the broker runs.
+        """`settings` is a function, because the limits may be changed while the broker runs.
+
+        `of_listener` may be slow; `changed` is called when its answers are others.
+        """
         self._settings = settings
         self._descriptors = descriptors
         self._protected = protected
+        self._look_up = of_listener
+        self._own: dict[str, OwnLimits] = {}
+        self._quotas = quotas
+        self._quotas_looked_up: Mapping[str | None, float] = {}
         self._per_ip: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
         self._overrides: Mapping[str, int] = {}
         self._overrides_text = ""
         self._looking_up = trio.Lock()
@@ -70,26 +102,55 @@ class ConnectionLimits:
 
     def has_room(self, listener: str) -> bool:
         """Whether this listener may accept now."""
+        if self._per_listener[listener] >= self._of(listener).connections:
+            return False
         # Other brokers come in beyond max.connections, and `excess` says who makes room. Until then a part of the
         # reserve may be used; the rest stays for work that must not fail.
         if listener == self._protected:
             return self.count < self._descriptors.connections_max + self._descriptors.reserve // 4
         return self.count < self._connections_max
 
+    def _of(self, listener: str) -> OwnLimits:
+        found = self._own.get(listener)
+        if found is None:
+            settings = self._settings()
+            found = OwnLimits(settings.max_connections, settings.max_connection_creation_rate)
+            if self._look_up is not None:
+                found = self._own[listener] = self._look_up(listener)
+        return found
+
+    def changed(self) -> None:
+        """The limits of single listeners may be others now."""
+        self._own.clear()
+
     def _tell_that_all_are_taken(self, listener: str) -> None:
         logger.warning(
-            "%s accepts no connections while there are %d: max.connections is %d, and of the %d descriptors that the system"
-            " allows (`ulimit -n`) connections may have %d",
+            "%s accepts no connections while there are %d, %d of them its own: max.connections is %d, for this listener %d,"
+            " and of the %d descriptors that the system allows (`ulimit -n`) connections may have %d",
             listener,
             self.count,
+            self._per_listener[listener],
             self._settings().max_connections,
+            self._of(listener).connections,
             self._descriptors.limit,
             self._descriptors.connections_max,
         )
 
     # --- connections come and go
 
-    def admit(self, host: str) -> bool:
+    def pause_of_listener(self, listener: str) -> float:
+        """A listener has accepted a connection: after so many seconds it may go on."""
+        return self._quotas.connections.accepted(listener, *self._rates(listener), _now_ms()) / 1000
+
+    def pause_of_host(self, host: str, listener: str) -> float:
+        """If this is not 0, its address has made too many connections, and may make another one after so many seconds."""
+        return self._quotas.connections.come_from(host, listener, *self._rates(listener), _now_ms()) / 1000
+
+    def _rates(self, listener: str) -> tuple[int, int]:
+        of_broker = UNLIMITED if listener == self._protected else self._settings().max_connection_creation_rate
+        return self._of(listener).connections_per_second, of_broker
+
+    def admit(self, host: str, listener: str) -> bool:
         """Count a connection that was accepted; False if its address has as many as it may have."""
         allowed = self._overrides.get(host, self._settings().max_connections_per_ip)
         if self._per_ip[host] >= allowed:
@@ -99,11 +160,13 @@ class ConnectionLimits:
                 )
             return False
         self._per_ip[host] += 1
+        self._per_listener[listener] += 1
         self._descriptors.connection_opened()
         return True
 
-    def release(self, host: str) -> None:
+    def release(self, host: str, listener: str) -> None:
         """A connection that was admitted has ended."""
+        self._per_listener[listener] -= 1
         self._descriptors.connection_closed()
         self._per_ip[host] -= 1
         if not self._per_ip[host]:
@@ -117,7 +180,17 @@ class ConnectionLimits:
         """How many connections this listener has to close, because the protected one accepted beyond the limit."""
         return 0 if listener == self._protected else max(0, self.count - self._connections_max)
 
-    # --- overrides
+    # --- addresses of hosts
+
+    async def look_up_quotas(self) -> None:
+        """Learn the addresses that have quotas if they have changed; asks the resolver in a thread."""
+        # Replaced when it changes.
+        quotas = self._quotas.addresses
+        if quotas is not self._quotas_looked_up:
+            self._quotas_looked_up = quotas
+            found = await trio.to_thread.run_sync(_rates_by_address, quotas)
+            if self._quotas_looked_up is quotas:  # else another listener has asked for newer ones meanwhile
+                self._quotas.connections.put(found)
 
     async def look_up_overrides(self) -> None:
         """Learn the addresses of max.connections.per.ip.overrides if they have changed; asks the resolver in a thread."""
@@ -126,7 +199,7 @@ class ConnectionLimits:
             text = self._settings().max_connections_per_ip_overrides
             if text != self._overrides_text:
                 try:
-                    self._overrides = await trio.to_thread.run_sync(_addresses, _pairs(text))
+                    self._overrides = await trio.to_thread.run_sync(_addresses, _pairs(text), OVERRIDES)
                 except ValueError as error:  # an older broker, or somebody else's tool, may have let it through
                     logger.error("max.connections.per.ip.overrides cannot be used: %s", error)
                 self._overrides_text = text
@@ -148,13 +221,29 @@ def _pairs(text: str) -> list[tuple[str, int]]:
     return [(host.strip().strip("[]"), int(count)) for host, _, count in pairs]
 
 
-def _addresses(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)
+
+
+def _rates_by_address(rates: Mapping[str | None, float]) -> dict[str | None, float]:
+    found: dict[str | None, float] = {}
+    plain: dict[str | None, float] = {}
+    for host, rate in rates.items():
+        try:
+            plain[host if host is None else plain_address(str(ip_address(host)))] = rate
+        except ValueError:
+            found |= dict.fromkeys(_addresses([(str(host), 0)], "connection_creation_rate"), rate)
+    # What is said of the very address counts more than what is said of a name of it.
+    return found | plain
+
+
+def _addresses(pairs: Iterable[tuple[str, int]], purpose: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for host, count in pairs:
         try:
             answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
-            logger.error("max.connections.per.ip.overrides: the address of %s is not known: %s", host, error)
+            logger.error("%s: the address of %s is not known: %s", purpose, host, error)
             continue
         # A name may have several addresses, and a peer comes from any of them.
         for answer in answers:

@@ -44,8 +44,10 @@ logger = logging.getLogger("ottla.listener")
 # Others run between two rounds: a crowd that connects at once holds up nobody that is connected.
 ACCEPTS_PER_TURN = 64
 HOUSEKEEPING_SECONDS = 1.0
+QUOTAS_SECONDS = 0.25
 CONNECTIONS_PER_SLICE = 1000
 KEPT_BYTES_MAX = 16 * 1024 * 1024  # of memory that was used once and is free
+DELAYED_MAX = 32  # connections of peers that connect too often; their descriptors come out of the reserve
 CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so many
 
 # socket.send.buffer.bytes and socket.receive.buffer.bytes: in place of Kafka's defaults these suit this broker. More
@@ -112,6 +114,7 @@ class Listener:
         self._send_buffer_bytes = SEND_BUFFER_BYTES if given == UNCHANGED else given
         idle_ms = config.connections_max_idle_ms
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
+        self._delayed = 0
         self._shortage, self._stalled = Reminder(), Reminder()
 
     @property
@@ -126,6 +129,7 @@ class Listener:
         await self.limits.look_up_overrides()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_house)
+            nursery.start_soon(self._look_up_quotas)
             with self._socket:
                 while True:
                     await trio.lowlevel.wait_readable(self._socket)
@@ -144,7 +148,19 @@ class Listener:
             except OSError as error:
                 await self._after_failed_accept(error)
                 return
+            # What was accepted waits, too: it cannot be put back.
+            pause = self.limits.pause_of_listener(self.name)
+            if pause:
+                await self._let_wait(sock, pause)
             self._welcome(sock, address[0], nursery)
+
+    async def _let_wait(self, sock: socket.socket, seconds: float) -> None:
+        try:
+            await trio.sleep(seconds)
+            await self.limits.until_room(self.name)  # others were quicker
+        except trio.Cancelled:
+            sock.close()
+            raise
 
     async def _after_failed_accept(self, error: OSError) -> None:
         """Wait if the system is out of descriptors or memory. Any other error concerns only the peer that wanted to connect."""
@@ -157,13 +173,16 @@ class Listener:
     def _welcome(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
         host = plain_address(host)
         # Only an accepted socket says whose it is, so who has too many is closed and not left in the backlog.
-        if not self.limits.admit(host):
+        if pause := self.limits.pause_of_host(host, self.name):
+            nursery.start_soon(self._close_later, sock, pause)
+            return
+        if not self.limits.admit(host, self.name):
             sock.close()
             return
         try:
             self._prepare(sock)
         except OSError:  # the peer has gone already
-            self.limits.release(host)
+            self.limits.release(host, self.name)
             sock.close()
             return
         connection = Connection(PlainTransport(sock), host, self)
@@ -184,7 +203,17 @@ class Listener:
             await connection.run()
         finally:
             self.connections.discard(connection)
-            self.limits.release(host)
+            self.limits.release(host, self.name)
+
+    async def _close_later(self, sock: socket.socket, seconds: float) -> None:
+        """Let a peer that connects too often wait, so that it does not connect again at once."""
+        with sock:
+            if self._delayed < DELAYED_MAX:
+                self._delayed += 1
+                try:
+                    await trio.sleep(seconds)
+                finally:
+                    self._delayed -= 1
 
     async def _keep_house(self) -> None:
         while True:
@@ -195,6 +224,12 @@ class Listener:
             await self._end_stalled()
             self._make_room()
             await self._give_memory_back()
+
+    async def _look_up_quotas(self) -> None:
+        # By itself, because a slow resolver may take very long for many names.
+        while True:
+            await self.limits.look_up_quotas()
+            await trio.sleep(QUOTAS_SECONDS)
 
     async def _end_idle_connections(self) -> None:
         silent_since = time.monotonic() - self._idle_seconds

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.server.quotas.connection_rates import ConnectionRates
 from ottla.server.quotas.entities import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -47,10 +48,11 @@ class ClientQuotas:
         controller_size_ms = config.controller_quota_window_size_seconds * 1000
         self.by_entity: dict[Entity, dict[str, float]] = {}
         self.addresses: dict[str | None, float] = {}
-        """Connections that addresses, or hosts with names, may make in a second; None: all others."""
+        """Connections that addresses, or hosts with names, may make in a second; None: all others. Replaced when it changes."""
         self.produce = RateMeters(windows)
         self.fetch = RateMeters(windows)
         self.request = RateMeters(windows, pause_ms_max=windows.size_ms)
+        self.connections = ConnectionRates(windows)
         self.mutations = MutationMeters(Windows(config.controller_quota_window_num, controller_size_ms))
         self.is_on = False
         """Whether requests have to be measured."""

@@ -57,6 +57,7 @@ ConfigT = TypeVar("ConfigT")
 _ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Za-z:%.]*)\]|([^/:\[\]]*)):(-?[0-9]+)")
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 BROKEN_RULE = "requirement failed"
+OF_SINGLE_LISTENERS = ("max.connections", "max.connection.creation.rate")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _SPOKEN_BETWEEN_BROKERS = ("PLAINTEXT", "SASL_PLAINTEXT")
@@ -129,7 +130,7 @@ class ServerConfig:
         doc="Limits for single addresses, as address:count, separated by commas.",
     )
     max_connection_creation_rate: int = setting(
-        INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections accepted per second.", effective=False
+        INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections accepted per second."
     )
     controller_socket_timeout_ms: int = setting(
         30_000, doc="Longest wait of the controller for a broker before it sends a request again."
@@ -375,6 +376,8 @@ def _checked(texts: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError(_unknown(name))
         static[name] = text.strip()
         declared = broker_settings().get(name)
+        if _LISTENER_PREFIX.fullmatch(name) and name.split(".", 3)[-1] in OF_SINGLE_LISTENERS:
+            declared = broker_settings()[name.split(".", 3)[-1]]
         if declared is None and name in settings_of_member():
             declared = settings_of_member()[name]
         if declared is not None:

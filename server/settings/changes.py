@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.groupcoord.group_settings import check_group_settings
-from ottla.server.settings.broker_config import BROKEN_RULE, broker_settings
+from ottla.server.settings.broker_config import BROKEN_RULE, OF_SINGLE_LISTENERS, broker_settings
 from ottla.server.settings.client_metrics import check_client_metrics
 from ottla.server.settings.overrides import Texts
 from ottla.server.settings.repository import ConfigRepository, default_text, topic_settings, without_listener
@@ -245,7 +245,7 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
         message = f"{error.reason}: {error}" if error.reason == BROKEN_RULE else str(error)
         raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
     _check_pools(repository, texts)
-    _check_connections(texts)
+    _check_connections(repository, texts)
     _check_local_retention("ms", changed.log.local_retention_ms, changed.log.retention_ms)
     _check_local_retention("bytes", changed.log.local_retention_bytes, changed.log.retention_bytes)
 
@@ -273,10 +273,11 @@ def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
             )
 
 
-def _check_connections(texts: Texts) -> None:
+def _check_connections(repository: ConfigRepository, texts: Texts) -> None:
     """Nobody could change the limit back if it were 0."""
-    for name in ("max.connections", "max.connection.creation.rate"):
-        if name in texts and int(texts[name]) == 0:
+    prefixes = ["", *(f"listener.name.{each.listener.lower()}." for each in repository.current.listeners)]
+    for name in OF_SINGLE_LISTENERS:
+        if any(int(texts.get(prefix + name, "1")) == 0 for prefix in prefixes):
             raise _not_applicable(f"Invalid {name} 0")
 
 

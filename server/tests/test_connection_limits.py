@@ -23,11 +23,14 @@ pytestmark = pytest.mark.timeout(20)
 class Door:
     """Listeners that share their limits, without a broker behind them. The first is the one among brokers."""
 
-    def __init__(self, *names, descriptors=None, **settings):
+    def __init__(self, *names, descriptors=None, own=None, **settings):
         self.settings = ServerConfig(**settings)
         self.budget = descriptors or Descriptors()
         protected = names[0] if len(names) > 1 else None
-        self.limits = ConnectionLimits(lambda: self.settings, self.budget, protected=protected)
+        self.quotas = ClientQuotas()
+        self.limits = ConnectionLimits(
+            lambda: self.settings, self.budget, self.quotas, protected=protected, of_listener=own and own.get
+        )
         self.peers = []
         self.listeners = []
         readiness = Readiness()

@@ -31,7 +31,7 @@ async def accepted(**settings):
     sock = bind("127.0.0.1", 0, config.socket_receive_buffer_bytes)
     sock.listen()
     broker = SimpleNamespace(config=SimpleNamespace(server=config), now_ms=lambda: 0, quotas=ClientQuotas())
-    limits = ConnectionLimits(lambda: config, Descriptors())
+    limits = ConnectionLimits(lambda: config, Descriptors(), ClientQuotas())
     listener = Listener("PLAINTEXT", sock, broker, Calls({}), ReceiveBuffers(), Readiness(), limits)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listener.run)
@@ -90,7 +90,7 @@ async def test_a_large_request_that_only_reads_is_given_up_when_its_peer_has_lef
     sock.listen()
     broker = SimpleNamespace(config=SimpleNamespace(server=ServerConfig()), now_ms=lambda: 0, quotas=ClientQuotas())
     buffers = ReceiveBuffers()
-    limits = ConnectionLimits(lambda: ServerConfig(), Descriptors())
+    limits = ConnectionLimits(lambda: ServerConfig(), Descriptors(), ClientQuotas())
     listener = Listener("PLAINTEXT", sock, broker, Calls({route.api_key: route}), buffers, Readiness(), limits)
     topics = [OffsetFetchRequestTopic(name="topic", partition_indexes=list(range(LARGE_FRAME_BYTES // 4)))]
     body = OffsetFetchRequest(group_id="group", topics=topics).encode(1)

@@ -101,6 +101,10 @@ UNKNOWN = ["no.such", "retention.ms", "", "Log.retention.ms", "listener.name.pla
 OF_ONE_LISTENER = [
     ("listener.name.plaintext.max.connections", "100"),
     ("listener.name.plaintext.max.connections", "x"),
+    ("listener.name.plaintext.max.connections", "0"),
+    ("listener.name.plaintext.max.connections", "-1"),
+    ("listener.name.plaintext.max.connection.creation.rate", "0"),
+    ("listener.name.x.max.connections", "0"),
     ("listener.name.plaintext.num.network.threads", "4"),
     ("listener.name.x.connections.max.reauth.ms", "100"),
     ("listener.name.plaintext.log.retention.ms", "x"),

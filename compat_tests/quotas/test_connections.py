@@ -1,0 +1,107 @@
+"""Connections beyond what an address, a listener or the broker may make: both brokers serve as many, and end the others alike."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from compat_tests.differential.scenarios.client_quotas import alter, entry
+from compat_tests.support.brokers import BrokerProcess
+from compat_tests.support.wire_client import WireClient
+
+from ottla.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+ADDRESS = "127.0.0.5"
+API_VERSIONS = b"\0\0\0\x0a\0\x12\0\0\0\0\0\x01\0\0"
+
+
+def knock(broker: BrokerProcess) -> socket.socket:
+    peer = socket.create_connection((broker.host, broker.port), source_address=(ADDRESS, 0), timeout=5)
+    with contextlib.suppress(ConnectionError):
+        peer.sendall(API_VERSIONS)
+    return peer
+
+
+def fate(peer: socket.socket, seconds: float) -> str:
+    peer.settimeout(seconds)
+    try:
+        return "served" if peer.recv(1) else "closed"
+    except TimeoutError:
+        return "waits"
+    except ConnectionError:
+        return "closed"
+
+
+@contextlib.contextmanager
+def limited(broker: BrokerProcess, change: Callable[[WireClient, bool], None]) -> Iterator[None]:
+    with WireClient((broker.host, broker.port), client_id="stage hand") as stage_hand:
+        change(stage_hand, True)
+        time.sleep(1)  # until both obey
+        try:
+            yield
+        finally:
+            change(stage_hand, False)
+
+
+def of_the_address(stage_hand: WireClient, is_on: bool) -> None:
+    rate = 1.0 if is_on else None
+    answer = stage_hand.ask(alter(entry([("ip", ADDRESS)], ("connection_creation_rate", rate))), 1)
+    assert answer.entries[0].error_code == 0, answer
+
+
+def setting(name: str, value: str) -> Callable[[WireClient, bool], None]:
+    def change(stage_hand: WireClient, is_on: bool) -> None:
+        config = AlterableConfig(name=name, config_operation=0 if is_on else 1, value=value if is_on else None)
+        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+        answer = stage_hand.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        assert answer.responses[0].error_code == 0, answer
+
+    return change
+
+
+def test_an_address_beyond_its_rate(brokers: list[BrokerProcess]) -> None:
+    told = []
+    for broker in brokers:
+        with limited(broker, of_the_address):
+            began = time.monotonic()
+            peers = [knock(broker) for _ in range(14)]
+            assert time.monotonic() - began < 0.9, "all of them have to come within one window"
+            told.append([fate(peer, 0.1) for peer in peers])
+            told.append([fate(peer, 3) for peer in peers[10:]])
+            for peer in peers:
+                peer.close()
+    assert told[:2] == told[2:] == [["served"] * 10 + ["waits"] * 4, ["closed"] * 4]
+
+
+@pytest.mark.parametrize(
+    "name", ["max.connection.creation.rate", "listener.name.plaintext.max.connection.creation.rate"]
+)
+def test_a_listener_beyond_its_rate(brokers: list[BrokerProcess], name: str) -> None:
+    for broker in brokers:
+        with limited(broker, setting(name, "1")):
+            peers = [knock(broker) for _ in range(13)]
+            now = [fate(peer, 0.1) for peer in peers]
+            # What came before, when nobody counted, was counted by Kafka.
+            assert now.count("waits") >= 2 and now == sorted(now), (broker, now)
+            assert {fate(peer, 10) for peer in peers} == {"served"}
+            for peer in peers:
+                peer.close()
+
+
+def test_a_listener_with_a_number_of_its_own(brokers: list[BrokerProcess]) -> None:
+    told = []
+    for broker in brokers:
+        with limited(broker, setting("listener.name.plaintext.max.connections", "4")):
+            peers = [knock(broker) for _ in range(6)]
+            fates = [fate(peer, 10) for peer in peers[:3]] + [fate(peer, 0.3) for peer in peers[3:]]
+            peers[0].close()
+            assert fate(peers[3], 10) == "served"  # the first that waits
+            told.append(fates)
+            for peer in peers:
+                peer.close()
+    assert told[0] == told[1] and told[0].count("served") == 3, told
