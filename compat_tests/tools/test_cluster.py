@@ -51,14 +51,15 @@ def test_cluster_id_and_endpoints(beside):
 
 
 @pytest.mark.parametrize("wrong", ["", "cluster-id"])
-def test_kafkas_own_compatibility_program(java_tools, bootstrap, apache_kafka_4, unique, is_ottla, wrong):
-    """It says nothing and ends with 0 where everything is as its arguments claim, which differ in one: ACLs."""
+def test_kafkas_own_compatibility_program(java_tools, bootstrap, apache_kafka_4, unique, wrong):
+    """It says nothing and ends with 0 where everything is as its arguments claim.
+
+    Neither broker has an authorizer. The program takes SECURITY_DISABLED as a sign that ACLs are supported.
+    """
     topic = unique("topic")
-    for servers, has_acls in ((bootstrap, not is_ottla), (apache_kafka_4.bootstrap, True)):
-        supported = dict.fromkeys(
-            ["offsets-for-times", "cluster-id", "create-topics", "describe-configs", "idempotent-producer"], True
-        )
-        supported["describe-acls"] = has_acls
+    features = ("offsets-for-times", "cluster-id", "create-topics", "describe-configs", "idempotent-producer")
+    for servers in (bootstrap, apache_kafka_4.bootstrap):
+        supported = dict.fromkeys([*features, "describe-acls"], True)
         if wrong:
             supported[wrong] = False
         claims = [each for name, yes in supported.items() for each in (f"--{name}-supported", str(yes).lower())]
