@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 _IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})")
+_IPV4_NETWORK = re.compile(_IPV4.pattern + "/([0-9]{1,2})")
 _IPV4_BITS, _IPV6_BITS = 32, 128
 _MAPPED = 0xFFFF  # what is before the 32 bits of an IPv4 address in an IPv6 one
 
@@ -38,16 +39,32 @@ class Network(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Network:
         """Raises InvalidNetwork."""
-        start, slash, length = text.partition("/")
-        is_ipv6 = ":" in text
-        number = _ipv6(start) if is_ipv6 else _ipv4(start)
-        width = _IPV6_BITS if is_ipv6 else _IPV4_BITS
-        if number is None or not slash or not re.fullmatch(r"[0-9]{1,3}", length):
+        return cls._parse_ipv6(text) if ":" in text else cls._parse_ipv4(text)
+
+    @classmethod
+    def _parse_ipv4(cls, text: str) -> Network:
+        match = _IPV4_NETWORK.fullmatch(text)
+        if match is None:
             raise InvalidNetwork(f"Could not parse [{text}]")
-        if int(length) > width:
-            raise InvalidNetwork(f"Value [{int(length)}] not in range [0,{width}]")
-        shift = width - int(length)
-        return cls(is_ipv6, number >> shift, shift)
+        *octets, length = map(int, match.groups())
+        for value, limit in [*((octet, 255) for octet in octets), (length, _IPV4_BITS)]:
+            if value > limit:
+                raise InvalidNetwork(f"Value [{value}] not in range [0,{limit}]")
+        shift = _IPV4_BITS - length
+        return cls(False, int.from_bytes(octets, "big") >> shift, shift)
+
+    @classmethod
+    def _parse_ipv6(cls, text: str) -> Network:
+        start, slash, length = text.partition("/")
+        if not slash or not re.fullmatch("[0-9]{1,3}", length):
+            raise InvalidNetwork(f"Could not parse [{text}]")
+        if int(length) > _IPV6_BITS:
+            raise InvalidNetwork(f"Could not parse [{text}] - prefix length must be between 0 and {_IPV6_BITS}")
+        number = _ipv6(start)
+        if number is None:
+            raise InvalidNetwork(f"Could not parse [{start}]")
+        shift = _IPV6_BITS - int(length)
+        return cls(True, number >> shift, shift)
 
     def holds(self, address: Address) -> bool:
         if address.number is None or address.is_ipv6 is not self.is_ipv6:

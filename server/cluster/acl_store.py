@@ -50,6 +50,7 @@ PATTERNS_PER_MULTI = 200
 BYTES_PER_MULTI = 256 * 1024  # ZooKeeper by default takes no request of more than about a megabyte
 NODES_PER_TURN = 200  # decoded, or looked through, before others get a turn on the event loop
 ACLS_MAX = 100_000  # of all together; Kafka has no limit
+REPETITIONS_MAX = 3  # how often the rules that one request removes may be found on average; Kafka has no limit
 
 NO_ENTRIES: frozenset[Entry] = frozenset()
 EntriesChange = Callable[[Pattern, frozenset[Entry]], frozenset[Entry]]
@@ -122,26 +123,29 @@ class AclStore:
         return [errors.get(acl.pattern) for acl in acls]
 
     async def remove(self, filters: Sequence[AclFilter], limit: int) -> list[list[tuple[Acl, KafkaError | None]]]:
-        """Remove what filters mean: for each filter the rules that it removed, or that could not be removed.
+        """Remove what filters mean: for each filter the rules that it found, and None or why they could not be removed.
 
-        A rule that several filters mean belongs to the first of them. Raises KafkaError if more than `limit` rules match.
+        Raises KafkaError if the filters find more than `limit` rules, or the same ones again and again.
         """
         removed: list[list[tuple[Acl, KafkaError | None]]] = [[] for _ in filters]
         async with self._turn:
             wanted = await self._meant_by(filters, limit)
             for patterns in _pieces({each: self._entries(each) for each in wanted}):
-                gone: dict[Acl, int] = {}
+                found: list[tuple[int, Acl]] = []
 
-                def without(pattern: Pattern, known: frozenset[Entry], gone: dict[Acl, int] = gone) -> frozenset[Entry]:
-                    concerned = wanted[pattern]
+                def without(
+                    pattern: Pattern, known: frozenset[Entry], found: list[tuple[int, Acl]] = found
+                ) -> frozenset[Entry]:
+                    kept = []
                     for entry in known:
-                        first = next((each for each in concerned if filters[each].entries.matches(entry)), None)
-                        if first is not None:
-                            gone[Acl(pattern, entry)] = first
-                    return frozenset([each for each in known if Acl(pattern, each) not in gone])
+                        finders = [each for each in wanted[pattern] if filters[each].entries.matches(entry)]
+                        found.extend([(each, Acl(pattern, entry)) for each in finders])
+                        if not finders:
+                            kept.append(entry)
+                    return frozenset(kept)
 
-                error = await self._change(patterns, without, forget=gone.clear)
-                for acl, number in gone.items():
+                error = await self._change(patterns, without, forget=found.clear)
+                for number, acl in found:
                     removed[number].append((acl, error))
         return removed
 
@@ -149,19 +153,20 @@ class AclStore:
         """The patterns that filters mean, each with the numbers of those filters."""
         meant: dict[Pattern, list[int]] = {}
         matched: set[Acl] = set()
-        # The first of those that are the same gets what all of them match.
-        for acl_filter, number in {each: number for number, each in reversed(list(enumerate(filters)))}.items():
-            found = await self.matching(acl_filter)
-            for pattern, entries in found.items():
-                matched.update([Acl(pattern, entry) for entry in entries])
-            if len(matched) > limit:
+        known: dict[AclFilter, Mapping[Pattern, list[Entry]]] = {}
+        told = 0
+        for number, acl_filter in enumerate(filters):
+            found = known.get(acl_filter)
+            if found is None:
+                found = known[acl_filter] = await self.matching(acl_filter)
+                matched.update([Acl(pattern, entry) for pattern, entries in found.items() for entry in entries])
+            told += sum([len(entries) for entries in found.values()])
+            if len(matched) > limit or told > limit * REPETITIONS_MAX:
                 text = f"Cannot remove more than {limit} acls in a single delete operation."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             # A pattern that is named may have rules that this broker has not heard of yet.
             for pattern in acl_filter.patterns.only or found:
                 meant.setdefault(pattern, []).append(number)
-        for numbers in meant.values():
-            numbers.sort()
         return meant
 
     def _entries(self, pattern: Pattern) -> frozenset[Entry]:

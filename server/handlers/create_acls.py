@@ -4,6 +4,7 @@ Behaviour
 * Whoever may alter the cluster is answered, else every rule is CLUSTER_AUTHORIZATION_FAILED. Without an authorizer each is
   SECURITY_DISABLED.
 * Each rule is judged for itself (`server/auth/acls.py` has the reasons). One that is there already is no error.
+  A rule with ANY or MATCH is INVALID_REQUEST; KRaft then refuses the whole request with UNKNOWN_SERVER_ERROR.
 * The rules are kept and in force here when the answer goes out, and within a moment on the other brokers.
 * The names of resources are those of nodes of the coordination tree, so a name with a slash, or with what ZooKeeper does not
   take in a path, is INVALID_REQUEST, as with Kafka 3.9 over ZooKeeper. KRaft takes them.

@@ -4,9 +4,10 @@ Behaviour
 * Whoever may alter the cluster is answered, else every filter is CLUSTER_AUTHORIZATION_FAILED. Without an authorizer each is
   SECURITY_DISABLED.
 * Each filter is answered with what it removed, and each rule has an error of its own. A rule that several filters find is
-  told with the first of them.
+  told with each of them.
 * The rules are gone when the answer goes out, and within a moment on the other brokers.
-* A request that finds more than 10,000 rules removes none: INVALID_REQUEST. So does one with more filters than that.
+* A request that finds more than 10,000 rules, or 30,000 with repetitions, removes none: INVALID_REQUEST. So does one with more
+  filters than 10,000.
 * A filter with a number that Kafka has no name for is INVALID_REQUEST; one with 0 closes the connection, as in Kafka.
 """
 

@@ -155,8 +155,8 @@ async def test_rules_are_added_found_obeyed_and_removed(tmp_path: Path) -> None:
     removed = await delete(broker, *filters, (1, None, 1, None, 99))
     assert removed == [
         (0, None, {"t", "*"}),
-        (0, None, {"t", "pre", "g"}),
-        (0, None, set()),
+        (0, None, {"t", "pre", "g", "*"}),
+        (0, None, {"t", "pre", "g", "*"}),
         (ErrorCode.INVALID_REQUEST, "Unknown patternFilter.", set()),
         (ErrorCode.INVALID_REQUEST, "Unknown entryFilter.", set()),
     ]
