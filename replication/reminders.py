@@ -22,3 +22,24 @@ class Reminder:
             return False
         self._due = now + INTERVAL_S
         return True
+
+
+class Reminders:
+    """The same for each of many, such as addresses. Of very many the oldest are forgotten, and may be told of again."""
+
+    __slots__ = ("_due", "_kept_max")
+
+    def __init__(self, kept_max: int = 1_000) -> None:
+        self._due: dict[str, float] = {}
+        self._kept_max = kept_max
+
+    def is_due(self, name: str) -> bool:
+        """True at the first call for a name, and then at most once a minute."""
+        now = time.monotonic()
+        if now < self._due.get(name, 0.0):
+            return False
+        self._due.pop(name, None)  # behind all others
+        self._due[name] = now + INTERVAL_S
+        if len(self._due) > self._kept_max:
+            del self._due[next(iter(self._due))]
+        return True

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.auth.scram_users import ScramUsers
     from ottla.server.auth.strangers import Strangers
+    from ottla.server.auth.tls_listeners import TlsListeners
     from ottla.server.cluster.session import CoordinationTree
     from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.coordinators.transaction_markers import TransactionMarkers
@@ -87,6 +88,7 @@ class Broker:
         self.authorizer = self._authorizer(config)
         self.readiness = readiness
         self.configs = ConfigRepository(config)
+        self.tls = self._tls(config)
         self.cluster = ClusterState(controller_id=config.node_id)
         self.listeners: list[Listener] = []
         self.long_answers = LongAnswers()
@@ -137,6 +139,13 @@ class Broker:
         from ottla.server.auth.authorizer import AclAuthorizer  # here, because most brokers have none
 
         return AclAuthorizer(config.authorizer, lambda: self.surroundings.clock_ms() / 1000)
+
+    def _tls(self, config: BrokerConfig) -> TlsListeners | None:
+        if not any(each.is_encrypted for each in config.listeners):
+            return None
+        from ottla.server.auth.tls_listeners import TlsListeners  # here, because many brokers do without
+
+        return TlsListeners(config.listeners, self.configs)
 
     def _group_coordinator(self, config: BrokerConfig) -> GroupCoordinator:
         kinds = Kinds()
@@ -355,5 +364,7 @@ class Broker:
                 part.start_in(nursery)
             await nursery.start(self.member.run)
             nursery.start_soon(self.deadlines.run)
+            if self.tls is not None:
+                nursery.start_soon(self.tls.watch_files)
             yield nursery
             nursery.cancel_scope.cancel()

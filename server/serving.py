@@ -27,7 +27,7 @@ from ottla.server.gate.dispatch import client_routes, served_routes
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection_limits import ConnectionLimits, OwnLimits
 from ottla.server.net.inbox import ReceiveBuffers
-from ottla.server.net.listener import Listener, bind
+from ottla.server.net.listener import Encryption, Listener, bind
 from ottla.server.net.memory_budget import MemoryBudget
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.connection_rates import UNLIMITED
@@ -148,10 +148,14 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
         of_listener=lambda listener: _own_limits(broker.configs.texts_of_listener(listener)),
     )
     broker.configs.on_change(lambda _: limits.changed())
+    encryptions = _encryptions(broker)
     for endpoint, sock in bound:
         calls = for_brokers if endpoint.listener == between_brokers else for_clients
         protocol, sasl = endpoint.security_protocol, broker.sasl_of(endpoint.listener)
-        listener = Listener(endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits, protocol, sasl)
+        encryption = encryptions.get(endpoint.listener)
+        listener = Listener(
+            endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits, protocol, sasl, encryption
+        )
         broker.listeners.append(listener)
         nursery.start_soon(listener.run)
 
@@ -162,6 +166,17 @@ def _own_limits(texts: Texts) -> OwnLimits:
     except InvalidSetting as error:  # stored by somebody who did not look so closely
         logger.error("the limits of a listener cannot be used: %s", error)
         return OwnLimits(UNLIMITED, UNLIMITED)
+
+
+def _encryptions(broker: Broker) -> dict[str, Encryption]:
+    """The listeners that encrypt, by name."""
+    if broker.tls is None:
+        return {}
+    from ottla.server.net.handshakes import Handshakes  # here, because many brokers do without
+
+    # One for all: the limits of an address hold for all listeners together.
+    handshakes = Handshakes()
+    return {each.name: Encryption(handshakes, each) for each in broker.tls}
 
 
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:

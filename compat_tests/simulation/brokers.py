@@ -8,7 +8,8 @@ power also loses what was not synced (`lose_power`).
 import errno
 import random
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import trio
@@ -47,6 +48,13 @@ class SimTransport:
         self.socket: Any = sock
         self.receive_into = sock.recv_into
         self.send = sock.send
+        self.close = sock.close
+
+    def serving(self, readiness: SimReadiness) -> Callable[[Any], Awaitable[Any]]:
+        return partial(readiness.serve, self.socket)
+
+    async def until_sendable(self) -> None:
+        await trio.lowlevel.wait_writable(self.socket)
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
         return self.send(region.file.read_at(position, length))

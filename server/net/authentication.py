@@ -141,7 +141,7 @@ class Authentication:
             inbox.detach()
             return frame
         inbox.detach()
-        received: Frame = await self._readiness.serve(self._transport.socket, self._receive)
+        received: Frame = await self._transport.serving(self._readiness)(self._receive)
         if received.is_end:
             raise ConnectionResetError("the peer has left during authentication")
         return received.data

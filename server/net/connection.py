@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.server.gate.context import RequestContext
+from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.holdings import Holdings
 from ottla.server.net.inbox import Inbox, NoRoom
@@ -110,7 +110,7 @@ class Connection:
         "last_active",
     )
 
-    def __init__(self, transport: Transport, host: str, listener: Door) -> None:
+    def __init__(self, transport: Transport, host: str, listener: Door, principal: str = ANONYMOUS) -> None:
         self._transport = transport
         self._socket = transport.socket
         self._peer = host
@@ -119,6 +119,7 @@ class Connection:
         self._context = RequestContext(
             listener.broker,
             client_host="/" + host,
+            principal=principal,
             listener_name=listener.name,
             security_protocol=listener.security_protocol,
         )
@@ -169,7 +170,7 @@ class Connection:
             self._inbox.close()
             self._holdings.let_go()
             self._holdings.count_unread(0)
-            self._socket.close()
+            self._transport.close()
             self._context.close()
 
     @property
@@ -186,13 +187,14 @@ class Connection:
 
     async def _serve(self) -> None:
         """Sleep while `_step` can answer everything at once; do what has to be awaited."""
+        serve = self._transport.serving(self._readiness)
         try:
             if self._authentication is not None:
                 await self._authenticate(self._authentication)
                 # Requests may have come right behind it.
                 await self._answer_awake(self._answer_frames())
             # Asleep: the event loop calls `_step`, until something has to be awaited.
-            while (waiting := await self._readiness.serve(self._socket, self._step)) is not END_OF_STREAM:
+            while (waiting := await serve(self._step)) is not END_OF_STREAM:
                 await self._answer_awake(waiting)
             # A peer that has closed only its own side still reads: what it asked for before is answered.
             await self._drain(0, is_end=True)
@@ -647,7 +649,7 @@ class Connection:
             self._inbox.detach()
             if progress is Progress.BLOCKED:
                 self._holdings.count_unread(outbox.buffered_bytes)
-                await trio.lowlevel.wait_writable(self._socket)
+                await self._transport.until_sendable()
                 while self._readiness.is_spent():  # many may have become writable at once
                     await trio.lowlevel.checkpoint()
             else:

@@ -16,7 +16,7 @@ import heapq
 import logging
 import socket
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -33,6 +33,8 @@ from ottla.server.net.transport import PlainTransport
 
 if TYPE_CHECKING:
     from ottla.server.auth.sasl_listener import SaslListener
+    from ottla.server.auth.tls_listener import TlsListener
+    from ottla.server.net.handshakes import Handshakes
     from ottla.server.ports import HasQuotas, HasSettings
 
     class Port(HasQuotas, HasSettings, Protocol):
@@ -81,6 +83,13 @@ def bind(host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT) -> so
     return sock
 
 
+class Encryption(NamedTuple):
+    """How the connections of a listener are encrypted."""
+
+    handshakes: Handshakes
+    listener: TlsListener
+
+
 class Listener:
     """One bound address and the connections that came in through it."""
 
@@ -95,11 +104,13 @@ class Listener:
         limits: ConnectionLimits,
         security_protocol: str = "PLAINTEXT",
         sasl: SaslListener | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         config = broker.config.server
         self.name = name
         self.security_protocol = security_protocol
         self.sasl = sasl
+        self._encryption = encryption
         self.broker = broker
         self.calls = calls
         self.buffers = buffers
@@ -185,9 +196,12 @@ class Listener:
             self.limits.release(host, self.name)
             sock.close()
             return
-        connection = Connection(PlainTransport(sock), host, self)
-        self.connections.add(connection)
-        nursery.start_soon(self._serve, connection, host)
+        if self._encryption is not None:
+            nursery.start_soon(self._serve_encrypted, self._encryption, sock, host)
+        else:
+            connection = Connection(PlainTransport(sock), host, self)
+            self.connections.add(connection)
+            nursery.start_soon(self._serve, connection, host)
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -214,6 +228,18 @@ class Listener:
                     await trio.sleep(seconds)
                 finally:
                     self._delayed -= 1
+
+    async def _serve_encrypted(self, encryption: Encryption, sock: socket.socket, host: str) -> None:
+        welcomed = None
+        try:
+            welcomed = await encryption.handshakes.welcome(sock, host, encryption.listener)
+        finally:
+            if welcomed is None:
+                self.limits.release(host, self.name)
+        if welcomed is not None:
+            connection = Connection(welcomed.transport, host, self, welcomed.principal)
+            self.connections.add(connection)
+            await self._serve(connection, host)
 
     async def _keep_house(self) -> None:
         while True:

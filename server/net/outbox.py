@@ -10,6 +10,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication.system import MSG_MORE
+from ottla.server.net.transport import PageMissing
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
@@ -110,6 +111,10 @@ class Outbox:
                 sent = transport.send_region(region, position, chunk)
             except BlockingIOError:
                 return Progress.BLOCKED
+            # The system has taken the page back since it was looked for.
+            except PageMissing:
+                self._region_looked_at = self._region_sent
+                return Progress.COLD
             except OSError as error:
                 raise _blame(region, position, error) from error
             # The length is promised in what was sent already, so the answer can be neither finished nor taken back.

@@ -1,4 +1,4 @@
-"""The way of a connection's bytes, in and out. Plain TCP is here; an encrypted or simulated one has the same face.
+"""The way of a connection's bytes, in and out. Plain TCP is here; TLS (`tls_transport.py`) or a simulation has the same face.
 
 A transport never waits: what it cannot do now it refuses with BlockingIOError. `Inbox` says where received bytes go and
 `Outbox` what is sent next; both know nothing of sockets.
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
 
 from ottla.replication import system
 from ottla.replication.system import RWF_NOWAIT, send_file
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
+    from ottla.server.net.readiness import Readiness, Step
 
 _PAGE_BYTES = 4096
 
@@ -32,7 +37,10 @@ class Transport(Protocol):
         """Send what goes now; returns how many bytes that are. `flags`: MSG_MORE if more follows at once."""
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        """Send bytes of a region's file; returns how many that are, 0 at the end of the file."""
+        """Send bytes of a region's file; returns how many that are, 0 at the end of the file.
+
+        PageMissing: the disk is needed, although `is_in_memory` was true before.
+        """
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
         """Whether these bytes of the region's file can be sent without waiting for the disk."""
@@ -43,19 +51,24 @@ class Transport(Protocol):
     def peer_has_left(self) -> bool:
         """Whether the peer has closed the connection, or its half of it."""
 
+    def serving(self, readiness: Readiness) -> Callable[[Step], Awaitable[Any]]:
+        """`Readiness.serve` for this connection: has a step called whenever there is something to receive, or room to send."""
 
-class PlainTransport:
-    """A TCP socket. Regions go from the page cache to the socket without a copy."""
+    async def until_sendable(self) -> None:
+        """Return when a send that was refused may go on."""
 
-    __slots__ = ("receive_into", "send", "socket")
+    def close(self) -> None:
+        """Close the socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
-        self.receive_into = sock.recv_into  # the socket's own methods, because every request needs both
-        self.send = sock.send
 
-    def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        return send_file(self.socket.fileno(), region.file.fileno(), position, length)
+class PageMissing(Exception):
+    """A part of a file is not in memory."""
+
+
+class PageCacheReader:
+    """What transports ask of files: whether they are in memory, and small regions of them."""
+
+    __slots__ = ()
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
         """Looks at the first and the last byte; the kernel reads ahead in between."""
@@ -86,13 +99,39 @@ class PlainTransport:
             return None
         return data if count == region.length else None
 
+
+class PlainTransport(PageCacheReader):
+    """A TCP socket. Regions go from the page cache to the socket without a copy."""
+
+    __slots__ = ("close", "receive_into", "send", "socket")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.receive_into = sock.recv_into  # the socket's own methods, because every request needs both
+        self.send = sock.send
+        self.close = sock.close
+
+    def send_region(self, region: FileRegion, position: int, length: int) -> int:
+        return send_file(self.socket.fileno(), region.file.fileno(), position, length)
+
+    def serving(self, readiness: Readiness) -> Callable[[Step], Awaitable[Any]]:
+        return partial(readiness.serve, self.socket)
+
+    async def until_sendable(self) -> None:
+        await trio.lowlevel.wait_writable(self.socket)
+
     def peer_has_left(self) -> bool:
-        try:
-            # Only a look: the byte belongs to a request. Unread bytes hide the end of the stream behind them, so the
-            # system is asked for the state of the connection, too.
-            has_sent_more = self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-            return not has_sent_more or system.has_closed_its_side(self.socket)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        return has_left(self.socket)
+
+
+def has_left(sock: socket.socket) -> bool:
+    """Whether the peer of a TCP connection has closed it, or its half of it."""
+    try:
+        # Only a look: the byte belongs to a request. Unread bytes hide the end of the stream behind them, so the
+        # system is asked for the state of the connection, too.
+        has_sent_more = socket.socket.recv(sock, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        return not has_sent_more or system.has_closed_its_side(sock)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

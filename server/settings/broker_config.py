@@ -34,6 +34,7 @@ from ottla.server.settings.sasl_config import (
     peer_login,
     sasl_of_listener,
 )
+from ottla.server.settings.tls_config import TlsConfig
 from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings, older_settings
 from ottla.server.settings.zookeeper_config import ZooKeeperConfig, check_password_encoder, parse_connect
 from ottla.wire.settings import (
@@ -59,7 +60,6 @@ _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 BROKEN_RULE = "requirement failed"
 OF_SINGLE_LISTENERS = ("max.connections", "max.connection.creation.rate")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SERVED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _SPOKEN_BETWEEN_BROKERS = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
@@ -166,6 +166,10 @@ class Endpoint:
     port: int
     security_protocol: str = "PLAINTEXT"
 
+    @property
+    def is_encrypted(self) -> bool:
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.listener}://{host}:{self.port}"
@@ -226,7 +230,8 @@ def broker_settings() -> Mapping[str, Setting]:
         SharePartitionConfig,
         DeadLetterConfig,
     )
-    for config_class in (ServerConfig, ReplicationConfig, *coordinators, MemberConfig, QuotaConfig, SaslConfig):
+    rest = (ReplicationConfig, MemberConfig, QuotaConfig, SaslConfig, TlsConfig)
+    for config_class in (ServerConfig, *coordinators, *rest):
         known.update(settings_of(config_class))
     return known
 
@@ -519,9 +524,6 @@ def _checked_protocol(endpoint: Endpoint, protocols: Mapping[str, str]) -> str:
             f"listeners={endpoint}: No security protocol defined for listener {endpoint.listener};"
             " add it to listener.security.protocol.map"
         )
-    if protocol not in _SERVED_PROTOCOLS:
-        allowed = ", ".join(_SERVED_PROTOCOLS)
-        raise ConfigError(f"listeners={endpoint}: security protocol {protocol} is not served yet; allowed: {allowed}")
     return protocol
 
 

@@ -164,29 +164,11 @@ share.coordinator.threads: Threads of a share coordinator.
 share.fetch.purgatory.purge.interval.requests: How many finished fetches of share groups Kafka keeps before it clears them away.
 socket.connection.setup.timeout.max.ms: Longest wait for a connection to another node after several failures.
 socket.connection.setup.timeout.ms: Longest wait for a connection to another node.
-ssl.allow.dn.changes: Whether a new certificate may have another distinguished name than the one before it.
-ssl.allow.san.changes: Whether a new certificate may lack alternative names that the one before it had.
-ssl.cipher.suites: Cipher suites of TLS that may be used; by default those of the library.
-ssl.client.auth: Whether clients have to show a certificate, are asked for one, or are not asked.
-ssl.enabled.protocols: Versions of TLS that may be used.
-ssl.endpoint.identification.algorithm: How a client of TLS checks that a certificate is the server's; https: by the host name, empty: not at all.
 ssl.engine.factory.class: Class that makes the engines of TLS.
-ssl.key.password: Password of the private key.
 ssl.keymanager.algorithm: Algorithm by which Java chooses a key.
-ssl.keystore.certificate.chain: Certificates of this broker, as PEM.
-ssl.keystore.key: Private key of this broker, as PEM.
-ssl.keystore.location: File with the private key and the certificates of this broker.
-ssl.keystore.password: Password of the file with the private key.
-ssl.keystore.type: Format of the file with the private key.
-ssl.principal.mapping.rules: Rules that make a user's name of the distinguished name in a certificate.
-ssl.protocol: Version of TLS that Java makes its context for.
 ssl.provider: Java's provider of TLS.
 ssl.secure.random.implementation: Java's source of random numbers for TLS.
 ssl.trustmanager.algorithm: Algorithm by which Java judges certificates.
-ssl.truststore.certificates: Certificates of the authorities that are trusted, as PEM.
-ssl.truststore.location: File with the certificates of the authorities that are trusted.
-ssl.truststore.password: Password of the file with the certificates of the authorities.
-ssl.truststore.type: Format of the file with the certificates of the authorities.
 telemetry.max.bytes: Most bytes of metrics that a client may push at a time.
 transaction.state.log.load.buffer.size: Bytes that Kafka reads at a time when it loads the states of transactions.
 transaction.two.phase.commit.enable: Whether producers may leave it to another coordinator when their transactions end (KIP-939).

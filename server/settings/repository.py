@@ -229,6 +229,11 @@ class ConfigRepository:
         """The value in force of a broker setting that is known."""
         return broker_value(self._texts, name)
 
+    @property
+    def texts(self) -> Texts:
+        """The texts in force of all settings that somebody has set."""
+        return self._texts
+
     def texts_of_listener(self, listener: str) -> Texts:
         """The texts in force of the settings as one listener has them, its own first."""
         return texts_of_listener(self._texts, listener)

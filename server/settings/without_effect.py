@@ -169,29 +169,11 @@ share.coordinator.threads int 1 1..
 share.fetch.purgatory.purge.interval.requests int 1000
 socket.connection.setup.timeout.max.ms long 30000
 socket.connection.setup.timeout.ms long 10000
-ssl.allow.dn.changes boolean false
-ssl.allow.san.changes boolean false
-ssl.cipher.suites list '' per-broker
-ssl.client.auth string none required/requested/none exact per-broker
-ssl.enabled.protocols list TLSv1.2,TLSv1.3 per-broker
-ssl.endpoint.identification.algorithm string https per-broker
 ssl.engine.factory.class class - per-broker
-ssl.key.password password - per-broker
 ssl.keymanager.algorithm string SunX509 per-broker
-ssl.keystore.certificate.chain password - per-broker
-ssl.keystore.key password - per-broker
-ssl.keystore.location string - per-broker
-ssl.keystore.password password - per-broker
-ssl.keystore.type string JKS per-broker
-ssl.principal.mapping.rules string DEFAULT
-ssl.protocol string TLSv1.3 per-broker
 ssl.provider string - per-broker
 ssl.secure.random.implementation string - per-broker
 ssl.trustmanager.algorithm string PKIX per-broker
-ssl.truststore.certificates password - per-broker
-ssl.truststore.location string - per-broker
-ssl.truststore.password password - per-broker
-ssl.truststore.type string JKS per-broker
 telemetry.max.bytes int 1048576 1..
 transaction.state.log.load.buffer.size int 5242880 1..
 transaction.two.phase.commit.enable boolean false

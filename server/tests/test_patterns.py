@@ -31,6 +31,8 @@ NOT_OF_CLIENTS = {
 DIVIDED_BY_COMMAS = {
     f"ottla.server.auth.scram_messages.{name}" for name in ("_CLIENT_FIRST", "_CLIENT_FINAL", "_SERVER_FINAL")
 }
+# Its alternatives exclude each other, which the look at a pattern does not see. The broker's operator wrote what it reads.
+OF_RULES = {"ottla.server.auth.principal_mapping._RULE"}
 ALPHABET = [chr(code) for code in range(128)]
 REPETITIONS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 UNBOUNDED = _parser.MAXREPEAT
@@ -128,7 +130,7 @@ def test_no_pattern_divides_a_long_text_in_every_way() -> None:
     known = dict(patterns())
     assert len(known) > 10
     quadratic = {name for name, pattern in known.items() if is_quadratic(pattern.pattern)}
-    assert quadratic <= NOT_OF_CLIENTS | DIVIDED_BY_COMMAS
+    assert quadratic <= NOT_OF_CLIENTS | DIVIDED_BY_COMMAS | OF_RULES
 
 
 def test_patterns_are_held_against_whole_texts() -> None:

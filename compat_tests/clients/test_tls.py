@@ -1,0 +1,159 @@
+"""Real clients over TLS: with and without a certificate of their own, and with SASL inside."""
+
+import time
+
+import pytest
+from compat_tests.support.brokers import OttlaProcess, wait_until
+from confluent_kafka import Consumer, Producer
+from kafka import KafkaConsumer, KafkaProducer
+
+from ottla.server.auth.issuing import Authority
+
+SECRET = "alices-secret-word"
+LARGE = bytes(range(256)) * 3000  # some tens of records of TLS
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+class EncryptedOttla(OttlaProcess):
+    protocol = "SSL"
+
+    def command(self):
+        return [each.replace("PLAINTEXT://", f"{self.protocol}://") for each in super().command()]
+
+
+class SaslSslOttla(EncryptedOttla):
+    protocol = "SASL_SSL"
+
+
+def stores(directory):
+    """Files of an authority, a broker and a client."""
+    authority = Authority("test authority", days=2)
+    broker = authority.issue("broker", ["localhost", "127.0.0.1"], is_server=True)
+    client = authority.issue("client", is_server=False)
+    (directory / "authority.pem").write_bytes(authority.certified.certificate_pem)
+    (directory / "broker.pem").write_bytes(broker.key_pem + broker.certificate_pem)
+    (directory / "client.pem").write_bytes(client.key_pem + client.certificate_pem)
+    return directory
+
+
+def settings(directory, protocol):
+    return {
+        "security.inter.broker.protocol": protocol,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(directory / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(directory / "authority.pem"),
+        "num.partitions": "1",
+    }
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return stores(tmp_path_factory.mktemp("stores"))
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory, files):
+    broker = EncryptedOttla(tmp_path_factory.mktemp("ssl"), settings(files, "SSL") | {"ssl.client.auth": "required"})
+    yield broker.start()
+    broker.stop()
+    assert "PRIVATE KEY" not in broker.log
+
+
+@pytest.fixture(scope="module")
+def with_sasl(tmp_path_factory, files):
+    own = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{MODULE} required user_alice="{SECRET}";',
+    }
+    broker = SaslSslOttla(tmp_path_factory.mktemp("sasl_ssl"), settings(files, "SASL_SSL") | own)
+    yield broker.start()
+    broker.stop()
+    assert SECRET not in broker.log
+
+
+def librdkafka(broker, files, **more):
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": broker.protocol,
+        "ssl.ca.location": str(files / "authority.pem"),
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def certificate(files):
+    path = str(files / "client.pem")
+    return {"ssl_certificate_location": path, "ssl_key_location": path}
+
+
+def sasl(password=SECRET):
+    return {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": password}
+
+
+def python(broker, files, **more):
+    return {
+        "bootstrap_servers": broker.bootstrap,
+        "security_protocol": broker.protocol,
+        "ssl_cafile": str(files / "authority.pem"),
+        **more,
+    }
+
+
+def produce_and_fetch(config, topic):
+    failures = []
+    producer = Producer(config | {"error_cb": failures.append})
+    for _ in range(20):
+        producer.produce(topic, LARGE, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert failures == []
+    consumer = Consumer(config | {"group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found, end = [], time.monotonic() + 60
+    while len(found) < 20 and time.monotonic() < end:
+        found += consumer.consume(20, 1)
+    consumer.close()
+    assert [each.value() == LARGE for each in found] == [True] * 20
+
+
+def python_produces_and_fetches(config, topic):
+    producer = KafkaProducer(**config)
+    for number in range(5):
+        assert producer.send(topic, LARGE).get(20).offset == number
+    producer.close()
+    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **config)
+    assert [next(consumer).value == LARGE for _ in range(5)] == [True] * 5
+    consumer.close()
+
+
+def test_librdkafka_with_a_certificate(encrypted, files):
+    produce_and_fetch(librdkafka(encrypted, files, **certificate(files)), "confluent")
+
+
+def test_kafka_python_with_a_certificate(encrypted, files):
+    path = str(files / "client.pem")
+    python_produces_and_fetches(python(encrypted, files, ssl_certfile=path, ssl_keyfile=path), "python")
+
+
+def refused(config):
+    failures = []
+    producer = Producer(config | {"error_cb": failures.append})
+    wait_until(lambda: producer.poll(0.1) or failures, "the failure is told")
+    return str(failures)
+
+
+def test_who_shows_no_certificate_is_refused(encrypted, files):
+    assert refused(librdkafka(encrypted, files))
+    assert "shown no certificate" in encrypted.log
+
+
+def test_librdkafka_logs_in_over_tls(with_sasl, files):
+    produce_and_fetch(librdkafka(with_sasl, files, **sasl()), "confluent")
+
+
+def test_kafka_python_logs_in_over_tls(with_sasl, files):
+    own = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "alice", "sasl_plain_password": SECRET}
+    python_produces_and_fetches(python(with_sasl, files, **own), "python")
+
+
+def test_a_wrong_password_is_refused_over_tls(with_sasl, files):
+    assert "Authentication failed" in refused(librdkafka(with_sasl, files, **sasl("wrong")))

@@ -1,0 +1,131 @@
+"""As much of DER as names in certificates need: the subject, and a digest of the alternative names.
+
+A certificate comes from a peer, although OpenSSL has verified it by then: whatever does not fit is MalformedDer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_SEQUENCE, _SET, _OBJECT_ID = 0x30, 0x31, 0x06
+_VERSION, _EXTENSIONS = 0xA0, 0xA3
+ALTERNATIVE_NAMES = "2.5.29.17"
+ATTRIBUTES_MAX = 256  # of a name
+_OBJECT_ID_BYTES_MAX = 64
+
+
+class MalformedDer(ValueError):
+    """Bytes that are no certificate, or one of a kind that nobody uses."""
+
+
+class Element(NamedTuple):
+    """One value: its tag, its contents, and all of its bytes."""
+
+    tag: int
+    contents: memoryview
+    whole: memoryview
+
+
+class Attribute(NamedTuple):
+    """One part of a name: the dotted object identifier, and its value."""
+
+    kind: str
+    value: Element
+
+
+def subject(certificate: bytes) -> list[list[Attribute]]:
+    """The name of the holder: relative names in the order of the certificate, each of one attribute as a rule."""
+    name = _fields(certificate)[4]
+    if name.tag != _SEQUENCE:
+        raise MalformedDer("the subject is no sequence")
+    relative = []
+    count = 0
+    for part in _elements(name.contents):
+        attributes = [_attribute(each) for each in _elements(part.contents)]
+        count += len(attributes)
+        if part.tag != _SET or count > ATTRIBUTES_MAX:
+            raise MalformedDer("a part of the subject is no set, or there are too many")
+        relative.append(attributes)
+    return relative
+
+
+def alternative_names(certificate: bytes) -> frozenset[bytes]:
+    """The subject alternative names, each as its bytes with the tag in front."""
+    for field in _fields(certificate)[6:]:
+        if field.tag == _EXTENSIONS:
+            for extension in _elements(_only(field.contents).contents):
+                parts = list(_elements(extension.contents))
+                if len(parts) >= 2 and parts[0].tag == _OBJECT_ID and _dotted(parts[0].contents) == ALTERNATIVE_NAMES:
+                    names = _only(parts[-1].contents)
+                    return frozenset(bytes(each.whole) for each in _elements(names.contents))
+    return frozenset()
+
+
+def _fields(certificate: bytes) -> list[Element]:
+    """Serial number, algorithm, issuer, validity, subject, key, and what is optional."""
+    parts = list(_elements(_only(memoryview(certificate)).contents))
+    if not parts or parts[0].tag != _SEQUENCE:
+        raise MalformedDer("it is no certificate")
+    fields = list(_elements(parts[0].contents))
+    if fields and fields[0].tag == _VERSION:
+        del fields[0]
+    if len(fields) < 6:
+        raise MalformedDer("a certificate has more fields than this one")
+    return fields
+
+
+def _attribute(element: Element) -> Attribute:
+    parts = list(_elements(element.contents))
+    if element.tag != _SEQUENCE or len(parts) != 2 or parts[0].tag != _OBJECT_ID:
+        raise MalformedDer("an attribute of the subject is no pair")
+    return Attribute(_dotted(parts[0].contents), parts[1])
+
+
+def _only(data: memoryview) -> Element:
+    found = list(_elements(data))
+    if len(found) != 1:
+        raise MalformedDer("one element was expected")
+    return found[0]
+
+
+def _elements(data: memoryview) -> Iterator[Element]:
+    position = 0
+    while position < len(data):
+        start = position
+        tag = data[position]
+        # Tags of several bytes are for numbers above 30, which certificates have not.
+        if tag & 0x1F == 0x1F or position + 2 > len(data):
+            raise MalformedDer("a tag that certificates do not have, or one without a length")
+        length, position = _length(data, position + 1)
+        end = position + length
+        if end > len(data):
+            raise MalformedDer("an element is longer than what it is in")
+        yield Element(tag, data[position:end], data[start:end])
+        position = end
+
+
+def _length(data: memoryview, position: int) -> tuple[int, int]:
+    first = data[position]
+    if first < 0x80:
+        return first, position + 1
+    count = first & 0x7F
+    end = position + 1 + count
+    if not 1 <= count <= 4 or end > len(data):
+        raise MalformedDer("a length that is open or too large")
+    return int.from_bytes(data[position + 1 : end]), end
+
+
+def _dotted(contents: memoryview) -> str:
+    """2.5.4.3 and its like."""
+    if not 1 <= len(contents) <= _OBJECT_ID_BYTES_MAX or contents[-1] & 0x80:
+        raise MalformedDer("an object identifier that is empty, too long or cut off")
+    numbers, number = [], 0
+    for byte in contents:
+        number = number << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(number)
+            number = 0
+    # The first number stands for two.
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))

@@ -1,0 +1,190 @@
+"""What one listener encrypts with, from its settings and the files that they name; and what its clients are called.
+
+A change makes a new context, which later connections get. Those that are there keep what they began with. Kafka's rules
+for changes (SslFactory) hold: the new key has to be usable, and has to be that of the same holder with the same alternative
+names, unless ssl.allow.dn.changes and ssl.allow.san.changes say otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from ottla.server.auth.der import MalformedDer, alternative_names
+from ottla.server.auth.distinguished_names import distinguished_name
+from ottla.server.auth.key_stores import KeyStore, files_of
+from ottla.server.auth.principal_mapping import InvalidRules, PrincipalMapper
+from ottla.server.auth.tls_contexts import Secrets, server_context
+from ottla.server.gate.context import ANONYMOUS
+from ottla.server.settings.broker_config import read_settings, texts_of_listener
+from ottla.server.settings.tls_config import TlsConfig
+from ottla.wire.settings import InvalidSetting
+
+COSTLY_S = 0.002
+"""A step of a handshake that takes longer is done in a thread."""
+MEASURED_HANDSHAKES = 3
+
+
+class KeyCost:
+    """How long the dearest step of a handshake takes with one key: mostly that is a signature."""
+
+    __slots__ = ("_count", "_least_s")
+
+    def __init__(self) -> None:
+        self._count, self._least_s = 0, float("inf")
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is known, and the event loop may do it."""
+        return self._count >= MEASURED_HANDSHAKES and self._least_s <= COSTLY_S
+
+    @property
+    def is_known(self) -> bool:
+        return self._count >= MEASURED_HANDSHAKES
+
+    def note(self, seconds: float) -> None:
+        """A handshake's dearest step took so much of a processor."""
+        # The least counts: on a busy machine the others are too long.
+        self._count += 1
+        self._least_s = min(self._least_s, seconds)
+
+
+class InForce(NamedTuple):
+    """One state of a listener's settings and files."""
+
+    config: TlsConfig
+    secrets: Secrets
+    context: ssl.SSLContext
+    mapper: PrincipalMapper
+    files: Mapping[str, object]
+    cost: KeyCost
+
+
+class TlsListener:
+    """See the module's docstring. InvalidSetting if the settings or files cannot be used."""
+
+    def __init__(self, name: str, security_protocol: str, texts: Mapping[str, str]) -> None:
+        self.name = name
+        self._authenticates = security_protocol == "SSL"
+        self._in_force = self._read(texts)
+        self._told = ""
+
+    # --- for handshakes
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What the next connection is encrypted with."""
+        return self._in_force.context
+
+    @property
+    def cost(self) -> KeyCost:
+        return self._in_force.cost
+
+    def principal(self, certificate: bytes | None) -> str:
+        """What a client with this certificate (DER) is called. NoRuleFits, MalformedDer."""
+        if not certificate or not self._authenticates:
+            return ANONYMOUS
+        return f"User:{self._in_force.mapper.name(distinguished_name(certificate))}"
+
+    # --- for connections to the same listener of other brokers
+
+    @property
+    def config(self) -> TlsConfig:
+        return self._in_force.config
+
+    @property
+    def secrets(self) -> Secrets:
+        return self._in_force.secrets
+
+    # --- changes
+
+    def check(self, texts: Mapping[str, str]) -> None:
+        """Refuse settings that the listener could not go on with, as InvalidSetting; nothing changes."""
+        if self._is_changed_by(texts):
+            self._check_successor(self._read(texts))
+
+    def read_anew(self, texts: Mapping[str, str]) -> InForce | None:
+        """What these settings come to with the files as they are now; None if nothing has changed. May run in a thread."""
+        if not self._is_changed_by(texts):
+            return None
+        changed = self._read(texts)
+        self._check_successor(changed)
+        return changed
+
+    def take_up(self, changed: InForce) -> None:
+        """Let later connections have what `read_anew` has found."""
+        self._in_force = changed
+        self._told = ""
+
+    def is_news(self, problem: str) -> bool:
+        """Whether a problem is another one than that of the last look, and worth a line in the log."""
+        is_news, self._told = problem != self._told, problem
+        return is_news
+
+    def _is_changed_by(self, texts: Mapping[str, str]) -> bool:
+        config = self._config(texts)
+        return config != self._in_force.config or _fingerprints(files_of(config)) != self._in_force.files
+
+    def _config(self, texts: Mapping[str, str]) -> TlsConfig:
+        own = texts_of_listener(texts, self.name)
+        # SASL says who a client is. A certificate is asked for only if this very listener is to.
+        if not self._authenticates and f"listener.name.{self.name.lower()}.ssl.client.auth" not in texts:
+            own["ssl.client.auth"] = "none"
+        return read_settings(TlsConfig, own)
+
+    def _read(self, texts: Mapping[str, str]) -> InForce:
+        try:
+            config = self._config(texts)
+            # Before the files are read: a change in between is seen the next time.
+            files = _fingerprints(files_of(config))
+            secrets = Secrets(config)
+            context = server_context(config, secrets)
+            mapper = PrincipalMapper(config.ssl_principal_mapping_rules)
+        except InvalidRules as error:
+            raise self._named("ssl.principal.mapping.rules", str(error)) from None
+        except InvalidSetting as error:
+            raise self._named(error.name, str(error)) from None
+        return InForce(config, secrets, context, mapper, files, KeyCost())
+
+    def _named(self, name: str, reason: str) -> InvalidSetting:
+        return InvalidSetting(name, None, reason, message=f"listener {self.name}: {reason}")
+
+    def _check_successor(self, changed: InForce) -> None:
+        now = self._in_force.secrets.key_store
+        new, config = changed.secrets.key_store, changed.config
+        assert now is not None and new is not None  # `server_context` sees to it
+        try:
+            _check_same_holder(now, new, config)
+        except MalformedDer:
+            raise self._named("ssl.keystore.location", "a certificate cannot be read") from None
+        if self._in_force.secrets.authorities is None and changed.secrets.authorities is not None:
+            reason = "Cannot add SSL truststore to an existing listener for which no truststore was configured."
+            raise self._named("ssl.truststore.location", reason)
+
+
+def _check_same_holder(now: KeyStore, new: KeyStore, config: TlsConfig) -> None:
+    refused = partial(InvalidSetting, "ssl.keystore.location", None)
+    if not config.ssl_allow_dn_changes:
+        before, after = distinguished_name(now.chain[0]), distinguished_name(new.chain[0])
+        if before.lower() != after.lower():
+            reason = f"Keystore DistinguishedName does not match: existing={before}, new={after}"
+            raise refused(reason, message=reason)
+    # Names may be added, but whoever knows the broker by one of the old names goes on to do so.
+    if not config.ssl_allow_san_changes and not alternative_names(now.chain[0]) <= alternative_names(new.chain[0]):
+        reason = "Keystore SubjectAltNames do not match: the new certificate lacks some of the existing one"
+        raise refused(reason, message=reason)
+
+
+def _fingerprints(paths: Iterable[str]) -> dict[str, object]:
+    """What changes when a file does. A file that is not there has none."""
+    found: dict[str, object] = {}
+    for path in paths:
+        try:
+            status = os.stat(path)
+            found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
+        except OSError:
+            found[path] = None
+    return found

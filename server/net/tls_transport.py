@@ -1,0 +1,238 @@
+"""TLS as a way of a connection's bytes, by OpenSSL on a socket that does not block.
+
+Theory
+    OpenSSL reads whole records of up to 16 KiB, and only one at a time. So after a read it may hold decrypted bytes, and
+    neither the socket nor epoll knows of them: `holds_input`. The step is called again then as if the socket were readable.
+
+    What cannot go on waits for the direction that OpenSSL names. In a read that is nearly always more input, but it may be
+    room for what OpenSSL has to send itself, and the other way round.
+
+    A record that was begun is in OpenSSL's buffer until the socket has taken all of it. The next call has to come with the
+    same bytes, and perhaps more behind them; `Outbox` repeats them, because it was not told that they were sent.
+
+    Regions of files are read from the page cache into a buffer that all connections of the loop share, piece by piece, and
+    encrypted from there. A page that is missing is left to a thread, as with sendfile. Where the kernel encrypts
+    (`KernelTlsTransport`) regions go by sendfile.
+
+Errors of OpenSSL end the connection: they are ConnectionError here. A stream that ends without a farewell is a stream that
+ends, as for Kafka.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.replication import system
+from ottla.replication.system import RWF_NOWAIT
+from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Step, Wait
+from ottla.server.net.transport import PageCacheReader, PageMissing, has_left
+
+if TYPE_CHECKING:
+    from ottla.replication.log.storage import FileRegion
+    from ottla.server.net.readiness import Readiness
+
+RECORD_BYTES = 16 * 1024  # of plain text, at most
+PIECE_BYTES = 256 * 1024  # read and encrypted at a time
+_SOL_TLS, _TLS_TX = 282, 1  # Linux's numbers, which Python has no names for
+_TLS_CRYPTO_INFO_BYTES = 4
+
+
+class Pieces:
+    """The buffer that pieces of files are read into; one for each event loop."""
+
+    __slots__ = ("view",)
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(PIECE_BYTES))
+
+
+class TlsTransport(PageCacheReader):
+    """An encrypted connection after its handshake; see the module's docstring."""
+
+    __slots__ = (
+        "_failure",
+        "_has_news",
+        "_pieces",
+        "_read",
+        "_receive_waits_for",
+        "_send_waits_for",
+        "_tls",
+        "_write",
+        "socket",
+    )
+
+    def __init__(self, sock: ssl.SSLSocket, pieces: Pieces) -> None:
+        self.socket: socket.socket = sock
+        self._tls = sock
+        self._pieces = pieces
+        self._read, self._write = sock.read, sock.write
+        self._receive_waits_for, self._send_waits_for = WAIT_READABLE, WAIT_WRITABLE
+        # The stream has ended, or failed, behind bytes that were handed over.
+        self._has_news = False
+        self._failure: OSError | None = None
+
+    # --- bytes
+
+    def receive_into(self, buffer: Any, size: int = 0) -> int:
+        """As many records as there are; see `Transport`."""
+        total, self._has_news = 0, False
+        if self._failure is not None:
+            raise self._failure  # OpenSSL itself would take it for an end in order
+        with memoryview(buffer) as view:
+            room = min(size, len(view)) if size else len(view)
+            try:
+                while total < room:
+                    count: Any = self._read(room - total, view[total:])  # at most one record
+                    total += count
+                    # A shorter record is most often the last one, and to look in vain costs as much as a request.
+                    if count < RECORD_BYTES:
+                        self._has_news = not count and total > 0
+                        break
+            except ssl.SSLWantReadError:
+                self._receive_waits_for = WAIT_READABLE
+            except ssl.SSLWantWriteError:
+                self._receive_waits_for = WAIT_WRITABLE
+            except OSError as error:  # which ssl.SSLError is
+                self._failure = _broken(error)
+                # What came before the error was in order.
+                if not total:
+                    raise self._failure from None
+                self._has_news = True
+            else:
+                return total
+        if not total:
+            raise BlockingIOError
+        return total
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        """As many records as the socket takes; see `Transport`. TLS has no use for the flags."""
+        sent, size = 0, len(data)
+        with memoryview(data) as view:
+            try:
+                while sent < size:
+                    sent += self._write(view[sent:])  # at most one record
+            except ssl.SSLWantWriteError:
+                self._send_waits_for = WAIT_WRITABLE
+            except ssl.SSLWantReadError:
+                self._send_waits_for = WAIT_READABLE
+            except OSError as error:
+                raise _broken(error) from None
+        if not sent and size:
+            raise BlockingIOError
+        return sent
+
+    def send_region(self, region: FileRegion, position: int, length: int) -> int:
+        with self._pieces.view[: min(length, PIECE_BYTES)] as view:
+            count = _read_what_is_there(region.file.fileno(), view, position)
+            return self.send(view[:count]) if count else 0
+
+    # --- waiting
+
+    @property
+    def holds_input(self) -> bool:
+        """Whether there is something to receive that the socket does not tell of."""
+        return self._has_news or self._tls.pending() > 0
+
+    def serving(self, readiness: Readiness) -> Callable[[Step], Awaitable[Any]]:
+        """What serves a step; see `Transport`."""
+
+        async def serve(step: Step) -> Any:
+            if not readiness.is_inside_the_wait:
+                return await self._serve_in_task(step)
+
+            def encrypted_step() -> Any:
+                result = step()
+                if result is WAIT_READABLE:
+                    if self.holds_input:
+                        readiness.poke(self.socket)  # not called at once: others have their turn, too
+                    return self._receive_waits_for
+                return self._send_waits_for if result is WAIT_WRITABLE else result
+
+            # What was left while nobody looked.
+            if self.holds_input:
+                readiness.poke(self.socket)
+            return await readiness.serve(self.socket, encrypted_step)
+
+        return serve
+
+    async def _serve_in_task(self, step: Step) -> Any:
+        result: Any = WAIT_READABLE
+        while type(result) is Wait:
+            if result is WAIT_READABLE and self.holds_input:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._until(self._receive_waits_for if result is WAIT_READABLE else self._send_waits_for)
+            result = step()
+        return result
+
+    async def until_sendable(self) -> None:
+        """Return when a send that was refused may go on."""
+        await self._until(self._send_waits_for)
+
+    async def _until(self, direction: Wait) -> None:
+        readable = direction is WAIT_READABLE
+        await (trio.lowlevel.wait_readable if readable else trio.lowlevel.wait_writable)(self.socket)
+
+    # --- the end
+
+    def peer_has_left(self) -> bool:
+        """By the socket alone: a peer that only says farewell and keeps the connection is not seen to have left."""
+        return not self._has_news and has_left(self.socket)
+
+    def close(self) -> None:
+        """Say farewell, if the socket takes it, and close."""
+        # Errors of all kinds: the connection may have ended, or a record may be half sent.
+        with contextlib.suppress(OSError, ValueError):
+            self._tls.unwrap()
+        self.socket.close()
+
+
+class KernelTlsTransport(TlsTransport):
+    """The kernel encrypts what is sent, so regions go from the page cache without a copy into this process."""
+
+    __slots__ = ()
+
+    def send_region(self, region: FileRegion, position: int, length: int) -> int:
+        return system.send_file(self.socket.fileno(), region.file.fileno(), position, length)
+
+
+def transport_of(sock: ssl.SSLSocket, pieces: Pieces) -> TlsTransport:
+    """The transport of a connection after its handshake, by who encrypts it."""
+    return (KernelTlsTransport if kernel_encrypts(sock) else TlsTransport)(sock, pieces)
+
+
+def kernel_encrypts(sock: socket.socket) -> bool:
+    """Whether OpenSSL has handed the keys for sending to the kernel."""
+    try:
+        return any(sock.getsockopt(_SOL_TLS, _TLS_TX, _TLS_CRYPTO_INFO_BYTES))
+    except OSError:  # it has not, or the system knows no such option
+        return False
+
+
+def _read_what_is_there(descriptor: int, view: memoryview, position: int) -> int:
+    """Read from the page cache; 0 at the end of the file. PageMissing if the disk would be needed for the first byte."""
+    if RWF_NOWAIT is not None:
+        try:
+            return os.preadv(descriptor, [view], position, RWF_NOWAIT)
+        except BlockingIOError:
+            raise PageMissing from None
+        except OSError:
+            pass  # a file system without RWF_NOWAIT
+    return os.preadv(descriptor, [view], position) if hasattr(os, "preadv") else _pread(descriptor, view, position)
+
+
+def _pread(descriptor: int, view: memoryview, position: int) -> int:
+    data = os.pread(descriptor, len(view), position)
+    view[: len(data)] = data
+    return len(data)
+
+
+def _broken(error: OSError) -> OSError:
+    return ConnectionResetError(f"TLS: {error.reason or error}") if isinstance(error, ssl.SSLError) else error

@@ -1,0 +1,79 @@
+"""Kafka's settings of TLS. Each listener may have its own: `listener.name.<listener>.ssl.<...>` wins over `ssl.<...>`.
+
+What they come to is in `server/auth/`.
+"""
+
+from dataclasses import dataclass
+
+from ottla.wire.settings import PASSWORD, setting
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TlsConfig:
+    """How one listener encrypts, and what this broker shows when it asks another one through it."""
+
+    ssl_protocol: str = setting(
+        "TLSv1.3",
+        dynamic="per-broker",
+        doc="Version of TLS that Java makes its context for; ssl.enabled.protocols decides which are spoken.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = setting(
+        ("TLSv1.2", "TLSv1.3"),
+        dynamic="per-broker",
+        doc="Versions of TLS that may be used.",
+    )
+    ssl_cipher_suites: tuple[str, ...] = setting(
+        (), dynamic="per-broker", doc="Cipher suites of TLS that may be used; by default those of the library."
+    )
+    ssl_client_auth: str = setting(
+        "none",
+        choices=("required", "requested", "none"),
+        dynamic="per-broker",
+        doc="Whether clients have to show a certificate, are asked for one, or are not asked.",
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "https",
+        dynamic="per-broker",
+        doc="How this broker checks that a certificate is that of the broker it asks; https: by the name, empty: not at all.",
+    )
+    ssl_principal_mapping_rules: str = setting(
+        "DEFAULT", doc="Rules that make a user's name of the distinguished name in a certificate."
+    )
+    ssl_allow_dn_changes: bool = setting(
+        False, doc="Whether a new certificate may have another distinguished name than the one before it."
+    )
+    ssl_allow_san_changes: bool = setting(
+        False, doc="Whether a new certificate may lack alternative names that the one before it had."
+    )
+    ssl_keystore_type: str = setting(
+        "JKS", dynamic="per-broker", doc="Format of the file with the private key: PEM, PKCS12 or JKS."
+    )
+    ssl_keystore_location: str | None = setting(
+        None, dynamic="per-broker", doc="File with the private key and the certificates of this broker."
+    )
+    ssl_keystore_password: str | None = setting(
+        None, kind=PASSWORD, dynamic="per-broker", doc="Password of the file with the private key; PEM has none."
+    )
+    ssl_keystore_key: str | None = setting(
+        None, kind=PASSWORD, dynamic="per-broker", doc="Private key of this broker, as PEM (PKCS#8)."
+    )
+    ssl_keystore_certificate_chain: str | None = setting(
+        None, kind=PASSWORD, dynamic="per-broker", doc="Certificates of this broker, as PEM."
+    )
+    ssl_key_password: str | None = setting(
+        None, kind=PASSWORD, dynamic="per-broker", doc="Password of the private key."
+    )
+    ssl_truststore_type: str = setting(
+        "JKS", dynamic="per-broker", doc="Format of the file with the authorities: PEM, PKCS12 or JKS."
+    )
+    ssl_truststore_location: str | None = setting(
+        None,
+        dynamic="per-broker",
+        doc="File with the certificates of the authorities that are trusted; by default those of the system.",
+    )
+    ssl_truststore_password: str | None = setting(
+        None, kind=PASSWORD, dynamic="per-broker", doc="Password of the file with the authorities; PEM has none."
+    )
+    ssl_truststore_certificates: str | None = setting(
+        None, kind=PASSWORD, dynamic="per-broker", doc="Certificates of the authorities that are trusted, as PEM."
+    )

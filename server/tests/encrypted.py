@@ -1,0 +1,67 @@
+"""Certificates and encrypted sockets for tests."""
+
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from ottla.server.auth.issuing import Authority
+from ottla.server.auth.tls_listener import TlsListener
+
+AUTHORITY = Authority("test authority", days=2)
+BROKER = AUTHORITY.issue("broker", ["localhost", "127.0.0.1"], is_server=True, organization="Ottla")
+CLIENT = AUTHORITY.issue("client", is_server=False, organization="Ottla")
+
+INLINE = {
+    "ssl.keystore.type": "PEM",
+    "ssl.keystore.key": BROKER.key_pem.decode(),
+    "ssl.keystore.certificate.chain": BROKER.certificate_pem.decode(),
+    "ssl.truststore.type": "PEM",
+    "ssl.truststore.certificates": AUTHORITY.certified.certificate_pem.decode(),
+}
+
+
+def listener(**settings: str) -> TlsListener:
+    """One that shows BROKER, with more settings (`_` stands for `.`)."""
+    own = {name.replace("_", "."): text for name, text in settings.items()}
+    return TlsListener("SSL", "SSL", INLINE | own)
+
+
+def client_context(directory: Path | None = None, **versions: ssl.TLSVersion) -> ssl.SSLContext:
+    """What a client has that trusts AUTHORITY; with a directory to write to it shows CLIENT."""
+    context = ssl.create_default_context(cadata=AUTHORITY.certified.certificate_pem.decode())
+    for name, version in versions.items():
+        setattr(context, name, version)
+    if directory is not None:
+        path = directory / "client.pem"
+        path.write_bytes(CLIENT.key_pem + CLIENT.certificate_pem)
+        context.load_cert_chain(path)
+    return context
+
+
+def step_both(ours: ssl.SSLSocket, theirs: ssl.SSLSocket) -> None:
+    """Shake hands on both ends of a pair, in turns."""
+    waiting = [ours, theirs]
+    while waiting:
+        for each in list(waiting):
+            try:
+                each.do_handshake()
+                waiting.remove(each)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                pass
+
+
+def encrypted_pair(**versions: ssl.TLSVersion) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """The broker's and the client's end, after the handshake; neither blocks."""
+    # Not over TCP: what one end has sent is at the other one when the call returns.
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    server = listener().context.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    client = client_context(**versions).wrap_socket(theirs, server_hostname="localhost", do_handshake_on_connect=False)
+    step_both(server, client)
+    return server, client
+
+
+VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
