@@ -1,4 +1,4 @@
-"""Keystores and truststores, as Kafka's settings name them: PEM in files or in the settings themselves.
+"""Keystores and truststores, as Kafka's settings name them: PEM in files or in the settings themselves, PKCS12 in files.
 
 A store comes to PEM in memory in the end, because that is what OpenSSL reads. Errors are InvalidSetting with the name of the
 setting that has to be changed. Passwords and keys are never part of a message.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.server.settings.tls_config import TlsConfig
 
 STORE_BYTES_MAX = 4 * 1024 * 1024
+_JKS = b"\xfe\xed\xfe\xed"
 
 
 class KeyStore(NamedTuple):
@@ -54,8 +55,8 @@ def read_key_store(config: TlsConfig) -> KeyStore | None:
             _refuse("ssl.keystore.password", reason)
         text = _text_of("ssl.keystore.location", location)
         return _of_pem("ssl.keystore.location", text, text, config.ssl_key_password)
-    _refuse_type("ssl.keystore.type", config.ssl_keystore_type)
-    return None
+    _check_type("ssl.keystore.type", config.ssl_keystore_type)
+    return _of_pkcs12(config, location)
 
 
 def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
@@ -80,8 +81,8 @@ def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
         return None
     if kind == "PEM":
         return _certificates("ssl.truststore.location", _text_of("ssl.truststore.location", location))
-    _refuse_type("ssl.truststore.type", config.ssl_truststore_type)
-    return None
+    _check_type("ssl.truststore.type", config.ssl_truststore_type)
+    return _pkcs12_authorities("ssl.truststore.location", location, password)
 
 
 def files_of(config: TlsConfig) -> tuple[str, ...]:
@@ -141,5 +142,41 @@ def _unusable(name: str, reason: str) -> InvalidSetting:
     return InvalidSetting(name, None, reason, message=f"{name} cannot be used: {reason}")
 
 
-def _refuse_type(name: str, kind: str) -> None:
-    raise InvalidSetting(name, kind, f"{kind} is not known; allowed: PEM")
+def _check_type(name: str, kind: str) -> None:
+    if kind.upper() not in ("PKCS12", "JKS"):
+        raise InvalidSetting(name, kind, f"{kind} is not known; allowed: PEM, PKCS12, JKS")
+
+
+def _of_pkcs12(config: TlsConfig, location: str) -> KeyStore:
+    name = "ssl.keystore.location"
+    data = _pkcs12(name, location)
+    from ottla.server.auth.pkcs12_stores import UnreadableStore, key_and_chain
+
+    password = config.ssl_keystore_password
+    # The format allows two, but what reads it here takes only one.
+    if config.ssl_key_password not in (None, password):
+        _refuse("ssl.key.password", "the key of a PKCS12 store has to have the password of the store")
+    try:
+        key, chain = key_and_chain(data, password)
+    except UnreadableStore as error:
+        raise _unusable(name, str(error)) from None
+    return KeyStore(Block("PRIVATE KEY", key), chain, None)
+
+
+def _pkcs12_authorities(name: str, location: str, password: str | None) -> tuple[bytes, ...]:
+    data = _pkcs12(name, location)
+    from ottla.server.auth.pkcs12_stores import UnreadableStore, authorities
+
+    try:
+        return authorities(data, password)
+    except UnreadableStore as error:
+        raise _unusable(name, str(error)) from None
+
+
+def _pkcs12(name: str, location: str) -> bytes:
+    """The bytes of a store. Java takes PKCS12 for JKS, too, and makes nothing else since version 9."""
+    data = read_file(name, location)
+    if data.startswith(_JKS):
+        reason = "it has Java's own format, JKS: convert it with `keytool -importkeystore -deststoretype PKCS12`"
+        raise _unusable(name, reason)
+    return data
