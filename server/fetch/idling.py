@@ -53,7 +53,9 @@ def _circumstances(reading: Reading) -> object:
         return None
     # A request that differs in one of these may be owed another answer for the same partition.
     asks = (reader.version, reader.replica_id, reader.replica_epoch, reading.request.isolation_level)
-    return *asks, reading.cluster_version
+    # By other rules a partition may have to be refused, although nothing has happened to it.
+    rules = None if reader.rights is None else reader.rights.rules
+    return *asks, reading.cluster_version, rules
 
 
 def _has_all(reader: PartitionReader, target: FetchTarget, partition: Partition) -> bool:

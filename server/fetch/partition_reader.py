@@ -12,7 +12,9 @@ from ottla.replication.partition.partition import NO_LEADER_EPOCH
 from ottla.replication.partition.replica_selector import in_same_rack
 from ottla.server.fetch.fetched_files import KeepsFewFilesOpen
 from ottla.server.fetch.partition_answers import PartitionRead, aborted, failed_read, without_records
+from ottla.server.fetch.rights import FetchRights
 from ottla.server.ports import (
+    HasAuthorizer,
     HasCluster,
     HasDeadlines,
     HasMember,
@@ -41,6 +43,7 @@ REPLICA_STATE_SINCE = 15
 
 
 class Port(
+    HasAuthorizer,
     HasCluster,
     HasDeadlines,
     HasMember,
@@ -70,6 +73,7 @@ class PartitionReader(KeepsFewFilesOpen):
         "rack",
         "replica_epoch",
         "replica_id",
+        "rights",
         "version",
     )
 
@@ -93,6 +97,8 @@ class PartitionReader(KeepsFewFilesOpen):
         self.rack = request.rack_id if selector is not None and not self.only_from_leader else ""
         self.notes_progress = self.is_follower  # the offset of a follower's fetch says how far it is; it counts once
         self.passes_over_cold = False
+        authorizer = broker.authorizer
+        self.rights = None if authorizer is None else FetchRights(context, authorizer, is_follower=self.is_follower)
         self._aborted_left = ABORTED_MAX
 
     def take_share_of_regions(self) -> None:
@@ -102,6 +108,9 @@ class PartitionReader(KeepsFewFilesOpen):
 
     def refusal(self, target: FetchTarget) -> ErrorCode | None:
         """Why this broker does not even try to read; such partitions do not end a wait."""
+        # Before it is said whether the topic exists. An attribute first: this is the hot path of an unsecured broker.
+        if self.rights is not None and self.rights.refuse(target.topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if target.topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         if self.broker.cluster.partition(target.topic, target.asked.partition) is None:

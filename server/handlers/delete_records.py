@@ -3,6 +3,7 @@
 Behaviour
 * Offset -1 stands for the high watermark. Above it, or below -1, is OFFSET_OUT_OF_RANGE; below the log start nothing
   changes. A topic that is only compacted may not lose records this way: POLICY_VIOLATION.
+* Topics that the client may not delete from are TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
 * Internal topics are refused with INVALID_TOPIC_EXCEPTION.
 * Of a partition that is asked for twice the last offset counts, and it is answered once.
 * The answer carries the new low watermark, the lowest start among the live replicas. It waits until the followers have
@@ -12,16 +13,18 @@ Behaviour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ottla.replication.cluster.state import is_internal_topic
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
-from ottla.server.ports import HasCluster, HasDeadlines, HasPartitions
+from ottla.server.ports import HasAuthorizer, HasCluster, HasDeadlines, HasPartitions
 from ottla.wire.answers import Answer, Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_records import (
@@ -41,31 +44,42 @@ UNKNOWN_LOW_WATERMARK = -1
 Answered: TypeAlias = Given[DeleteRecordsResponse]
 
 
-class Port(HasCluster, HasDeadlines, HasPartitions, Protocol):
+class Port(HasAuthorizer, HasCluster, HasDeadlines, HasPartitions, Protocol):
     """What is needed of the broker here."""
 
 
 @handles(DeleteRecordsRequest)
 def delete_records(request: DeleteRecordsRequest, context: RequestContext[Port]) -> Answer[DeleteRecordsResponse]:
+    names = (topic.name for topic in request.topics)
+    return decided(
+        context, AclOperation.DELETE, ResourceType.TOPIC, names, lambda denied: _delete_allowed(request, context, denied)
+    )
+
+
+def _delete_allowed(
+    request: DeleteRecordsRequest, context: RequestContext[Port], denied: Collection[str]
+) -> Worked[Answered]:
     different = _Different()
     if len(request.topics) > PARTITIONS_PER_TURN:
-        return _delete_in_turns(request, different, context)
+        return _delete_in_turns(request, different, context, denied)
     for topic in request.topics:
         different.add(topic)
-    return _delete(different.topics(), request.timeout_ms, context)
+    return _delete(different.topics(), request.timeout_ms, context, denied)
 
 
-async def _delete_in_turns(request: DeleteRecordsRequest, different: _Different, context: RequestContext[Port]) -> Answered:
+async def _delete_in_turns(
+    request: DeleteRecordsRequest, different: _Different, context: RequestContext[Port], denied: Collection[str]
+) -> Answered:
     await each_in_turns(request.topics, different.add)
     topics = await each_in_turns(different.asked.items(), different.topic)
-    answer = _delete(topics, request.timeout_ms, context)
+    answer = _delete(topics, request.timeout_ms, context, denied)
     return await answer if isinstance(answer, Coroutine) else answer
 
 
 def _delete(
-    topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext[Port]
+    topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext[Port], denied: Collection[str]
 ) -> Worked[Answered]:
-    deletion = Deletion(context.broker)
+    deletion = Deletion(context.broker, denied)
 
     def respond(answers: list[list[DeleteRecordsPartitionResult]]) -> Answered:
         response = DeleteRecordsResponse(
@@ -84,9 +98,11 @@ def _delete(
 class Deletion(PendingAnswer[DeleteRecordsResponse]):
     """What one request deletes, and the wait for the followers."""
 
-    def __init__(self, broker: Port) -> None:
+    def __init__(self, broker: Port, denied: Collection[str]) -> None:
+        """`denied`: topics from which nothing may be deleted."""
         super().__init__()
         self._broker = broker
+        self._denied = denied
         self._response = DeleteRecordsResponse(topics=[])
         self._awaited: dict[Partition, tuple[int, DeleteRecordsPartitionResult]] = {}
         self._watchers: list[tuple[Partition, Callable[[], None]]] = []
@@ -99,6 +115,8 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         )
         index = asked.partition_index
         try:
+            if topic in self._denied:
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             if is_internal_topic(topic) and self._broker.cluster.partition(topic, index) is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
             partition = self._broker.partition(topic, index)

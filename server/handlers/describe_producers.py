@@ -1,18 +1,26 @@
-"""DescribeProducers: the producers that a partition remembers, with their sequences and open transactions (KIP-664)."""
+"""DescribeProducers: the producers that a partition remembers, with their sequences and open transactions (KIP-664).
+
+Behaviour
+* A name that no topic can have is INVALID_TOPIC_EXCEPTION, a topic that the client may not read TOPIC_AUTHORIZATION_FAILED,
+  whether it exists or not.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Protocol
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.log.producers import ProducerEntry
 from ottla.replication.slices import Slices
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
-from ottla.server.ports import HasCluster, HasPartitions
-from ottla.wire.answers import Answer
+from ottla.server.ports import HasAuthorizer, HasCluster, HasPartitions
+from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -28,7 +36,7 @@ PRODUCERS_AT_ONCE = 1000
 PRODUCERS_PER_TURN = 200
 
 
-class Port(HasCluster, HasPartitions, Protocol):
+class Port(HasAuthorizer, HasCluster, HasPartitions, Protocol):
     """What is needed of the broker here."""
 
 
@@ -37,11 +45,22 @@ def describe_producers(
     request: DescribeProducersRequest, context: RequestContext[Port]
 ) -> Answer[DescribeProducersResponse]:
     """A partition that a long request names again is described once."""
+    names = (topic.name for topic in request.topics if topic_name_problem(topic.name) is None)
+    return decided(
+        context, AclOperation.READ, ResourceType.TOPIC, names, lambda denied: _describe_allowed(request, context, denied)
+    )
+
+
+def _describe_allowed(
+    request: DescribeProducersRequest, context: RequestContext[Port], denied: Collection[str]
+) -> Worked[DescribeProducersResponse]:
     if _partition_count(request) > PARTITIONS_AT_ONCE:
-        return _describe_each_once(request, context)
+        return _describe_each_once(request, context, denied)
     if _producer_count(request, context) > PRODUCERS_AT_ONCE:
-        return _describe_at_length(request, context)
-    answers = [[_describe(topic.name, index, context) for index in topic.partition_indexes] for topic in request.topics]
+        return _describe_at_length(request, context, denied)
+    answers = [
+        [_describe(topic.name, index, context, denied) for index in topic.partition_indexes] for topic in request.topics
+    ]
     return _respond(request, answers)
 
 
@@ -63,14 +82,16 @@ def _producer_count(request: DescribeProducersRequest, context: RequestContext[P
     return count
 
 
-async def _describe_at_length(request: DescribeProducersRequest, context: RequestContext[Port]) -> DescribeProducersResponse:
+async def _describe_at_length(
+    request: DescribeProducersRequest, context: RequestContext[Port], denied: Collection[str]
+) -> DescribeProducersResponse:
     """Many partitions or producers are described with others served in between."""
     slices = Slices()
     answers: list[list[PartitionResponse]] = []
     for topic in request.topics:
         answers.append([])
         for index in topic.partition_indexes:
-            answer, entries = _begin(topic.name, index, context)
+            answer, entries = _begin(topic.name, index, context, denied)
             answers[-1].append(answer)
             for start in range(0, len(entries), PRODUCERS_PER_TURN):
                 answer.active_producers += map(_state, entries[start : start + PRODUCERS_PER_TURN])
@@ -79,7 +100,9 @@ async def _describe_at_length(request: DescribeProducersRequest, context: Reques
     return _respond(request, answers)
 
 
-async def _describe_each_once(request: DescribeProducersRequest, context: RequestContext[Port]) -> DescribeProducersResponse:
+async def _describe_each_once(
+    request: DescribeProducersRequest, context: RequestContext[Port], denied: Collection[str]
+) -> DescribeProducersResponse:
     named: dict[str, dict[int, None]] = {}
     slices = Slices()
     for topic in request.topics:
@@ -88,19 +111,24 @@ async def _describe_each_once(request: DescribeProducersRequest, context: Reques
     request.topics = await each_in_turns(
         named.items(), lambda each: TopicRequest(name=each[0], partition_indexes=list(each[1]))
     )
-    return await _describe_at_length(request, context)
+    return await _describe_at_length(request, context, denied)
 
 
-def _describe(topic: str, index: int, context: RequestContext[Port]) -> PartitionResponse:
-    answer, entries = _begin(topic, index, context)
+def _describe(topic: str, index: int, context: RequestContext[Port], denied: Collection[str]) -> PartitionResponse:
+    answer, entries = _begin(topic, index, context, denied)
     answer.active_producers += map(_state, entries)
     return answer
 
 
-def _begin(topic: str, index: int, context: RequestContext[Port]) -> tuple[PartitionResponse, list[ProducerEntry]]:
+def _begin(
+    topic: str, index: int, context: RequestContext[Port], denied: Collection[str]
+) -> tuple[PartitionResponse, list[ProducerEntry]]:
     """An answer, and the producers that are missing in it."""
     answer = PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=[])
     try:
+        if topic in denied:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            raise KafkaError(code, code.message)
         if context.broker.cluster.topic(topic) is None:
             raise _missing(topic)
         return answer, list(context.broker.partition(topic, index).log.producers.values())

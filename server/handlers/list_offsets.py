@@ -10,6 +10,7 @@ Behaviour
 * A special timestamp that the version does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST,
   once; a topic of which no partition is asked for is left out. An isolation level that does not exist is
   UNKNOWN_SERVER_ERROR everywhere, as Kafka fails over it.
+* Topics that the client may not describe are TOPIC_AUTHORIZATION_FAILED, whether they exist or not, behind the others.
 
 Work: records are read to find one by its timestamp. Little is read at once; for the rest, and where many partitions are
 asked, the answer is awaited: a few searches at a time, in threads (`replication/log/time_search.py`).
@@ -17,10 +18,10 @@ asked, the answer is awaited: a few searches at a time, in threads (`replication
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -33,10 +34,12 @@ from ottla.replication.partition.offset_lookup import (
     LATEST_TIMESTAMP,
 )
 from ottla.replication.slices import Slices
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
-from ottla.server.ports import HasPartitions
+from ottla.server.ports import HasAuthorizer, HasPartitions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import (
@@ -87,29 +90,47 @@ _searches_in_threads = trio.CapacityLimiter(2)
 """Few, because each may hold a hundred megabytes of decompressed records, and one for every core helps nobody."""
 
 
+class Port(HasAuthorizer, HasPartitions, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(ListOffsetsRequest, reads_only=True)
-def list_offsets(
-    request: ListOffsetsRequest, context: RequestContext[HasPartitions]
-) -> Answer[ListOffsetsResponse]:
-    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+def list_offsets(request: ListOffsetsRequest, context: RequestContext[Port]) -> Answer[ListOffsetsResponse]:
+    names = (topic.name for topic in request.topics)
+    return decided(
+        context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, lambda denied: _list_allowed(request, context, denied)
+    )
+
+
+def _list_allowed(
+    request: ListOffsetsRequest, context: RequestContext[Port], denied: Collection[str]
+) -> Worked[ListOffsetsResponse]:
+    # Kafka notices an unknown level only when it looks for offsets.
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and (
+        not denied or any(topic.name not in denied for topic in request.topics)
+    ):
         return _not_understood(request)
     if sum([len(topic.partitions) for topic in request.topics]) > PARTITIONS_PER_TURN:
-        return _list_in_turns(request, context)
-    return _list(request, context, _Wishes(_each(request.topics)))
+        return _list_in_turns(request, context, denied)
+    return _list(request, context, _Wishes(_each(request.topics)), denied)
 
 
-async def _list_in_turns(request: ListOffsetsRequest, context: RequestContext[HasPartitions]) -> ListOffsetsResponse:
+async def _list_in_turns(
+    request: ListOffsetsRequest, context: RequestContext[Port], denied: Collection[str]
+) -> ListOffsetsResponse:
     # What is repeated has to be known before the first answer, because Kafka refuses the first mention, too.
     wishes = _Wishes()
     await each_in_turns(_each(request.topics), wishes.add)
-    response = _list(request, context, wishes)
+    response = _list(request, context, wishes, denied)
     return response if isinstance(response, ListOffsetsResponse) else await response
 
 
 def _list(
-    request: ListOffsetsRequest, context: RequestContext[HasPartitions], wishes: _Wishes
+    request: ListOffsetsRequest, context: RequestContext[Port], wishes: _Wishes, denied: Collection[str]
 ) -> Worked[ListOffsetsResponse]:
-    topics, asking = wishes.by_topic(), Asking(request, context)
+    topics, asking = wishes.by_topic(), Asking(request, context, denied)
+    if denied:
+        topics.sort(key=lambda topic: topic.name in denied)
     response = answer_partitions(topics, attrgetter("partitions"), asking.answer, partial(_response, topics))
     # For very many partitions `response` is a coroutine that has not begun yet. Then `is_waiting` says nothing so
     # far, and `finish` looks again.
@@ -128,8 +149,12 @@ class _Unanswered(NamedTuple):
 class Asking:
     """The look-ups of one request."""
 
-    def __init__(self, request: ListOffsetsRequest, context: RequestContext[HasPartitions]) -> None:
+    def __init__(
+        self, request: ListOffsetsRequest, context: RequestContext[Port], denied: Collection[str] = ()
+    ) -> None:
+        """`denied`: topics of which nothing may be told."""
         self._request = request
+        self._denied = denied
         self._broker = context.broker
         self._version = context.api_version
         self._searches = 0
@@ -144,6 +169,9 @@ class Asking:
         """Answer for one partition, later if that takes long."""
         wish = asked.wish
         answer = ListOffsetsPartitionResponse(partition_index=wish.partition_index, error_code=ErrorCode.NONE)
+        if topic.name in self._denied:
+            answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return answer
         if asked.is_repeated:
             answer.error_code = ErrorCode.INVALID_REQUEST
             return answer

@@ -4,46 +4,74 @@ Behaviour
 * Answers the largest epoch that is not above the asked one, with its end offset; the latest epoch ends at the log end.
   An epoch older than everything known is answered with -1 and -1.
 * `current_leader_epoch` fences: FENCED_LEADER_EPOCH if the asker is behind, UNKNOWN_LEADER_EPOCH if it is ahead.
+* Brokers, which may do a ClusterAction, may ask about every topic. To others topics that they may not describe are
+  TOPIC_AUTHORIZATION_FAILED, behind the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from operator import attrgetter
+from typing import Protocol
 
+from ottla.server.gate.access import may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_partitions
-from ottla.server.ports import HasPartitions
-from ottla.wire.answers import Answer
+from ottla.server.ports import HasAuthorizer, HasPartitions
+from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 
 
+class Port(HasAuthorizer, HasPartitions, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(OffsetForLeaderEpochRequest, reads_only=True)
 def offset_for_leader_epoch(
-    request: OffsetForLeaderEpochRequest, context: RequestContext[HasPartitions]
+    request: OffsetForLeaderEpochRequest, context: RequestContext[Port]
 ) -> Answer[OffsetForLeaderEpochResponse]:
+    # Brokers ask, too. What they may follow they may ask about.
+    if may_on_cluster(context, AclOperation.CLUSTER_ACTION, quietly=True):
+        return _answer_all(request, context, ())
+    names = (topic.topic for topic in request.topics)
+    return decided(
+        context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, lambda denied: _answer_all(request, context, denied)
+    )
+
+
+def _answer_all(
+    request: OffsetForLeaderEpochRequest, context: RequestContext[Port], denied: Collection[str]
+) -> Worked[OffsetForLeaderEpochResponse]:
+    asked = request.topics
+    if denied:
+        asked = sorted(asked, key=lambda topic: topic.topic in denied)
+
+    def answer(topic: OffsetForLeaderTopic, each: OffsetForLeaderPartition) -> EpochEndOffset:
+        if topic.topic in denied:
+            return EpochEndOffset(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=each.partition)
+        return _answer(topic.topic, each, context)
+
     def respond(answers: list[list[EpochEndOffset]]) -> OffsetForLeaderEpochResponse:
-        topics = zip(request.topics, answers, strict=True)
+        topics = zip(asked, answers, strict=True)
         return OffsetForLeaderEpochResponse(
             topics=[OffsetForLeaderTopicResult(topic=topic.topic, partitions=each) for topic, each in topics]
         )
 
-    return answer_partitions(
-        request.topics,
-        attrgetter("partitions"),
-        lambda topic, asked: _answer(topic.topic, asked, context),
-        respond,
-    )
+    return answer_partitions(asked, attrgetter("partitions"), answer, respond)
 
 
-def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext[HasPartitions]) -> EpochEndOffset:
+def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext[Port]) -> EpochEndOffset:
     try:
         epoch, end_offset = context.broker.partition(topic, asked.partition).end_offset_for_epoch(
             asked.leader_epoch, current_leader_epoch=asked.current_leader_epoch

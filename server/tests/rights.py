@@ -1,11 +1,16 @@
-"""An authorizer by a list: tests of handlers say what their client may do."""
+"""An authorizer by a list, with which tests of handlers say what their client may do, and a way to ask any handler."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.gate.dispatch import all_routes
+from ottla.wire.answers import EncodedAnswer
+from ottla.wire.errors import KafkaError
+from ottla.wire.schema import Message
 
 Right = tuple[AclOperation, ResourceType, str]
 
@@ -45,3 +50,17 @@ def guard(broker: Any, *rights: Right) -> OnlyThese:
     """From now on clients of the broker may do only this."""
     broker.authorizer = OnlyThese(*rights)
     return broker.authorizer
+
+
+async def ask(broker: Any, request: Message, version: int) -> Any:
+    """What the broker answers, in whatever form its handler gives it."""
+    route = all_routes()[type(request).api_key]
+    try:
+        answer: Any = await finished(route.handler(request, broker.context(version)))
+    except KafkaError as error:
+        refusal = route.response_class.of_error(error.code, error.message)
+        assert refusal is not None, f"{route.name} has no room for {error}"
+        return refusal
+    if isinstance(answer, EncodedAnswer):
+        return route.response_class.decode(answer.body, version)
+    return answer

@@ -20,6 +20,8 @@ from ottla.wire.messages.delete_records import DeleteRecordsPartition, DeleteRec
 class Leader:
     """It leads both partitions of t, which hold five committed records; brokers 2 and 3 follow."""
 
+    authorizer = None
+
     def __init__(self) -> None:
         self.cluster = ClusterState()
         state = PartitionState(replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, leader_epoch=0)

@@ -54,6 +54,7 @@ class Leader:
     """What the fetch handler needs of a broker: it leads topic t, whose replicas are 1, 2 and 3; 3 is not in sync."""
 
     node_id = 1
+    authorizer = None
 
     def __init__(self, partitions: int = 2) -> None:
         self.cluster = ClusterState()

@@ -26,6 +26,8 @@ from ottla.wire.messages.list_offsets import (
 class Led:
     """A broker that leads some partitions."""
 
+    authorizer = None
+
     def __init__(self) -> None:
         self.partitions: dict[int, Partition] = {}
 

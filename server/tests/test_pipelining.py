@@ -51,6 +51,8 @@ PARKED = 8
 class Leader:
     """What the produce handler needs of a broker: it leads topic t, which broker 2 follows and is in sync with."""
 
+    authorizer = None
+
     def __init__(self) -> None:
         self.authorizer = None
         self.cluster = ClusterState()
