@@ -59,14 +59,26 @@ class HasGroups(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
+class HasGuardedGroups(HasAuthorizer, HasGroups, Protocol):
+    """Groups, and what decides who may do what with them."""
+
+
 class HasShareCoordinator(Protocol):
     @property
     def share_coordinator(self) -> ShareCoordinator: ...
 
 
+class HasGuardedShareCoordinator(HasAuthorizer, HasShareCoordinator, Protocol):
+    """The share coordinator, and what decides who may ask it."""
+
+
 class HasTransactions(Protocol):
     @property
     def transactions(self) -> TransactionCoordinator: ...
+
+
+class HasGuardedTransactions(HasAuthorizer, HasTransactions, Protocol):
+    """Transactions, and what decides who may do what with them."""
 
 
 class HasCoordinators(Protocol):

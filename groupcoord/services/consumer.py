@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.groups.consumer.describing import undescribed
 from ottla.groupcoord.groups.consumer.heartbeat import refused_heartbeat
@@ -50,9 +52,9 @@ class ConsumerService:
         return self._shards.submit(request.group_id, request, caller)
 
     def describe(
-        self, request: ConsumerGroupDescribeRequest, *, operations: int
+        self, request: ConsumerGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[ConsumerGroupDescribeResponse]]:
-        """Each group once, however often it is named. `operations` are what may be done with each, if that is asked."""
+        """Each group once, however often it is named. `operations` tells what may be done with a group."""
         return self._descriptions.of(
             list(dict.fromkeys(request.group_ids)),
             lambda groups: ConsumerGroupDescribeResponse(groups=groups),

@@ -32,34 +32,43 @@ class Descriptions:
         self._undescribed = undescribed
 
     def of(
-        self, group_ids: Sequence[str], response: Callable[[list[Any]], ResponseT], *, operations: int | None
+        self,
+        group_ids: Sequence[str],
+        response: Callable[[list[Any]], ResponseT],
+        *,
+        operations: Callable[[str], int] | None,
     ) -> Worked[Given[ResponseT]]:
-        """The response made of all descriptions. `operations`: what may be done with each group, if that is asked."""
+        """The response made of all descriptions. `operations`: what may be done with a group, if that is asked."""
 
-        def finish(groups: list[Any]) -> ResponseT:
+        def finish(groups: list[Any]) -> list[Any]:
             for group in groups:
                 if operations is not None and not group.error_code:
-                    group.authorized_operations = operations
-            return response(groups)
+                    group.authorized_operations = operations(group.group_id)
+            return groups
 
         if len(group_ids) > GROUPS_PER_TURN:
-            return self._in_turns(group_ids, finish)
+            return self._in_turns(group_ids, finish, response)
         answers = [self._describe(group_id) for group_id in group_ids]
         # One that is not there yet may be large as well.
         if any(isinstance(each, PendingAnswer | Large) for each in answers):
-            return self._completed(gathered(answers, list), finish)
-        return gathered(answers, finish)
+            return self._completed(gathered(answers, list), lambda groups: response(finish(groups)))
+        return gathered(answers, lambda groups: response(finish(groups)))
 
     async def _completed(self, answer: Given[list[Any]], finish: Callable[[list[Any]], ResponseT]) -> ResponseT:
         return finish(await _whole(await finished(answer)))
 
-    async def _in_turns(self, group_ids: Sequence[str], finish: Callable[[list[Any]], ResponseT]) -> ResponseT:
+    async def _in_turns(
+        self,
+        group_ids: Sequence[str],
+        finish: Callable[[list[Any]], list[Any]],
+        response: Callable[[list[Any]], ResponseT],
+    ) -> ResponseT:
         groups: list[Any] = []
         for start in range(0, len(group_ids), GROUPS_PER_TURN):
             answers = [self._describe(group_id) for group_id in group_ids[start : start + GROUPS_PER_TURN]]
-            groups += await _whole(await finished(gathered(answers, list)))
+            groups += finish(await _whole(await finished(gathered(answers, list))))
             await trio.lowlevel.checkpoint()
-        return finish(groups)
+        return response(groups)
 
     def _describe(self, group_id: str) -> Given[Any]:
         if not group_id:

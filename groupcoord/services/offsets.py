@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any
@@ -37,6 +37,7 @@ from ottla.groupcoord.groups.offsets.topics import (
     older_topic,
     parts_of,
     parts_of_fetch,
+    refuse_fetched_topics,
     refused_fetch,
     split_commit,
     split_deletion,
@@ -46,6 +47,7 @@ from ottla.groupcoord.groups.shard import Shard
 from ottla.groupcoord.runtime.answers import finished, gathered, then
 from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
+from ottla.groupcoord.services.rights import OffsetRights
 from ottla.groupcoord.services.shards import ELEMENTS_PER_TURN, GroupShards
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -79,10 +81,13 @@ class OffsetService:
 
     # ------------------------------------------------------------------ commit and fetch
 
-    def offset_commit(self, request: OffsetCommitRequest, *, api_version: int) -> Worked[Given[OffsetCommitResponse]]:
+    def offset_commit(
+        self, request: OffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
+    ) -> Worked[Given[OffsetCommitResponse]]:
+        """`denied`: topics that the client has no right to."""
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
-            return self._commit_in_parts(request, api_version)
-        known, refused = split_commit(request, self._topics, by_id=api_version >= TOPIC_ID_VERSION)
+            return self._commit_in_parts(request, api_version, denied)
+        known, refused = split_commit(request, self._topics, by_id=api_version >= TOPIC_ID_VERSION, denied=denied)
         if not known:
             return OffsetCommitResponse(topics=refused)
         answer = self._commit(with_topics(request, known), api_version)
@@ -92,22 +97,24 @@ class OffsetService:
         caller = WaitingCaller(lambda error: refused_commit(request, error), api_version=api_version)
         return self._shards.submit(request.group_id, request, caller)
 
-    async def _commit_in_parts(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
+    async def _commit_in_parts(
+        self, request: OffsetCommitRequest, api_version: int, denied: Collection[str]
+    ) -> OffsetCommitResponse:
         merged = MergedCommits()
         for part in commits_of(request, ELEMENTS_PER_TURN):
-            response = await finished(self.offset_commit(part, api_version=api_version))
+            response = await finished(self.offset_commit(part, api_version=api_version, denied=denied))
             merged.add(response.topics)
             await trio.lowlevel.checkpoint()
         return merged.response()
 
     def offset_fetch(
-        self, request: OffsetFetchRequest, *, api_version: int
+        self, request: OffsetFetchRequest, *, api_version: int, rights: OffsetRights | None = None
     ) -> Given[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
         groups = fetches_of(request, api_version)
         is_stable = request.require_stable
         if _is_much(groups) or self._holds_much(groups):
-            return self._fetch_in_parts(groups, api_version, require_stable=is_stable)
-        answers = [self._fetch(group, api_version, require_stable=is_stable) for group in groups]
+            return self._fetch_in_parts(groups, api_version, rights, require_stable=is_stable)
+        answers = [self._fetch_allowed(group, api_version, rights, require_stable=is_stable) for group in groups]
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
 
     def _holds_much(self, groups: list[OffsetFetchRequestGroup]) -> bool:
@@ -120,19 +127,28 @@ class OffsetService:
         return count > ELEMENTS_PER_TURN
 
     async def _fetch_in_parts(
-        self, groups: list[OffsetFetchRequestGroup], api_version: int, *, require_stable: bool
+        self,
+        groups: list[OffsetFetchRequestGroup],
+        api_version: int,
+        rights: OffsetRights | None,
+        *,
+        require_stable: bool,
     ) -> OffsetFetchResponse:
         answers, since_turn = [], 0
         for group in groups:
+            if rights is not None and not rights.may_describe(group.group_id):
+                answers.append(refused_fetch(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, api_version))
+                await trio.lowlevel.checkpoint()
+                continue
             parts = [group] if not group.topics else parts_of_fetch(group, ELEMENTS_PER_TURN)
             answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=ErrorCode.NONE)
             for part in parts:
                 # Before the shard is asked nobody knows how many these are, so they count as a whole turn.
                 since_turn += ELEMENTS_PER_TURN if part.topics is None else _work_of(part)
                 if part.topics is None:
-                    await self._add_all(answer, part, api_version, require_stable=require_stable)
+                    await self._add_all(answer, part, api_version, rights, require_stable=require_stable)
                 else:
-                    fetched = await finished(self._fetch(part, api_version, require_stable=require_stable))
+                    fetched = await finished(self._fetch(part, api_version, rights, require_stable=require_stable))
                     add_fetched(answer, fetched)
                 if since_turn >= ELEMENTS_PER_TURN // 2:
                     await trio.lowlevel.checkpoint()
@@ -144,7 +160,13 @@ class OffsetService:
         return await fetch_response_in_turns(answers, api_version)
 
     async def _add_all(
-        self, answer: OffsetFetchResponseGroup, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool
+        self,
+        answer: OffsetFetchResponseGroup,
+        group: OffsetFetchRequestGroup,
+        api_version: int,
+        rights: OffsetRights | None,
+        *,
+        require_stable: bool,
     ) -> None:
         """Add all offsets of a group, which are those of one moment."""
         picture: OffsetsPicture | OffsetFetchResponseGroup = await finished(self._picture(group, api_version, require_stable=require_stable))
@@ -153,6 +175,8 @@ class OffsetService:
             return
         for topics in picture.parts(ELEMENTS_PER_TURN):
             part = OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=ErrorCode.NONE)
+            if rights is not None:
+                _hide(part, rights)
             if api_version >= TOPIC_ID_VERSION:
                 identify_fetched_topics(part, self._topics)
             add_fetched(answer, part)
@@ -174,14 +198,25 @@ class OffsetService:
         except KafkaError as error:
             return refuse(error.code)
 
+    def _fetch_allowed(
+        self, group: OffsetFetchRequestGroup, api_version: int, rights: OffsetRights | None, *, require_stable: bool
+    ) -> Given[OffsetFetchResponseGroup]:
+        if rights is not None and not rights.may_describe(group.group_id):
+            return refused_fetch(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, api_version)
+        return self._fetch(group, api_version, rights, require_stable=require_stable)
+
     def _fetch(
-        self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool
+        self, group: OffsetFetchRequestGroup, api_version: int, rights: OffsetRights | None, *, require_stable: bool
     ) -> Given[OffsetFetchResponseGroup]:
         """Offsets that must be stable wait for the commits that are on their way."""
         by_id = api_version >= TOPIC_ID_VERSION
         unknown = name_fetched_topics(group, self._topics) if by_id else []
+        if rights is not None and group.topics:
+            unknown += refuse_fetched_topics(group, rights.denied([each.name for each in group.topics]))
 
         def finish(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+            if rights is not None and group.topics is None:
+                _hide(response, rights)
             # The shard knows topics by name, but clients of these versions want to read ids.
             if by_id and group.topics is None:
                 identify_fetched_topics(response, self._topics)
@@ -201,10 +236,13 @@ class OffsetService:
         except KafkaError as error:
             return refuse(error.code)
 
-    def offset_delete(self, request: OffsetDeleteRequest) -> Worked[Given[OffsetDeleteResponse]]:
+    def offset_delete(
+        self, request: OffsetDeleteRequest, denied: Collection[str] = ()
+    ) -> Worked[Given[OffsetDeleteResponse]]:
+        """`denied`: topics that the client has no right to."""
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
-            return self._delete_offsets_in_parts(request)
-        known, refused = split_deletion(request, self._topics)
+            return self._delete_offsets_in_parts(request, denied)
+        known, refused = split_deletion(request, self._topics, denied)
 
         def refuse(error: ErrorCode) -> OffsetDeleteResponse:
             return OffsetDeleteResponse(error_code=error, topics=[])
@@ -214,11 +252,13 @@ class OffsetService:
         answer = self._shards.submit(request.group_id, known, WaitingCaller(refuse))
         return then(answer, lambda response: merge_deletions(refused, response)) if refused else answer
 
-    async def _delete_offsets_in_parts(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    async def _delete_offsets_in_parts(
+        self, request: OffsetDeleteRequest, denied: Collection[str]
+    ) -> OffsetDeleteResponse:
         """An error of the whole request stands alone."""
         merged = MergedDeletions()
         for part in deletions_of(request, ELEMENTS_PER_TURN):
-            response = await finished(self.offset_delete(part))
+            response = await finished(self.offset_delete(part, denied))
             if response.error_code:
                 return response
             merged.add(response.topics)
@@ -256,6 +296,13 @@ class OffsetService:
                     await trio.sleep(FORGETTING_RETRY_S)
         finally:
             del self._to_forget[partition]
+
+
+def _hide(response: OffsetFetchResponseGroup, rights: OffsetRights) -> None:
+    """Say nothing of topics that the client may not see."""
+    denied = rights.denied([topic.name for topic in response.topics])
+    if denied:
+        response.topics = [topic for topic in response.topics if topic.name not in denied]
 
 
 def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:

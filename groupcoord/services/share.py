@@ -105,9 +105,9 @@ class ShareService:
         return self._shards.submit(request.group_id, request, caller)
 
     def describe(
-        self, request: ShareGroupDescribeRequest, *, operations: int
+        self, request: ShareGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[ShareGroupDescribeResponse]]:
-        """`operations` are what may be done with each group, if that is asked."""
+        """`operations` tells what may be done with a group."""
         return self._descriptions.of(
             request.group_ids,
             lambda groups: ShareGroupDescribeResponse(groups=groups),

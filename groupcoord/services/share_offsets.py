@@ -15,6 +15,7 @@ from ottla.groupcoord.groups.limits import NAMED_MAX
 from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.share.offsets import NO_TOPIC_ID
 from ottla.groupcoord.groups.share.requests import AskInitialized
+from ottla.groupcoord.services.rights import OffsetRights
 from ottla.groupcoord.services.shards import GroupShards
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_share_group_state import (
@@ -44,6 +45,7 @@ from ottla.wire.messages.read_share_group_state_summary import (
 
 NO_START = NO_COUNT = NO_LAG = -1
 NO_EPOCH = 0
+NAMES_PER_TURN = 200
 
 TopicPartition = tuple[str, int]
 
@@ -85,27 +87,39 @@ class ShareOffsets:
         self._persister = persister
         self._ends = ends
 
-    async def describe(self, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
+    async def describe(
+        self, request: DescribeShareGroupOffsetsRequest, rights: OffsetRights | None = None
+    ) -> DescribeShareGroupOffsetsResponse:
         groups = []
         for group in request.groups:
-            groups.append(await self._describe(group))
+            if rights is not None and not rights.may_describe(group.group_id):
+                groups.append(_group(group.group_id, [], ErrorCode.GROUP_AUTHORIZATION_FAILED, is_told=False))
+            else:
+                groups.append(await self._describe(group, rights))
             # A group about which nothing is asked takes no wait.
             await trio.lowlevel.checkpoint()
         return DescribeShareGroupOffsetsResponse(groups=groups)
 
-    async def _describe(self, group: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+    async def _describe(
+        self, group: DescribeShareGroupOffsetsRequestGroup, rights: OffsetRights | None
+    ) -> DescribeShareGroupOffsetsResponseGroup:
         unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
         if sum([1 + len(topic.partitions) for topic in group.topics or ()]) > NAMED_MAX:
             return _group(group.group_id, [], ErrorCode.INVALID_REQUEST)
+        denied = await _denied_in(group, rights)
         try:
             if group.topics is None:
                 topics = self._all_of(group.group_id)
             else:
-                topics, unknown = self._named(group.topics)
+                topics, unknown = self._named([each for each in group.topics if each.topic_name not in denied])
             described = await self._described(group.group_id, topics) if topics else []
         except KafkaError as error:
             return _group(group.group_id, [], error.code)
-        return _group(group.group_id, [*described, *unknown])
+        if rights is not None and group.topics is None:
+            hidden = rights.denied([each.topic_name for each in described])
+            described = [each for each in described if each.topic_name not in hidden]
+        refused = [_refused(each) for each in group.topics or () if each.topic_name in denied]
+        return _group(group.group_id, [*described, *unknown, *refused])
 
     def _all_of(self, group_id: str) -> dict[bytes, Sequence[int]]:
         """What the group has read. Raises KafkaError if this broker does not coordinate it."""
@@ -148,6 +162,25 @@ class ShareOffsets:
             )
             for topic_id, partitions in topics.items()
         ]
+
+
+async def _denied_in(group: DescribeShareGroupOffsetsRequestGroup, rights: OffsetRights | None) -> Collection[str]:
+    """What of the topics that are asked for the client may not see."""
+    denied: set[str] = set()
+    names = [] if rights is None else [topic.topic_name for topic in group.topics or ()]
+    for start in range(0, len(names), NAMES_PER_TURN):
+        assert rights is not None
+        denied.update(rights.denied(names[start : start + NAMES_PER_TURN]))
+        await trio.lowlevel.checkpoint()
+    return denied
+
+
+def _refused(topic: DescribeShareGroupOffsetsRequestTopic) -> DescribeShareGroupOffsetsResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    partitions = [_started(each) for each in topic.partitions]
+    for each in partitions:
+        each.error_code, each.error_message = code, code.message
+    return _topic(topic.topic_name, NO_TOPIC_ID, partitions)
 
 
 def _question(group_id: str, topics: Mapping[bytes, Sequence[int]]) -> ReadShareGroupStateSummaryRequest:
@@ -204,8 +237,12 @@ def _topic(
 
 
 def _group(
-    group_id: str, topics: list[DescribeShareGroupOffsetsResponseTopic], error: ErrorCode = ErrorCode.NONE
+    group_id: str,
+    topics: list[DescribeShareGroupOffsetsResponseTopic],
+    error: ErrorCode = ErrorCode.NONE,
+    *,
+    is_told: bool = True,
 ) -> DescribeShareGroupOffsetsResponseGroup:
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=group_id, topics=topics, error_code=error, error_message=error.message if error else None
+        group_id=group_id, topics=topics, error_code=error, error_message=error.message if error and is_told else None
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.groupcoord.groups.streams.describing import undescribed
 from ottla.groupcoord.groups.streams.heartbeat import Answered
 from ottla.groupcoord.groups.streams.part import DescribeStreamsGroup
@@ -41,9 +43,9 @@ class StreamsService:
         return self._shards.submit(request.group_id, request, caller)
 
     def describe(
-        self, request: StreamsGroupDescribeRequest, *, operations: int
+        self, request: StreamsGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[StreamsGroupDescribeResponse]]:
-        """Each group once, however often it is named. `operations` are what may be done with each, if that is asked."""
+        """Each group once, however often it is named. `operations` tells what may be done with a group."""
 
         def response(groups: list[DescribedGroup]) -> StreamsGroupDescribeResponse:
             for group in groups:

@@ -7,7 +7,7 @@ part of the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -60,10 +60,13 @@ class TransactionalOffsetService:
         self._verifier = verifier
 
     def txn_offset_commit(
-        self, request: TxnOffsetCommitRequest, *, api_version: int
+        self, request: TxnOffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
     ) -> Worked[Given[TxnOffsetCommitResponse]]:
-        """What names nothing that exists is answered first, as in Kafka; for that nobody is asked."""
-        committing = _Committing(self, request, api_version)
+        """What names nothing that exists is answered first, as in Kafka; for that nobody is asked.
+
+        `denied`: topics that the client has no right to.
+        """
+        committing = _Committing(self, request, api_version, denied)
         if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
             return committing.run_in_parts()
         return committing.run()
@@ -75,9 +78,12 @@ class TransactionalOffsetService:
             return error.code
         return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
 
-    def split(self, request: OffsetCommitRequest, api_version: int) -> tuple[OffsetCommitRequest, list[OffsetCommitResponseTopic]]:
+    def split(
+        self, request: OffsetCommitRequest, api_version: int, denied: Collection[str]
+    ) -> tuple[OffsetCommitRequest, list[OffsetCommitResponseTopic]]:
         """The part of a commit that names what exists, and the answers to the rest."""
-        known, refused = split_commit(request, self._topics, by_id=api_version >= TXN_TOPIC_ID_VERSION)
+        by_id = api_version >= TXN_TOPIC_ID_VERSION
+        known, refused = split_commit(request, self._topics, by_id=by_id, denied=denied)
         return with_topics(request, known), refused
 
     def verify(self, request: TxnOffsetCommitRequest, api_version: int) -> Worked[object | None]:
@@ -101,7 +107,14 @@ class TransactionalOffsetService:
 class _Committing:
     """One request."""
 
-    def __init__(self, service: TransactionalOffsetService, request: TxnOffsetCommitRequest, api_version: int) -> None:
+    def __init__(
+        self,
+        service: TransactionalOffsetService,
+        request: TxnOffsetCommitRequest,
+        api_version: int,
+        denied: Collection[str],
+    ) -> None:
+        self._denied = denied
         self._service = service
         self._request = request
         self._version = api_version
@@ -109,7 +122,7 @@ class _Committing:
 
     def run(self) -> Worked[Given[TxnOffsetCommitResponse]]:
         whole = _as_commit(self._request, [(topic, topic.partitions) for topic in self._request.topics])
-        known, refused = self._service.split(whole, self._version)
+        known, refused = self._service.split(whole, self._version, self._denied)
         self._add(refused)
         if not known.topics:
             return self._response()
@@ -137,7 +150,7 @@ class _Committing:
         refusal, guard = ErrorCode.NONE, None
         is_verified = False
         for part in _parts_of(self._request):
-            known, refused = self._service.split(part, self._version)
+            known, refused = self._service.split(part, self._version, self._denied)
             self._add(refused)
             if known.topics and not is_verified:
                 is_verified = True

@@ -117,6 +117,15 @@ READ_SUMMARY = Api(
 )
 
 
+APIS: Mapping[type, Api] = {
+    InitializeShareGroupStateRequest: INITIALIZE,
+    ReadShareGroupStateRequest: READ,
+    WriteShareGroupStateRequest: WRITE,
+    DeleteShareGroupStateRequest: DELETE,
+    ReadShareGroupStateSummaryRequest: READ_SUMMARY,
+}
+
+
 class ShareCoordinator:
     """The share partitions of this broker's partitions of `__share_group_state`."""
 
@@ -202,6 +211,21 @@ class ShareCoordinator:
     ) -> Worked[Given[ReadShareGroupStateSummaryResponse]]:
         """Where share partitions start."""
         return self._answer(READ_SUMMARY, request)
+
+    def refused(self, request: Any, error: ErrorCode) -> Worked[Any]:
+        """The answer to any of these requests that gives the same error to all share partitions."""
+        api = APIS[type(request)]
+        if _is_long(request.topics):
+            return self._refused_in_turns(api, request, error)
+        (asked,) = _parts(api, request)
+        return _response(api, [(each.key, each.refused(error)) for each in asked])
+
+    async def _refused_in_turns(self, api: Api, request: Any, error: ErrorCode) -> Any:
+        refused: list[tuple[SharePartitionKey, Any]] = []
+        for part in _parts(api, request):
+            refused += [(each.key, each.refused(error)) for each in part]
+            await trio.lowlevel.checkpoint()
+        return _response(api, refused)
 
     def _answer(self, api: Api, request: Any) -> Worked[Given[Any]]:
         if not request.group_id:

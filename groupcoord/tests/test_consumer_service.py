@@ -186,7 +186,7 @@ async def test_groups_are_described_each_once(talk: Coordination) -> None:
     await finished(heartbeat(talk))
     names = ["group", "group", "nobody", "", "x", "y", "z"]
     asked = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=True)
-    groups = (await finished(talk.groups.consumer.describe(asked, operations=7))).groups
+    groups = (await finished(talk.groups.consumer.describe(asked, operations=lambda group_id: 7))).groups
     assert [(each.group_id, each.error_code) for each in groups] == [
         ("group", ErrorCode.NONE),
         ("nobody", ErrorCode.GROUP_ID_NOT_FOUND),
@@ -200,10 +200,10 @@ async def test_a_large_group_is_described_in_turns_as_it_was(talk: Coordination,
     for member_id in "abc":
         await finished(heartbeat(talk, member_id=member_id))
     asked = ConsumerGroupDescribeRequest(group_ids=["group"], include_authorized_operations=True)
-    at_once = await finished(talk.groups.consumer.describe(asked, operations=7))
+    at_once = await finished(talk.groups.consumer.describe(asked, operations=lambda _: 7))
     monkeypatch.setattr(describing, "MEMBERS_AT_ONCE", 2)
     monkeypatch.setattr(turns, "TURN_S", 0)
-    answer = talk.groups.consumer.describe(asked, operations=7)
+    answer = talk.groups.consumer.describe(asked, operations=lambda _: 7)
     found: list[Any] = []
 
     async def wait() -> None:

@@ -52,7 +52,7 @@ async def test_shards_that_are_loaded_take_up_a_kind_with_its_first_request(talk
     assert loaded(talk) == [CONSUMER]
     assert (await finished(talk.join(group="other"))).error_code == 0, "a classic group beside it"
     asked = ShareGroupDescribeRequest(group_ids=["group"], include_authorized_operations=False)
-    described = await finished(talk.groups.share.describe(asked, operations=0))
+    described = await finished(talk.groups.share.describe(asked, operations=lambda group_id: 0))
     assert described.groups[0].error_code != 0
     assert loaded(talk) == [CONSUMER, SHARE]
 

@@ -73,7 +73,7 @@ class ShareGroupsTalk(Coordination):
 
     async def group(self, name: str) -> Any:
         request = ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
-        (described,) = (await finished(self.groups.share.describe(request, operations=0))).groups
+        (described,) = (await finished(self.groups.share.describe(request, operations=lambda group_id: 0))).groups
         return described
 
     async def delete_groups(self, *groups: str) -> dict[str, int]:

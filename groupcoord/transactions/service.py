@@ -86,6 +86,14 @@ class Verdict(NamedTuple):
     of_each: Errors | None = None
 
 
+class _Client(NamedTuple):
+    """Who asks, and what it has no right to."""
+
+    api_version: int
+    denied: Collection[str]
+    refusal: ErrorCode
+
+
 class Topics(Protocol):
     """The topics of the cluster."""
 
@@ -225,9 +233,17 @@ class TransactionCoordinator:
     # ------------------------------------------------------------------ partitions of a transaction
 
     def add_partitions(
-        self, request: AddPartitionsToTxnRequest, *, api_version: int
+        self,
+        request: AddPartitionsToTxnRequest,
+        *,
+        api_version: int,
+        denied: Collection[str] = (),
+        refusal: ErrorCode = ErrorCode.NONE,
     ) -> Worked[Given[AddPartitionsToTxnResponse]]:
-        """Before version 4 a request is about one transaction, and its answer has another form."""
+        """Before version 4 a request is about one transaction, and its answer has another form.
+
+        `denied`: topics that the client has no right to. `refusal`: why it has no right to the transaction.
+        """
         if api_version < BATCH_VERSION:
             transactions = [
                 AddPartitionsToTxnTransaction(
@@ -246,13 +262,14 @@ class TransactionCoordinator:
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
 
         if sum(map(_elements_of, transactions)) > ELEMENTS_PER_TURN:
-            return self._add_in_turns(transactions, api_version, finish)
-        return gathered([self._add_one(each, api_version) for each in transactions], finish)
+            return self._add_in_turns(transactions, _Client(api_version, denied, refusal), finish)
+        client = _Client(api_version, denied, refusal)
+        return gathered([self._add_one(each, client) for each in transactions], finish)
 
     async def _add_in_turns(
         self,
         transactions: Iterable[AddPartitionsToTxnTransaction],
-        api_version: int,
+        client: _Client,
         finish: Callable[[list[AddPartitionsToTxnResult]], AddPartitionsToTxnResponse],
     ) -> Given[AddPartitionsToTxnResponse]:
         turn = Turn()
@@ -260,8 +277,8 @@ class TransactionCoordinator:
         results = []
         try:
             for transaction in transactions:
-                wanted = await self._existences_of(_partitions_of(transaction), turn)
-                asked.append((transaction, self._add_checked(transaction, wanted, api_version)))
+                wanted = await self._existences_of(_partitions_of(transaction), turn, client.denied)
+                asked.append((transaction, self._add_checked(transaction, wanted, client)))
                 await turn.give_way()
             while asked:
                 transaction, answer = asked.popleft()
@@ -277,8 +294,8 @@ class TransactionCoordinator:
                     left.abandon()
         return finish(results)
 
-    def _add_one(self, transaction: AddPartitionsToTxnTransaction, api_version: int) -> Given[AddPartitionsToTxnResult]:
-        wanted = {each: self._existence_of(each) for each in _partitions_of(transaction)}
+    def _add_one(self, transaction: AddPartitionsToTxnTransaction, client: _Client) -> Given[AddPartitionsToTxnResult]:
+        wanted = {each: self._existence_of(each, client.denied) for each in _partitions_of(transaction)}
 
         def finish(verdict: Verdict) -> AddPartitionsToTxnResult:
             result, steps = _result_of(transaction, verdict)
@@ -286,7 +303,7 @@ class TransactionCoordinator:
                 pass
             return result
 
-        return then(self._add_checked(transaction, wanted, api_version), finish)
+        return then(self._add_checked(transaction, wanted, client), finish)
 
     def take_part(self, producer: Producer, partitions: Collection[TopicPartition], *, verify_only: bool) -> Worked[Given[Errors]]:
         """As `add_partitions` for this broker itself: what became of each partition."""
@@ -309,15 +326,19 @@ class TransactionCoordinator:
         answer = self._add(producer, Partitions.of(wanted), EPOCH_PER_TRANSACTION)
         return then(answer, lambda answer: dict.fromkeys(wanted, answer.error))
 
-    async def _existences_of(self, partitions: Iterable[TopicPartition], turn: Turn) -> dict[TopicPartition, ErrorCode]:
+    async def _existences_of(
+        self, partitions: Iterable[TopicPartition], turn: Turn, denied: Collection[str] = ()
+    ) -> dict[TopicPartition, ErrorCode]:
         wanted: dict[TopicPartition, ErrorCode] = {}
         for each in partitions:
-            wanted[each] = self._existence_of(each)
+            wanted[each] = self._existence_of(each, denied)
             if turn.is_over():
                 await turn.give_way()
         return wanted
 
-    def _existence_of(self, partition: TopicPartition) -> ErrorCode:
+    def _existence_of(self, partition: TopicPartition, denied: Collection[str] = ()) -> ErrorCode:
+        if partition[0] in denied:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if self._topics.partition(*partition) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
@@ -326,9 +347,12 @@ class TransactionCoordinator:
         self,
         transaction: AddPartitionsToTxnTransaction,
         wanted: dict[TopicPartition, ErrorCode],
-        api_version: int,
+        client: _Client,
     ) -> Given[Verdict]:
         """All of the partitions or none."""
+        api_version = client.api_version
+        if client.refusal:
+            return Verdict(client.refusal)
         if any(wanted.values()):
             return Verdict(of_each=_refused(wanted))
         producer = Producer(transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
@@ -428,9 +452,9 @@ class TransactionCoordinator:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             known = self._shard_of(transactional_id).known(transactional_id)
         except KafkaError as error:
-            return _undescribed(transactional_id, error.code)
+            return undescribed(transactional_id, error.code)
         if known is None:
-            return _undescribed(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+            return undescribed(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         topics = partitions_by_topic(known)
         return TransactionState(
             error_code=ErrorCode.NONE,
@@ -550,7 +574,7 @@ def _fill(topics: list[AddPartitionsToTxnTopicResult], errors: Errors) -> Iterat
         yield
 
 
-def _undescribed(transactional_id: str, error: ErrorCode) -> TransactionState:
+def undescribed(transactional_id: str, error: ErrorCode) -> TransactionState:
     """The description of an id about which there is nothing to say."""
     return TransactionState(
         error_code=error,

@@ -7,17 +7,42 @@ Behaviour
 * Answered when the change is safely in the log; at once if nothing has to change. CONCURRENT_TRANSACTIONS while the
   transaction before is being ended, TRANSACTION_ABORTABLE for a verified partition that does not take part.
 * Before version 2 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+* Producers have to have the rights to write with the transactional id, or else every partition has the error that says so,
+  and to all topics: internal ones are nobody's. Brokers have to have the right to do a ClusterAction.
 """
 
+from collections.abc import Collection
+
+from ottla.groupcoord.transactions.service import BATCH_VERSION
+from ottla.replication.cluster.state import is_internal_topic
+from ottla.server.gate.access import may, require_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasTransactions
+from ottla.server.ports import HasGuardedTransactions
 from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 
 @handles(AddPartitionsToTxnRequest)
 def add_partitions_to_txn(
-    request: AddPartitionsToTxnRequest, context: RequestContext[HasTransactions]
+    request: AddPartitionsToTxnRequest, context: RequestContext[HasGuardedTransactions]
 ) -> Answer[AddPartitionsToTxnResponse]:
-    return context.broker.transactions.add_partitions(request, api_version=context.api_version)
+    version, transactions = context.api_version, context.broker.transactions
+    if version >= BATCH_VERSION:
+        require_on_cluster(context, AclOperation.CLUSTER_ACTION)
+        return transactions.add_partitions(request, api_version=version)
+    transactional_id = request.v3_and_below_transactional_id
+    if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return transactions.add_partitions(request, api_version=version, refusal=refusal)
+    internal = {topic.name for topic in request.v3_and_below_topics if is_internal_topic(topic.name)}
+
+    def add(denied: Collection[str]) -> Answer[AddPartitionsToTxnResponse]:
+        denied = {*internal, *denied} if internal else denied
+        return transactions.add_partitions(request, api_version=version, denied=denied)
+
+    names = (topic.name for topic in request.v3_and_below_topics if topic.name not in internal)
+    return decided(context, AclOperation.WRITE, ResourceType.TOPIC, names, add)

@@ -2,24 +2,31 @@
 
 Behaviour
 * A group that does not exist, or is of another kind, has an error of its own.
+* What the client may not see is refused as `server/gate/described_groups.py` says.
 * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
 """
+
+from collections.abc import Iterator
 
 from ottla.groupcoord.groups.consumer.describing import undescribed
 from ottla.groupcoord.groups.kinds import CONSUMER
 from ottla.server.cluster.features import GROUP_VERSION
-from ottla.server.gate.authorized_operations import GROUP_OPERATIONS
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ottla.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
 
 
 def _turned_off(
-    request: ConsumerGroupDescribeRequest, context: RequestContext[HasGroups]
+    request: ConsumerGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ConsumerGroupDescribeResponse]:
     return answer_each(
         list(dict.fromkeys(request.group_ids)),
@@ -38,6 +45,20 @@ def _turned_off(
     turned_off=_turned_off,
 )
 def consumer_group_describe(
-    request: ConsumerGroupDescribeRequest, context: RequestContext[HasGroups]
+    request: ConsumerGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ConsumerGroupDescribeResponse]:
-    return context.broker.groups.consumer.describe(request, operations=GROUP_OPERATIONS)
+    service = context.broker.groups.consumer
+    kind = Kind(
+        lambda request, operations: service.describe(request, operations=operations),
+        undescribed,
+        _topics_of,
+        "The group has described topic(s) that the client is not authorized to describe.",
+    )
+    return describe_groups(kind, request, context)
+
+
+def _topics_of(group: DescribedGroup) -> Iterator[str]:
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            for each in assignment.topic_partitions:
+                yield each.topic_name

@@ -1,16 +1,24 @@
 """ConsumerGroupHeartbeat: come to, stay in or leave a consumer group whose assignments the broker makes (KIP-848).
 
 Behaviour
+* The client has to have the right to read the group and to describe all topics that it names.
 * Answered at once, or when what the group has written for it is safely in the log.
 * What becomes of a member in which state: `ottla.groupcoord.groups.consumer.heartbeat`.
 """
 
+from collections.abc import Collection
+
+from ottla.groupcoord.groups.consumer.heartbeat import refused_heartbeat
 from ottla.groupcoord.groups.kinds import CONSUMER
 from ottla.server.cluster.features import GROUP_VERSION
+from ottla.server.gate.access import require
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -19,11 +27,19 @@ from ottla.wire.messages.consumer_group_heartbeat import (
 
 @handles(ConsumerGroupHeartbeatRequest, feature=GROUP_VERSION, prepare=CONSUMER.load)
 def consumer_group_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext[HasGroups]
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ConsumerGroupHeartbeatResponse]:
-    return context.broker.groups.consumer.heartbeat(
-        request,
-        api_version=context.api_version,
-        client_id=context.client_id,
-        client_host=context.client_host,
-    )
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    names = request.subscribed_topic_names or ()
+
+    def go_on(denied: Collection[str]) -> Answer[ConsumerGroupHeartbeatResponse]:
+        if denied:
+            return refused_heartbeat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return context.broker.groups.consumer.heartbeat(
+            request,
+            api_version=context.api_version,
+            client_id=context.client_id,
+            client_host=context.client_host,
+        )
+
+    return decided(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, go_on)

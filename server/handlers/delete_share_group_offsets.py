@@ -2,29 +2,57 @@
 
 Behaviour
 * A group with members is NON_EMPTY_GROUP, one that does not exist GROUP_ID_NOT_FOUND.
+* The client has to have the right to delete the group. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, in front of
+  the others.
 * A topic that does not exist, or that the group has not read, is UNKNOWN_TOPIC_OR_PARTITION.
 * A group that has never read anything has no topics to speak of, and the answer is empty.
 """
 
 from ottla.groupcoord.groups.kinds import SHARE
+from ottla.groupcoord.groups.limits import NAMED_MAX
 from ottla.groupcoord.groups.share.part import refused_deletion
 from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.gate.access import may
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
 )
+from ottla.wire.schema import ZERO_UUID
 
 
-def _turned_off(request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGroups]) -> DeleteShareGroupOffsetsResponse:
+def _turned_off(request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]) -> DeleteShareGroupOffsetsResponse:
     return refused_deletion(ErrorCode.UNSUPPORTED_VERSION)
 
 
 @handles(DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=SHARE.load, turned_off=_turned_off)
 async def delete_share_group_offsets(
-    request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGroups]
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
 ) -> DeleteShareGroupOffsetsResponse:
-    return await context.broker.groups.share.delete_offsets(request)
+    share = context.broker.groups.share
+    if not may(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id):
+        return refused_deletion(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    names = (topic.topic_name for topic in request.topics)
+    denied = await denied_of(context, AclOperation.READ, ResourceType.TOPIC, names)
+    # What names too many is refused as a whole.
+    if not denied or len(request.topics) > NAMED_MAX:
+        return await share.delete_offsets(request)
+    refused = [each.topic_name for each in request.topics if each.topic_name in denied]
+    request.topics = [each for each in request.topics if each.topic_name not in denied]
+    response = await share.delete_offsets(request)
+    if not response.error_code:
+        response.responses = [*map(_refused, refused), *response.responses]
+    return response
+
+
+def _refused(name: str) -> DeleteShareGroupOffsetsResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return DeleteShareGroupOffsetsResponseTopic(
+        topic_name=name, topic_id=ZERO_UUID, error_code=code, error_message=code.message
+    )

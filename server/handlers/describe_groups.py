@@ -2,18 +2,24 @@
 
 Behaviour
 * An unknown group is GROUP_ID_NOT_FOUND since version 6, and a group in state Dead without an error before.
-* Without an authorizer everybody may do everything to a group.
+* Groups that the client may not describe are GROUP_AUTHORIZATION_FAILED, in front of the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import trio
 
-from ottla.server.gate.authorized_operations import GROUP_OPERATIONS
+from ottla.groupcoord.groups.classic.part import undescribed
+from ottla.server.gate.access import authorized_operations
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
-from ottla.wire.answers import Answer
+from ottla.server.ports import HasGuardedGroups
+from ottla.wire.answers import Answer, Worked
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 GROUPS_PER_TURN = 4
@@ -21,27 +27,52 @@ GROUPS_PER_TURN = 4
 
 @handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_groups(
-    request: DescribeGroupsRequest, context: RequestContext[HasGroups]
+    request: DescribeGroupsRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[DescribeGroupsResponse]:
-    if len(request.groups) > GROUPS_PER_TURN:
-        return _describe_in_turns(request, context)
-    return _describe(request, context)
+    return decided(
+        context,
+        AclOperation.DESCRIBE,
+        ResourceType.GROUP,
+        request.groups,
+        lambda denied: _describe_allowed(request, context, denied),
+    )
 
 
-async def _describe_in_turns(request: DescribeGroupsRequest, context: RequestContext[HasGroups]) -> DescribeGroupsResponse:
-    response = DescribeGroupsResponse(groups=[])
-    names = list(dict.fromkeys(request.groups))
+def _describe_allowed(
+    request: DescribeGroupsRequest, context: RequestContext[HasGuardedGroups], denied: Collection[str]
+) -> Worked[DescribeGroupsResponse]:
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    response = DescribeGroupsResponse(groups=[undescribed(each, code) for each in dict.fromkeys(request.groups) if each in denied])
+    names = [each for each in dict.fromkeys(request.groups) if each not in denied]
+    if len(names) > GROUPS_PER_TURN:
+        return _describe_in_turns(names, response, request, context)
+    _describe(names, response, request, context)
+    return response
+
+
+async def _describe_in_turns(
+    names: list[str],
+    response: DescribeGroupsResponse,
+    request: DescribeGroupsRequest,
+    context: RequestContext[HasGuardedGroups],
+) -> DescribeGroupsResponse:
     for start in range(0, len(names), GROUPS_PER_TURN):
-        request.groups = names[start : start + GROUPS_PER_TURN]
-        response.groups += _describe(request, context).groups
+        _describe(names[start : start + GROUPS_PER_TURN], response, request, context)
         await trio.lowlevel.checkpoint()
     return response
 
 
-def _describe(request: DescribeGroupsRequest, context: RequestContext[HasGroups]) -> DescribeGroupsResponse:
-    response = context.broker.groups.classic.describe_groups(request, api_version=context.api_version)
+def _describe(
+    names: list[str],
+    response: DescribeGroupsResponse,
+    request: DescribeGroupsRequest,
+    context: RequestContext[HasGuardedGroups],
+) -> None:
+    """Add the descriptions of these."""
+    request.groups = names
+    described = context.broker.groups.classic.describe_groups(request, api_version=context.api_version).groups
     if request.include_authorized_operations:
-        for group in response.groups:
+        for group in described:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
-    return response
+                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group.group_id)
+    response.groups += described

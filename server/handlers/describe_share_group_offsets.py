@@ -3,6 +3,8 @@
 Behaviour
 * Without topics all are described that the group has read. A group that does not exist has read none: that is no error.
 * A partition or topic that nobody knows starts at -1, without an error.
+* A group that the client may not describe is GROUP_AUTHORIZATION_FAILED. Topics that it may not describe are
+  TOPIC_AUTHORIZATION_FAILED if they are asked for, and left out if all are.
 * While share groups are turned off (share.version 0), each group is UNSUPPORTED_VERSION.
 """
 
@@ -10,8 +12,9 @@ from ottla.groupcoord.groups.kinds import SHARE
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.gate.offset_rights import rights_of
 from ottla.server.net.turns import answer_each
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_share_group_offsets import (
@@ -22,7 +25,7 @@ from ottla.wire.messages.describe_share_group_offsets import (
 
 
 def _turned_off(
-    request: DescribeShareGroupOffsetsRequest, context: RequestContext[HasGroups]
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[DescribeShareGroupOffsetsResponse]:
     return answer_each(
         request.groups,
@@ -43,6 +46,6 @@ def _turned_off(
     turned_off=_turned_off,
 )
 async def describe_share_group_offsets(
-    request: DescribeShareGroupOffsetsRequest, context: RequestContext[HasGroups]
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
 ) -> DescribeShareGroupOffsetsResponse:
-    return await context.broker.groups.share.offsets.describe(request)
+    return await context.broker.groups.share.offsets.describe(request, rights_of(context))

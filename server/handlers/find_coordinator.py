@@ -6,18 +6,30 @@ Behaviour
   `__share_group_state` that its key ("group:topic id:partition") falls to. The first request makes the topic; until its
   partitions have leaders the answer is COORDINATOR_NOT_AVAILABLE, which clients retry.
 * A key that names no share partition is INVALID_REQUEST, and so is a type that does not exist.
+* A group or transactional id that the client may not describe is refused. For whoever may see none no topic is made. Share
+  coordinators are for those who may do a ClusterAction.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
 from ottla.groupcoord.share_state.keys import parse_coordinator_key
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.server.gate.access import REFUSALS, may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each
-from ottla.server.ports import HasAdministration, HasCluster, HasGroups, HasShareCoordinator, HasTransactions
-from ottla.wire.answers import Worked
+from ottla.server.ports import (
+    HasAdministration,
+    HasAuthorizer,
+    HasCluster,
+    HasGroups,
+    HasShareCoordinator,
+    HasTransactions,
+)
+from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -25,10 +37,11 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 BATCH_VERSION = 4
 SHARE_VERSION = 6
 NO_NODE = -1
+RESOURCE_TYPES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 KEYS_AT_ONCE = 4  # they may be very long
 
 
-class Port(HasAdministration, HasCluster, HasGroups, HasShareCoordinator, HasTransactions, Protocol):
+class Port(HasAdministration, HasAuthorizer, HasCluster, HasGroups, HasShareCoordinator, HasTransactions, Protocol):
     """What is needed of the broker here."""
 
 
@@ -51,17 +64,49 @@ PLACES = {
 }
 
 
+Refused = Callable[[str], Coordinator | None]
+"""What is answered for a key that the client may not ask about; None for the others."""
+
+
 @handles(FindCoordinatorRequest)
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext[Port]
-) -> Worked[FindCoordinatorResponse]:
+) -> Answer[FindCoordinatorResponse]:
     place = PLACES.get(request.key_type)
     if place is None or (request.key_type == SHARE and context.api_version < SHARE_VERSION):
         refusal = _refusal(request.key_type)
         return _answer(request, context, lambda key: _refused(key, refusal, context))
+    if request.key_type == SHARE:
+        if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return _answer(request, context, lambda key: _refused(key, KafkaError(code, code.message), context))
+        return _find_allowed(request, context, place, ())
+    keys = _keys(request, context)
+    resource_type = RESOURCE_TYPES[request.key_type]
+    return decided(
+        context,
+        AclOperation.DESCRIBE,
+        resource_type,
+        keys,
+        lambda denied: _find_allowed(request, context, place, denied, REFUSALS[resource_type]),
+    )
+
+
+def _find_allowed(
+    request: FindCoordinatorRequest,
+    context: RequestContext[Port],
+    place: Place,
+    denied: Collection[str],
+    refusal: ErrorCode = ErrorCode.NONE,
+) -> Worked[FindCoordinatorResponse]:
+    def refused(key: str) -> Coordinator | None:
+        return _refused(key, KafkaError(refusal), context) if key in denied else None
+
+    if denied and all(key in denied for key in _keys(request, context)):
+        return _answer(request, context, lambda key: _refused(key, KafkaError(refusal), context))
     if context.broker.cluster.topic(place.topic) is None:
-        return _find_in_new_topic(request, context, place)
-    return _find(request, context, place)
+        return _find_in_new_topic(request, context, place, refused)
+    return _find(request, context, place, refused)
 
 
 def _refusal(key_type: int) -> KafkaError:
@@ -70,26 +115,26 @@ def _refusal(key_type: int) -> KafkaError:
 
 
 async def _find_in_new_topic(
-    request: FindCoordinatorRequest, context: RequestContext[Port], place: Place
+    request: FindCoordinatorRequest, context: RequestContext[Port], place: Place, refused: Refused
 ) -> FindCoordinatorResponse:
     try:
         await context.broker.ensure_internal_topic(place.topic)
     except KafkaError as error:
         not_available = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-        answer = _answer(request, context, lambda key: _refused(key, not_available, context))
+        answer = _answer(request, context, lambda key: refused(key) or _refused(key, not_available, context))
     else:
-        answer = _find(request, context, place)
+        answer = _find(request, context, place, refused)
     return answer if isinstance(answer, FindCoordinatorResponse) else await answer
 
 
 def _find(
-    request: FindCoordinatorRequest, context: RequestContext[Port], place: Place
+    request: FindCoordinatorRequest, context: RequestContext[Port], place: Place, refused: Refused
 ) -> Worked[FindCoordinatorResponse]:
     """A key that is named again is not looked up again."""
     found: dict[str, Coordinator] = {}
 
     def find(key: str) -> Coordinator:
-        return found.get(key) or found.setdefault(key, _coordinator(key, context, place))
+        return found.get(key) or found.setdefault(key, refused(key) or _coordinator(key, context, place))
 
     return _answer(request, context, find)
 

@@ -4,12 +4,15 @@ Behaviour
 * Always answered at once, without touching the log. REBALANCE_IN_PROGRESS asks the member to join again.
 """
 
+from ottla.server.gate.access import require
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @handles(HeartbeatRequest)
-def heartbeat(request: HeartbeatRequest, context: RequestContext[HasGroups]) -> HeartbeatResponse:
+def heartbeat(request: HeartbeatRequest, context: RequestContext[HasGuardedGroups]) -> HeartbeatResponse:
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return context.broker.groups.classic.heartbeat(request)

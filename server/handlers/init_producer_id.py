@@ -5,14 +5,18 @@ Behaviour
 * A producer with a transactional id gets the id that belongs to it, and a higher epoch: whoever had the id before is
   fenced. If it has left a transaction open that is aborted first, and the answer is CONCURRENT_TRANSACTIONS until then.
   Since version 3 a producer may name its present id and epoch to go on with them after an error (KIP-360).
+* The client has to have the right to write with the transactional id; without one, to any topic, or the right to idempotent
+  writes.
 * Before version 4 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
 """
 
 from typing import Protocol
 
+from ottla.server.gate.access import may, may_on_any, may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasProducerIds, HasTransactions
+from ottla.server.ports import HasAuthorizer, HasProducerIds, HasTransactions
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -21,12 +25,14 @@ NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
 FIRST_EPOCH = 0
 
 
-class Port(HasProducerIds, HasTransactions, Protocol):
+class Port(HasAuthorizer, HasProducerIds, HasTransactions, Protocol):
     """What is needed of the broker here."""
 
 
 @handles(InitProducerIdRequest)
 def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Port]) -> Answer[InitProducerIdResponse]:
+    if (refusal := _refusal(request.transactional_id, context)) is not None:
+        return _refused(refusal)
     half_known = (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH)
     if half_known:
         return _refused(ErrorCode.INVALID_REQUEST)
@@ -34,6 +40,16 @@ def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Por
         return context.broker.transactions.init_producer_id(request, api_version=context.api_version)
     producer_id = context.broker.producer_ids.take()
     return _fresh(producer_id) if producer_id is not None else _next(context)
+
+
+def _refusal(transactional_id: str | None, context: RequestContext[Port]) -> ErrorCode | None:
+    if transactional_id is not None:
+        is_allowed = may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if may_on_cluster(context, AclOperation.IDEMPOTENT_WRITE, quietly=True):
+        return None
+    is_allowed = may_on_any(context, AclOperation.WRITE, ResourceType.TOPIC)
+    return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 async def _next(context: RequestContext[Port]) -> InitProducerIdResponse:

@@ -5,15 +5,21 @@ Behaviour
 * What each state of the group does with a join: `ottla.groupcoord.groups.classic.rebalancing`.
 """
 
+from ottla.groupcoord.groups.classic.answers import refused_join
+from ottla.server.gate.access import may
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 @handles(JoinGroupRequest, abandonable=True)
-def join_group(request: JoinGroupRequest, context: RequestContext[HasGroups]) -> Answer[JoinGroupResponse]:
+def join_group(request: JoinGroupRequest, context: RequestContext[HasGuardedGroups]) -> Answer[JoinGroupResponse]:
+    if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return refused_join("", ErrorCode.GROUP_AUTHORIZATION_FAILED, context.api_version)
     return context.broker.groups.classic.join_group(
         request,
         api_version=context.api_version,

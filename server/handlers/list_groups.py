@@ -2,18 +2,33 @@
 
 Behaviour
 * Filters by state (version 4) and type (version 5) do not mind case; an unknown word matches nothing.
+* Whoever may describe the cluster sees all groups, others those that they may describe.
 """
 
+from typing import Any
 
+from ottla.groupcoord.runtime.answers import finished
+from ottla.server.gate.access import may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 @handles(ListGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
-def list_groups(
-    request: ListGroupsRequest, context: RequestContext[HasGroups]
-) -> Answer[ListGroupsResponse]:
-    return context.broker.groups.administration.list_groups(request)
+def list_groups(request: ListGroupsRequest, context: RequestContext[HasGuardedGroups]) -> Answer[ListGroupsResponse]:
+    answer = context.broker.groups.administration.list_groups(request)
+    if may_on_cluster(context, AclOperation.DESCRIBE, quietly=True):
+        return answer
+    return _allowed(answer, context)
+
+
+async def _allowed(answer: Any, context: RequestContext[HasGuardedGroups]) -> ListGroupsResponse:
+    response: ListGroupsResponse = await finished(answer)
+    names = (group.group_id for group in response.groups)
+    denied = await denied_of(context, AclOperation.DESCRIBE, ResourceType.GROUP, names, quietly=True)
+    response.groups = [group for group in response.groups if group.group_id not in denied]
+    return response

@@ -16,9 +16,11 @@ import trio
 from ottla.groupcoord.patterns import Pattern
 from ottla.groupcoord.transactions import listing
 from ottla.replication.slices import Slices
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasTransactions
+from ottla.server.ports import HasGuardedTransactions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -32,13 +34,26 @@ _matching = trio.CapacityLimiter(1)
 
 @handles(ListTransactionsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def list_transactions(
-    request: ListTransactionsRequest, context: RequestContext[HasTransactions]
+    request: ListTransactionsRequest, context: RequestContext[HasGuardedTransactions]
 ) -> Answer[ListTransactionsResponse]:
     listed = listing.list_transactions(context.broker.transactions, request)
+    if context.broker.authorizer is not None:
+        listed = _allowed(listed, context)
     # As with Kafka an empty pattern is none.
     if not request.transactional_id_pattern:
         return listed
     return _matched(listed, request.transactional_id_pattern)
+
+
+async def _allowed(
+    listed: Worked[ListTransactionsResponse], context: RequestContext[HasGuardedTransactions]
+) -> ListTransactionsResponse:
+    response: ListTransactionsResponse = await listed if isinstance(listed, Coroutine) else listed
+    names = (each.transactional_id for each in response.transaction_states)
+    denied = await denied_of(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)
+    states = response.transaction_states
+    response.transaction_states = [each for each in states if each.transactional_id not in denied]
+    return response
 
 
 async def _matched(listed: Worked[ListTransactionsResponse], text: str) -> ListTransactionsResponse:

@@ -3,15 +3,28 @@
 Behaviour
 * Offsets of a topic that the group reads at present stay: GROUP_SUBSCRIBED_TO_TOPIC. Groups of other protocols than the
   consumer's must be empty.
+* The client has to have the right to delete the group. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, whether they
+  exist or not.
 """
 
+from collections.abc import Collection
+
+from ottla.server.gate.access import require
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
 @handles(OffsetDeleteRequest)
-def offset_delete(request: OffsetDeleteRequest, context: RequestContext[HasGroups]) -> Answer[OffsetDeleteResponse]:
-    return context.broker.groups.offsets.offset_delete(request)
+def offset_delete(request: OffsetDeleteRequest, context: RequestContext[HasGuardedGroups]) -> Answer[OffsetDeleteResponse]:
+    require(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
+
+    def delete(denied: Collection[str]) -> Answer[OffsetDeleteResponse]:
+        return context.broker.groups.offsets.offset_delete(request, denied)
+
+    names = (topic.name for topic in request.topics)
+    return decided(context, AclOperation.READ, ResourceType.TOPIC, names, delete)

@@ -4,6 +4,8 @@ Behaviour
 * No commit is offset -1 without an error. Topics null means everything that is committed.
 * RequireStable waits for commits that are on their way; offsets of a transaction that has not ended are
   UNSTABLE_OFFSET_COMMIT then.
+* A group that the client may not describe is GROUP_AUTHORIZATION_FAILED. Topics that it may not describe are
+  TOPIC_AUTHORIZATION_FAILED if they are asked for, and left out if all are.
 """
 
 from collections.abc import Coroutine
@@ -13,7 +15,8 @@ import trio
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
+from ottla.server.gate.offset_rights import rights_of
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer, EncodedAnswer
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -22,8 +25,10 @@ _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousa
 
 
 @handles(OffsetFetchRequest, reads_only=True)
-def offset_fetch(request: OffsetFetchRequest, context: RequestContext[HasGroups]) -> Answer[OffsetFetchResponse]:
-    answer = context.broker.groups.offsets.offset_fetch(request, api_version=context.api_version)
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext[HasGuardedGroups]) -> Answer[OffsetFetchResponse]:
+    answer = context.broker.groups.offsets.offset_fetch(
+        request, api_version=context.api_version, rights=rights_of(context)
+    )
     return _encoded(answer, context.api_version) if isinstance(answer, Coroutine) else answer
 
 

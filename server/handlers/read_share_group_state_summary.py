@@ -2,14 +2,18 @@
 
 Behaviour
 * No leader has to ask, so no epoch is checked. What is not known starts at -1, with epochs of 0.
+* This is for brokers. To others, which may not do a ClusterAction, every share partition is CLUSTER_AUTHORIZATION_FAILED.
 * Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets no
   results.
 """
 
+from ottla.server.gate.access import may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasShareCoordinator
+from ottla.server.ports import HasGuardedShareCoordinator
 from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
@@ -18,6 +22,8 @@ from ottla.wire.messages.read_share_group_state_summary import (
 
 @handles(ReadShareGroupStateSummaryRequest, answers_at_length=True)
 def read_share_group_state_summary(
-    request: ReadShareGroupStateSummaryRequest, context: RequestContext[HasShareCoordinator]
+    request: ReadShareGroupStateSummaryRequest, context: RequestContext[HasGuardedShareCoordinator]
 ) -> Answer[ReadShareGroupStateSummaryResponse]:
+    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+        return context.broker.share_coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return context.broker.share_coordinator.read_summary(request, api_version=context.api_version)

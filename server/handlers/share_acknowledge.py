@@ -6,6 +6,9 @@ Behaviour
 * Each partition is acknowledged as a whole or not at all (`server/share/acknowledging.py`). The answer goes out when all is
   stored at the share coordinators.
 
+Rights
+* The client has to have the right to read the group. Topics that it may not read are refused.
+
 Version notes
 * v2 renews locks (KIP-1222): the request has to say that it does.
 """
@@ -22,7 +25,7 @@ from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import PARTITIONS_PER_TURN
 from ottla.server.share.acknowledging import Acknowledged, Member
 from ottla.server.share.answering import acknowledge_response
-from ottla.server.share.requests import Port, WhenReady, named, session_key
+from ottla.server.share.requests import Port, WhenReady, named, rights_of, session_key
 from ottla.wire.answers import Answer, Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.share_acknowledge import (
@@ -45,7 +48,7 @@ def share_acknowledge(
     groups = context.broker.share_groups
     epoch = request.share_session_epoch
     try:
-        key = session_key(request.group_id, request.member_id)
+        key = session_key(request.group_id, request.member_id, context)
         if epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         groups.sessions.check_size(key, epoch, sum([len(topic.partitions) for topic in request.topics]))
@@ -56,7 +59,7 @@ def share_acknowledge(
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, responses=[], node_endpoints=[])
     may_renew = context.api_version >= RENEWAL_SINCE and request.is_renew_ack
-    acknowledged = Acknowledged(groups, context.broker.cluster, Member(*key, may_renew))
+    acknowledged = Acknowledged(groups, context.broker.cluster, Member(*key, may_renew), rights_of(context))
     listener_name = context.listener_name
     if _size(request) <= PARTITIONS_PER_TURN:
         for _ in _steps(request, context.broker, acknowledged):

@@ -10,6 +10,10 @@ Behaviour
   request of a session may have none. Epoch -1 ends the session, and fetches nothing.
 * When there are too many sessions the refusal comes at the end of MaxWaitMs.
 
+Rights
+* The client has to have the right to read the group. Topics that it may not read are refused, anew for each request of a
+  session; ids that nobody knows are told.
+
 Version notes
 * v2 acquire modes (KIP-1206), and renewals (KIP-1222): a request that renews locks fetches nothing and asks for nothing.
 """
@@ -30,7 +34,7 @@ from ottla.server.share.acknowledging import Acknowledged, Member
 from ottla.server.share.answering import fetch_response
 from ottla.server.share.fetching import Found, ShareFetching, Target, limits_of
 from ottla.server.share.log_reading import ShareReader
-from ottla.server.share.requests import AtLast, Port, WhenReady, named, session_key
+from ottla.server.share.requests import AtLast, Port, WhenReady, named, rights_of, session_key
 from ottla.wire.answers import Answer, Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
@@ -90,7 +94,7 @@ class Asking:
         self._groups = groups = broker.share_groups
         self._request = request
         self._listener_name = context.listener_name
-        self._key = key = session_key(request.group_id, request.member_id)
+        self._key = key = session_key(request.group_id, request.member_id, context)
         self._renews = context.api_version >= RENEWAL_SINCE and request.is_renew_ack
         if self._renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -100,13 +104,14 @@ class Asking:
         self._acknowledges = any(
             partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions
         )
+        self._rights = rights_of(context)
         self._session: ShareSession | None = None  # of which this is not the first request
         self._begun: ShareSession | None = None  # of which it is
         self._wanted = self._open(key, context)
         self._charge = context.charge
         self._targets: list[Target] = []
         self._refused: dict[TopicPartition, Found] = {}
-        self._acknowledged = Acknowledged(groups, broker.cluster, Member(*key, self._renews))
+        self._acknowledged = Acknowledged(groups, broker.cluster, Member(*key, self._renews), self._rights)
 
     def _open(self, key: SessionKey, context: RequestContext[Port]) -> list[TopicPartition]:
         """Begin a session or go on with it; returns its partitions."""
@@ -167,6 +172,8 @@ class Asking:
         error = ErrorCode.NONE
         if wanted.topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID
+        elif self._rights is not None and self._rights.refuse(wanted.topic):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif self._broker.cluster.partition(wanted.topic, wanted.partition) is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:

@@ -2,25 +2,31 @@
 
 Behaviour
 * A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
-* Without an authorizer everybody may do everything to a group.
+* What the client may not see is refused as `server/gate/described_groups.py` says.
 * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
 """
+
+from collections.abc import Iterator
 
 from ottla.groupcoord.groups.kinds import SHARE
 from ottla.groupcoord.groups.share.describing import undescribed
 from ottla.server.cluster.features import SHARE_VERSION
-from ottla.server.gate.authorized_operations import GROUP_OPERATIONS
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from ottla.wire.messages.share_group_describe import (
+    DescribedGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
 
 
 def _turned_off(
-    request: ShareGroupDescribeRequest, context: RequestContext[HasGroups]
+    request: ShareGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ShareGroupDescribeResponse]:
     return answer_each(
         list(dict.fromkeys(request.group_ids)),
@@ -39,6 +45,19 @@ def _turned_off(
     turned_off=_turned_off,
 )
 def share_group_describe(
-    request: ShareGroupDescribeRequest, context: RequestContext[HasGroups]
+    request: ShareGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ShareGroupDescribeResponse]:
-    return context.broker.groups.share.describe(request, operations=GROUP_OPERATIONS)
+    service = context.broker.groups.share
+    kind = Kind(
+        lambda request, operations: service.describe(request, operations=operations),
+        undescribed,
+        _topics_of,
+        "The group has described topic(s) that the client is not authorized to describe.",
+    )
+    return describe_groups(kind, request, context)
+
+
+def _topics_of(group: DescribedGroup) -> Iterator[str]:
+    for member in group.members:
+        for each in member.assignment.topic_partitions:
+            yield each.topic_name

@@ -3,22 +3,41 @@
 Behaviour
 * Members choose their own ids, of at most 36 characters. Member epoch 0 joins and needs topics, -1 leaves.
 * Assignments are told when a member joins, names its topics, or its partitions have changed.
+* The client has to have the right to read the group and to describe all topics that it names.
 * What a heartbeat does to the group: `ottla.groupcoord.groups.share.heartbeat`.
 """
 
+from collections.abc import Collection
+
 from ottla.groupcoord.groups.kinds import SHARE
+from ottla.groupcoord.groups.share.part import refused_heartbeat
+from ottla.groupcoord.services.share import MEMBER_ID_LENGTH_MAX
 from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.gate.access import require
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 
 @handles(ShareGroupHeartbeatRequest, feature=SHARE_VERSION, prepare=SHARE.load)
 def share_group_heartbeat(
-    request: ShareGroupHeartbeatRequest, context: RequestContext[HasGroups]
+    request: ShareGroupHeartbeatRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ShareGroupHeartbeatResponse]:
-    return context.broker.groups.share.heartbeat(
-        request, client_id=context.client_id, client_host=context.client_host
-    )
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    # Of an id that cannot be one Kafka says no more than that.
+    has_id = 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX
+    names = (request.subscribed_topic_names or ()) if has_id else ()
+
+    def go_on(denied: Collection[str]) -> Answer[ShareGroupHeartbeatResponse]:
+        if denied:
+            return refused_heartbeat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return context.broker.groups.share.heartbeat(
+            request, client_id=context.client_id, client_host=context.client_host
+        )
+
+    return decided(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, go_on)

@@ -3,24 +3,31 @@
 Behaviour
 * What is not a streams group is GROUP_ID_NOT_FOUND, with a text that says which of both it is not.
 * Nobody keeps descriptions of topologies, as in a Kafka broker without a plugin for them: whoever asks hears NOT_STORED.
+* What the client may not see is refused as `server/gate/described_groups.py` says.
 * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
 """
+
+from collections.abc import Iterator
 
 from ottla.groupcoord.groups.kinds import STREAMS
 from ottla.groupcoord.groups.streams.describing import undescribed
 from ottla.server.cluster.features import STREAMS_VERSION
-from ottla.server.gate.authorized_operations import GROUP_OPERATIONS
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from ottla.wire.messages.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
 
 
 def _turned_off(
-    request: StreamsGroupDescribeRequest, context: RequestContext[HasGroups]
+    request: StreamsGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[StreamsGroupDescribeResponse]:
     return answer_each(
         list(dict.fromkeys(request.group_ids)),
@@ -39,6 +46,21 @@ def _turned_off(
     turned_off=_turned_off,
 )
 def streams_group_describe(
-    request: StreamsGroupDescribeRequest, context: RequestContext[HasGroups]
+    request: StreamsGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[StreamsGroupDescribeResponse]:
-    return context.broker.groups.streams.describe(request, operations=GROUP_OPERATIONS)
+    service = context.broker.groups.streams
+    kind = Kind(
+        lambda request, operations: service.describe(request, operations=operations),
+        undescribed,
+        _topics_of,
+        "The described group uses topics that the client is not authorized to describe.",
+    )
+    return describe_groups(kind, request, context)
+
+
+def _topics_of(group: DescribedGroup) -> Iterator[str]:
+    for subtopology in (group.topology and group.topology.subtopologies) or ():
+        yield from subtopology.source_topics
+        yield from subtopology.repartition_sink_topics
+        for topic in (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics):
+            yield topic.name

@@ -3,13 +3,15 @@
 Behaviour
 * What the group makes of a heartbeat: `ottla.groupcoord.groups.streams.heartbeat`.
 * A topology that names Kafka's own topics, or names that no topic can have, is STREAMS_INVALID_TOPOLOGY.
+* The client has to have the rights to read the group and to describe all topics of the topology.
 * Internal topics that are missing are created after the answer (`ottla.server.cluster.streams_topics`). If one cannot be,
-  later answers say why in the detail of MISSING_INTERNAL_TOPICS.
+  later answers say why in the detail of MISSING_INTERNAL_TOPICS. So it does if the client may create neither topics of the cluster nor all of these:
+  then none is created.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
@@ -20,11 +22,15 @@ from ottla.groupcoord.groups.streams.status import Status
 from ottla.groupcoord.runtime.answers import then
 from ottla.replication.cluster.state import is_internal_topic, topic_name_problem
 from ottla.server.cluster.features import STREAMS_VERSION
+from ottla.server.gate.access import denied_names, may_on_cluster, require
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups, HasStreamsTopics
+from ottla.server.ports import HasGuardedGroups, HasStreamsTopics
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages import streams_group_heartbeat as wire
 from ottla.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -34,7 +40,7 @@ from ottla.wire.messages.streams_group_heartbeat import (
 FAILURES_TOLD_MAX = 3
 
 
-class Port(HasGroups, HasStreamsTopics, Protocol):
+class Port(HasGuardedGroups, HasStreamsTopics, Protocol):
     """What this handler needs of a broker."""
 
 
@@ -46,16 +52,24 @@ def streams_group_heartbeat(
         check_size(request)
     except KafkaError as error:
         return refused_heartbeat(error.code, error.message)
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     problem = None if request.topology is None else _problem(request.topology)
     if problem is not None:
         return refused_heartbeat(ErrorCode.STREAMS_INVALID_TOPOLOGY, problem)
-    answer = context.broker.groups.streams.heartbeat(
-        request,
-        api_version=context.api_version,
-        client_id=context.client_id,
-        client_host=context.client_host,
-    )
-    return then(answer, lambda answered: _with_topics(answered, context.broker))
+    names = () if request.topology is None else _topic_names(request.topology)
+
+    def go_on(denied: Collection[str]) -> Answer[StreamsGroupHeartbeatResponse]:
+        if denied:
+            return refused_heartbeat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        answer = context.broker.groups.streams.heartbeat(
+            request,
+            api_version=context.api_version,
+            client_id=context.client_id,
+            client_host=context.client_host,
+        )
+        return then(answer, lambda answered: _with_topics(answered, context))
+
+    return decided(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, go_on)
 
 
 def _problem(topology: Topology) -> str | None:
@@ -78,22 +92,45 @@ def _topic_names(topology: Topology) -> Iterator[str]:
             yield topic.name
 
 
-def _with_topics(answered: Answered, broker: Port) -> StreamsGroupHeartbeatResponse:
+def _with_topics(answered: Answered, context: RequestContext[Port]) -> StreamsGroupHeartbeatResponse:
     """Have missing topics created; the answer then tells what kept them from being created before."""
     response, missing = answered.response, answered.missing_topics
-    if missing:
-        topics = [topic.creation() for topic in missing]
-        failures = broker.streams_topics.create(topics, pause_ms=2 * response.heartbeat_interval_ms)
-        if failures:
-            _tell(response, failures.items())
+    if not missing:
+        return response
+    topics = [topic.creation() for topic in missing]
+    if forbidden := _forbidden(context, [topic.name for topic in topics]):
+        _tell(response, f"Unauthorized to CREATE on topics {', '.join(forbidden)}.")
+        return response
+    failures = context.broker.streams_topics.create(topics, pause_ms=2 * response.heartbeat_interval_ms)
+    if failures and _missing_topics(response) is not None:
+        _tell(response, f"Creation failed: {_listed(failures.items())}.")
     return response
 
 
-def _tell(response: StreamsGroupHeartbeatResponse, failures: Iterable[tuple[str, str]]) -> None:
+def _forbidden(context: RequestContext[Port], names: Collection[str]) -> Collection[str]:
+    if may_on_cluster(context, AclOperation.CREATE, quietly=True):
+        return ()
+    return denied_names(context, AclOperation.CREATE, ResourceType.TOPIC, names)
+
+
+def _listed(failures: Iterable[tuple[str, str]]) -> str:
     listed = list(failures)
     told = ", ".join(f"{name} ({reason})" for name, reason in islice(listed, FAILURES_TOLD_MAX))
     if len(listed) > FAILURES_TOLD_MAX:
         told += f" and {len(listed) - FAILURES_TOLD_MAX} more"
-    for status in response.status or ():
-        if status.status_code == Status.MISSING_INTERNAL_TOPICS:
-            status.status_detail += f"; Creation failed: {told}."
+    return told
+
+
+def _missing_topics(response: StreamsGroupHeartbeatResponse) -> wire.Status | None:
+    code = Status.MISSING_INTERNAL_TOPICS
+    return next((each for each in response.status or () if each.status_code == code), None)
+
+
+def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
+    """Say more about the topics that are missing."""
+    status = _missing_topics(response)
+    if status is not None:
+        status.status_detail += f"; {detail}"
+        return
+    status = wire.Status(status_code=Status.MISSING_INTERNAL_TOPICS, status_detail=detail)
+    response.status = [*(response.status or ()), status]

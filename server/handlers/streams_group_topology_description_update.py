@@ -6,9 +6,12 @@ Behaviour
 """
 
 from ottla.server.cluster.features import STREAMS_VERSION
+from ottla.server.gate.access import require
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.wire.errors import ErrorCode
+from ottla.server.ports import HasAuthorizer
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     StreamsGroupTopologyDescriptionUpdateResponse,
@@ -17,8 +20,12 @@ from ottla.wire.messages.streams_group_topology_description_update import (
 
 @handles(StreamsGroupTopologyDescriptionUpdateRequest, feature=STREAMS_VERSION)
 def streams_group_topology_description_update(
-    request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext[object]
+    request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext[HasAuthorizer]
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    try:
+        require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    except KafkaError as error:
+        return StreamsGroupTopologyDescriptionUpdateResponse(error_code=error.code, error_message=error.code.message)
     return StreamsGroupTopologyDescriptionUpdateResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         error_message="The broker has no streams group topology description plugin configured.",

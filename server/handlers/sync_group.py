@@ -4,13 +4,20 @@ Behaviour
 * Members wait until their leader has handed in the assignment and it is safely in the log.
 """
 
+from ottla.server.gate.access import require
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
+from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+NAMES_SINCE = 5
+
 
 @handles(SyncGroupRequest, abandonable=True)
-def sync_group(request: SyncGroupRequest, context: RequestContext[HasGroups]) -> Answer[SyncGroupResponse]:
+def sync_group(request: SyncGroupRequest, context: RequestContext[HasGuardedGroups]) -> Answer[SyncGroupResponse]:
+    # A request that lacks these two is refused whoever sends it.
+    if context.api_version < NAMES_SINCE or None not in (request.protocol_type, request.protocol_name):
+        require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return context.broker.groups.classic.sync_group(request, api_version=context.api_version)

@@ -9,17 +9,69 @@ Behaviour
 * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the rest is
   kept. Answered when the offsets are safely in the log.
 * Until the transaction has ended nobody sees the offsets, and who asks for stable ones hears UNSTABLE_OFFSET_COMMIT.
+* The client has to have the rights to write with the transactional id and to read the group, or else every partition has the
+  error that says so. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
 """
 
+from __future__ import annotations
+
+from collections.abc import Collection
+from operator import attrgetter
+from typing import Protocol
+
+from ottla.groupcoord.groups.offsets.part import TXN_TOPIC_ID_VERSION
+from ottla.groupcoord.groups.offsets.topics import names_of
+from ottla.server.gate.access import may
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGroups
-from ottla.wire.answers import Answer
-from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from ottla.server.net.turns import answer_partitions
+from ottla.server.ports import HasCluster, HasGuardedGroups
+from ottla.wire.answers import Answer, Worked
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+
+class Port(HasCluster, HasGuardedGroups, Protocol):
+    """What is needed of the broker here."""
 
 
 @handles(TxnOffsetCommitRequest)
 def txn_offset_commit(
-    request: TxnOffsetCommitRequest, context: RequestContext[HasGroups]
+    request: TxnOffsetCommitRequest, context: RequestContext[Port]
 ) -> Answer[TxnOffsetCommitResponse]:
-    return context.broker.groups.transactional_offsets.txn_offset_commit(request, api_version=context.api_version)
+    if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return _refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    version, broker = context.api_version, context.broker
+
+    def commit(denied: Collection[str]) -> Answer[TxnOffsetCommitResponse]:
+        service = broker.groups.transactional_offsets
+        return service.txn_offset_commit(request, api_version=version, denied=denied)
+
+    names = names_of(request.topics, broker.cluster, by_id=version >= TXN_TOPIC_ID_VERSION)
+    return decided(context, AclOperation.READ, ResourceType.TOPIC, names, commit)
+
+
+def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> Worked[TxnOffsetCommitResponse]:
+    def respond(answers: list[list[TxnOffsetCommitResponsePartition]]) -> TxnOffsetCommitResponse:
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=each)
+                for topic, each in zip(request.topics, answers, strict=True)
+            ]
+        )
+
+    return answer_partitions(
+        request.topics,
+        attrgetter("partitions"),
+        lambda topic, each: TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code),
+        respond,
+    )

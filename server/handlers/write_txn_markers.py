@@ -1,9 +1,17 @@
-"""WriteTxnMarkers: a transaction coordinator, or an administrator, ends transactions in the partitions of this broker."""
+"""WriteTxnMarkers: a transaction coordinator, or an administrator, ends transactions in the partitions of this broker.
 
+Behaviour
+* Coordinators have to have the right to do a ClusterAction, administrators that to alter the cluster. To others every
+  partition is CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from ottla.server.gate.access import may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.produce.markers import Port, write_markers
 from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
@@ -11,4 +19,8 @@ from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteT
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext[Port]
 ) -> Answer[WriteTxnMarkersResponse]:
+    if not may_on_cluster(context, AclOperation.ALTER, quietly=True) and not may_on_cluster(
+        context, AclOperation.CLUSTER_ACTION
+    ):
+        return write_markers(context.broker, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return write_markers(context.broker, request)

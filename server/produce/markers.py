@@ -24,7 +24,15 @@ from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.slices import Slices
-from ottla.server.ports import HasDeadlines, HasGroups, HasPartitions, HasReplicas, HasSettings, HasSurroundings
+from ottla.server.ports import (
+    HasAuthorizer,
+    HasDeadlines,
+    HasGroups,
+    HasPartitions,
+    HasReplicas,
+    HasSettings,
+    HasSurroundings,
+)
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.write_txn_markers import (
@@ -50,7 +58,9 @@ _OF_COORDINATORS = frozenset(
 )
 
 
-class Port(HasDeadlines, HasGroups, HasPartitions, HasReplicas, HasSettings, HasSurroundings, Protocol):
+class Port(
+    HasAuthorizer, HasDeadlines, HasGroups, HasPartitions, HasReplicas, HasSettings, HasSurroundings, Protocol
+):
     """What is needed of the broker here."""
 
 
@@ -62,9 +72,11 @@ class Place(NamedTuple):
     partition: int
 
 
-def write_markers(broker: Port, request: WriteTxnMarkersRequest) -> Worked[Given[WriteTxnMarkersResponse]]:
-    """End transactions in partitions of this broker."""
-    markers = _Markers(broker)
+def write_markers(
+    broker: Port, request: WriteTxnMarkersRequest, refusal: ErrorCode = ErrorCode.NONE
+) -> Worked[Given[WriteTxnMarkersResponse]]:
+    """End transactions in partitions of this broker. `refusal`: end none; why the client may not do this."""
+    markers = _Markers(broker, refusal)
     if sum([len(topic.partition_indexes) for marker in request.markers for topic in marker.topics]) > MARKERS_AT_ONCE:
         return markers.write_in_turns(request)
     for marker in request.markers:
@@ -93,11 +105,12 @@ def _ends(marker: WritableTxnMarker) -> Iterator[tuple[Place, TransactionEnd]]:
 class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
     """The markers of one request, and the wait for their commits."""
 
-    __slots__ = ("_broker", "_deadline", "_is_writing", "_of_groups", "_results", "_undecided", "_waits")
+    __slots__ = ("_broker", "_deadline", "_is_writing", "_of_groups", "_refusal", "_results", "_undecided", "_waits")
 
-    def __init__(self, broker: Port) -> None:
+    def __init__(self, broker: Port, refusal: ErrorCode) -> None:
         super().__init__()
         self._broker = broker
+        self._refusal = refusal
         self._results: dict[int, dict[str, dict[int, ErrorCode]]] = {}
         self._undecided = 0
         self._is_writing = True
@@ -122,6 +135,9 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
 
     def write(self, place: Place, end: TransactionEnd) -> None:
         """Write one marker, and note its result or wait for it."""
+        if self._refusal:
+            self._note(place, self._refusal)
+            return
         try:
             # As in Kafka a replica on a failed disk is as good as none here.
             held = self._broker.replicas.partition(place.topic, place.partition)

@@ -4,6 +4,7 @@
 |------------------------------------------------------------------|----------------------------|
 | the topic id is unknown                                          | UNKNOWN_TOPIC_ID           |
 | offsets out of order, types too few or unknown, an unannounced renewal | INVALID_REQUEST      |
+| the client may not read the topic                                | TOPIC_AUTHORIZATION_FAILED |
 | no such partition, or no member has fetched it here              | UNKNOWN_TOPIC_OR_PARTITION |
 | the member does not hold the records                             | INVALID_RECORD_STATE       |
 | the share coordinator cannot store it                            | its error                  |
@@ -24,6 +25,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import ClusterState
+    from ottla.server.fetch.rights import FetchRights
     from ottla.server.share.service import ShareGroups
 
 
@@ -56,7 +58,10 @@ class Member(NamedTuple):
 class Acknowledged:
     """The results of one request; complete when `missing` is 0."""
 
-    def __init__(self, groups: ShareGroups, cluster: ClusterState, member: Member) -> None:
+    def __init__(
+        self, groups: ShareGroups, cluster: ClusterState, member: Member, rights: FetchRights | None = None
+    ) -> None:
+        self._rights = rights
         self._groups = groups
         self._cluster = cluster
         self._member = member
@@ -78,6 +83,8 @@ class Acknowledged:
         batches = yield from _sensible(said, may_renew=self._member.may_renew)
         if batches is None:
             self.results[partition] = Result(ErrorCode.INVALID_REQUEST)
+        elif self._rights is not None and self._rights.refuse(partition.topic):
+            self.results[partition] = Result(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         elif self._cluster.partition(partition.topic, partition.partition) is None:
             self.results[partition] = Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif not said:

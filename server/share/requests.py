@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, Protocol
 
 from ottla.groupcoord.sharing.sessions import SessionKey, TopicPartition
-from ottla.server.ports import HasCluster, HasReplicas, HasSettings, HasSurroundings
+from ottla.server.fetch.rights import FetchRights
+from ottla.server.gate.access import require
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.ports import HasAuthorizer, HasCluster, HasReplicas, HasSettings, HasSurroundings
 from ottla.wire.answers import PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import ClusterState
+    from ottla.server.gate.access import Guarded
+    from ottla.server.gate.context import RequestContext
     from ottla.server.net.deadlines import Deadlines
     from ottla.server.share.service import ShareGroups
 
@@ -25,15 +30,24 @@ class HasShareGroups(Protocol):
         """Share groups, as far as this broker leads their partitions."""
 
 
-class Port(HasCluster, HasReplicas, HasSettings, HasShareGroups, HasSurroundings, Protocol):
+class Port(HasAuthorizer, HasCluster, HasReplicas, HasSettings, HasShareGroups, HasSurroundings, Protocol):
     """What is needed of the broker to serve share groups."""
 
 
-def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
-    """Who asks; KafkaError if that is nobody."""
-    if group_id is None or not member_id or len(member_id) > MEMBER_ID_LENGTH_MAX:
+def session_key(group_id: str | None, member_id: str | None, context: RequestContext[Guarded]) -> SessionKey:
+    """Who asks; KafkaError if that is nobody, or somebody who may not read the group."""
+    if group_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    require(context, AclOperation.READ, ResourceType.GROUP, group_id)
+    if not member_id or len(member_id) > MEMBER_ID_LENGTH_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     return SessionKey(group_id, member_id)
+
+
+def rights_of(context: RequestContext[Guarded]) -> FetchRights | None:
+    """Which topics the client may read; None: all."""
+    authorizer = context.broker.authorizer
+    return None if authorizer is None else FetchRights(context, authorizer, is_follower=False)
 
 
 def named(cluster: ClusterState, topic_id: bytes, partitions: Iterable[int]) -> list[TopicPartition]:

@@ -154,6 +154,7 @@ class Market:
 
     node_id = 1
     is_in_cluster = False
+    authorizer = None
 
     def __init__(self, partitions: int = 1, **settings: Any) -> None:
         self.cluster = ClusterState()

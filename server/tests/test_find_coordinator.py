@@ -41,6 +41,8 @@ class FakeShareCoordinator:
 class FakeBroker:
     """Two brokers, of which the second does not listen on the client's listener."""
 
+    authorizer = None
+
     def __init__(self) -> None:
         self.cluster = ClusterState()
         for node_id, listener in ((1, "PLAINTEXT"), (2, "OTHER")):

@@ -13,6 +13,8 @@ from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProd
 
 
 class FakeBroker:
+    authorizer = None
+
     def __init__(self) -> None:
         self.refusal: ErrorCode | None = None
         self.producer_ids = ProducerIdManager(self._allocate_block, trio.Lock())

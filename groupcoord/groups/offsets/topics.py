@@ -7,7 +7,7 @@ is answered here; the rest goes to the shard, and the two answers are merged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -105,15 +105,31 @@ def parts_of(
         yield part
 
 
+class AskedTopic(Protocol):
+    """A topic as a request names it."""
+
+    name: str
+    topic_id: bytes
+
+
+def names_of(asked: Iterable[AskedTopic], topics: Topics, *, by_id: bool) -> Iterator[str]:
+    """The names of topics that a request is about. Ids that nobody knows are passed over."""
+    for each in asked:
+        if not by_id:
+            yield each.name
+        elif (topic := topics.topic_by_id.get(each.topic_id)) is not None:
+            yield topic.name
+
+
 # ---------------------------------------------------------------------- commit
 
 
 def split_commit(
-    request: OffsetCommitRequest, topics: Topics, *, by_id: bool
+    request: OffsetCommitRequest, topics: Topics, *, by_id: bool, denied: Collection[str] = ()
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
     """What of a commit can be kept, every topic with its name and its id, and the answers to the rest.
 
-    `by_id`: the request names topics by their ids.
+    `by_id`: the request names topics by their ids. `denied`: topics that the client has no right to, whether they exist or not.
     """
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
@@ -124,6 +140,8 @@ def split_commit(
         if topic is not None:
             # The record needs both: its key has the name, and the id tells the topic from a later one of that name.
             asked.name, asked.topic_id = topic.name, topic.topic_id
+        if asked.name in denied:
+            topic, missing = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         count = 0 if topic is None else len(topic.partitions)
         kept = [each for each in asked.partitions if 0 <= each.partition_index < count]
         if kept:
@@ -275,6 +293,22 @@ def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[
     return unknown
 
 
+def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str]) -> list[OffsetFetchResponseTopics]:
+    """Take topics that the client may not see out of what is asked for; the answers about them."""
+    asked = group.topics or ()
+    refused = [each for each in asked if each.name in denied]
+    if refused:
+        group.topics = [each for each in asked if each.name not in denied]
+    return [
+        OffsetFetchResponseTopics(
+            name=each.name,
+            topic_id=each.topic_id,
+            partitions=[unfetched(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in each.partition_indexes],
+        )
+        for each in refused
+    ]
+
+
 def identify_fetched_topics(response: OffsetFetchResponseGroup, topics: Topics) -> None:
     """Give the topics of an answer with all offsets their ids; a topic without one cannot be shown."""
     shown = []
@@ -323,21 +357,21 @@ def older_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
 
 
 def split_deletion(
-    request: OffsetDeleteRequest, topics: Topics
+    request: OffsetDeleteRequest, topics: Topics, denied: Collection[str] = ()
 ) -> tuple[OffsetDeleteRequest, list[OffsetDeleteResponseTopic]]:
-    """The part of a deletion that names existing partitions, and the answers to the rest."""
+    """The part of a deletion that names existing partitions, and the answers to the rest; `denied` as for a commit."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: list[OffsetDeleteResponseTopic] = []
     for asked in request.topics:
-        topic = topics.topic(asked.name)
+        is_denied = asked.name in denied
+        topic = None if is_denied else topics.topic(asked.name)
+        missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         count = 0 if topic is None else len(topic.partitions)
         kept = [each for each in asked.partitions if 0 <= each.partition_index < count]
         if kept:
             known.append(OffsetDeleteRequestTopic(name=asked.name, partitions=kept))
         answers = [
-            OffsetDeleteResponsePartition(
-                partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=missing)
             for each in asked.partitions
             if not 0 <= each.partition_index < count
         ]

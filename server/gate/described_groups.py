@@ -1,0 +1,63 @@
+"""Descriptions of groups of the newer kinds, as far as the client may see them.
+
+A group that the client may not describe is GROUP_AUTHORIZATION_FAILED, in front of the others. One that has to do with
+topics that the client may not describe is TOPIC_AUTHORIZATION_FAILED, and nothing else of it is told. Each kind has messages
+of its own, with the same fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from ottla.groupcoord.runtime.answers import finished
+from ottla.server.gate.access import authorized_operations
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.gate.deciding import decided, denied_of
+from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.server.gate.access import Guarded
+    from ottla.server.gate.context import RequestContext
+    from ottla.wire.answers import Answer
+
+Operations = Callable[[str], int]
+"""What the client may do with a group."""
+
+
+class Kind(NamedTuple):
+    """How groups of a kind are described."""
+
+    describe: Callable[[Any, Operations], Answer[Any]]
+    undescribed: Callable[[str, ErrorCode, str | None], Any]
+    topics_of: Callable[[Any], Iterable[str]]
+    why_hidden: str
+
+
+def describe_groups(kind: Kind, request: Any, context: RequestContext[Guarded]) -> Answer[Any]:
+    """The answer to a request that has `group_ids`."""
+    operations = partial(authorized_operations, context, ResourceType.GROUP)
+
+    def describe(denied: Collection[str]) -> Answer[Any]:
+        if context.broker.authorizer is None:
+            return kind.describe(request, operations)
+        refused = [each for each in dict.fromkeys(request.group_ids) if each in denied]
+        request.group_ids = [each for each in request.group_ids if each not in denied]
+        return _described(kind, refused, kind.describe(request, operations), context)
+
+    return decided(context, AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids, describe)
+
+
+async def _described(kind: Kind, refused: list[str], answer: Any, context: RequestContext[Guarded]) -> Any:
+    response: Any = await finished(answer)
+    groups = [kind.undescribed(each, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for each in refused]
+    for group in response.groups:
+        if await denied_of(context, AclOperation.DESCRIBE, ResourceType.TOPIC, kind.topics_of(group)):
+            group = kind.undescribed(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, kind.why_hidden)
+        groups.append(group)
+        await trio.lowlevel.checkpoint()
+    response.groups = groups
+    return response
