@@ -7,7 +7,7 @@ from compat_tests.support.brokers import OttlaProcess, wait_until
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
-from ottla.server.auth.issuing import Authority
+from ottla.server.process.certificates_command import make_certificates
 
 SECRET = "alices-secret-word"
 LARGE = bytes(range(256)) * 3000  # some tens of records of TLS
@@ -26,13 +26,8 @@ class SaslSslOttla(EncryptedOttla):
 
 
 def stores(directory):
-    """Files of an authority, a broker and a client."""
-    authority = Authority("test authority", days=2)
-    broker = authority.issue("broker", ["localhost", "127.0.0.1"], is_server=True)
-    client = authority.issue("client", is_server=False)
-    (directory / "authority.pem").write_bytes(authority.certified.certificate_pem)
-    (directory / "broker.pem").write_bytes(broker.key_pem + broker.certificate_pem)
-    (directory / "client.pem").write_bytes(client.key_pem + client.certificate_pem)
+    """What `ottla certificates` makes for an authority, a broker on this machine and a client."""
+    make_certificates(directory, ["localhost"], days=2)
     return directory
 
 
@@ -40,7 +35,7 @@ def settings(directory, protocol):
     return {
         "security.inter.broker.protocol": protocol,
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(directory / "broker.pem"),
+        "ssl.keystore.location": str(directory / "localhost.pem"),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(directory / "authority.pem"),
         "num.partitions": "1",

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    load_pem_private_key,
     pkcs12,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -69,6 +70,21 @@ class Authority:
             .add_extension(_usage(signs_certificates=True), critical=True)
         )
         self.certified = Certified(name, self._key, *(2 * [builder.sign(self._key, hashes.SHA256())]))
+
+    @classmethod
+    def read(cls, key_pem: bytes, certificate_pem: bytes, *, days: int) -> Authority:
+        """One that was made before. ValueError: these are not the key and the certificate of one."""
+        certificate = x509.load_pem_x509_certificate(certificate_pem)
+        try:
+            key = load_pem_private_key(key_pem, None)
+        except TypeError:
+            raise ValueError("the key has a password") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+            raise ValueError("the key is not that of the certificate")
+        authority = cls.__new__(cls)
+        authority._days, authority._key = days, key
+        authority.certified = Certified(certificate.subject.rfc4514_string(), key, certificate, certificate)
+        return authority
 
     @property
     def certificate(self) -> x509.Certificate:

@@ -2,6 +2,7 @@
 
     ottla start [server.properties] [--override name=value ...]
     ottla cluster [--brokers 3] [--data folder] [--override name=value ...]
+    ottla certificates folder [--broker host ...] [--days 825]
     ottla version
 
 Exit codes: 0 stopped cleanly, 1 could not start or had to stop (port taken, data directory in use or not writable),
@@ -34,6 +35,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 BROKERS_MAX = 99
+DAYS, DAYS_MAX = 825, 36_500
 
 _DESCRIPTION = """\
 A broker that Apache Kafka's clients, tools and Spark talk to as if it were Apache Kafka.
@@ -82,6 +84,19 @@ examples:
   ottla cluster --override num.partitions=6      one setting for all brokers
 """
 
+_CERTIFICATES = """\
+Makes certificates for listeners that encrypt: an authority, brokers, and a client. Each broker and the client have a file
+with key and certificate, and one with the settings that name it. What is in the folder already is left alone, so the
+command can be given again for more brokers. The authority's key belongs on none of them.
+"""
+
+_CERTIFICATES_EXAMPLES = """\
+examples:
+  ottla certificates tls                         for a broker on this machine
+  ottla start tls/localhost.properties           which listens on SSL://:9092
+  ottla certificates tls --broker broker1.example --broker broker2.example --broker broker3.example
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
@@ -94,6 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _start(options.file, options.override, options.accept_empty_log_dir, options.add_scram)
     if options.command == "cluster":
         return _cluster(options.brokers, options.data, options.override, options.accept_empty_log_dir)
+    if options.command == "certificates":
+        return _certificates(options.folder, options.broker, options.days)
     parser.print_help()
     return EXIT_USAGE
 
@@ -121,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_accepted(start)
     _add_cluster(commands)
+    _add_certificates(commands)
     commands.add_parser("version", help="print the version")
     return parser
 
@@ -144,6 +162,33 @@ def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--override", action="append", default=[], metavar="name=value", help="one setting for all brokers; repeatable"
     )
     _add_accepted(cluster)
+
+
+def _add_certificates(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    certificates = commands.add_parser(
+        "certificates",
+        help="make certificates for TLS",
+        description=_CERTIFICATES,
+        epilog=_CERTIFICATES_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    certificates.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
+    certificates.add_argument(
+        "--broker",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="name or address that clients reach a broker by (default: localhost); repeatable",
+    )
+    certificates.add_argument(
+        "--days", type=_days, default=DAYS, metavar="N", help=f"how long the certificates are good (default: {DAYS})"
+    )
+
+
+def _days(text: str) -> int:
+    if not text.isdecimal() or len(text) > 5 or not 1 <= int(text) <= DAYS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 to {DAYS_MAX}")
+    return int(text)
 
 
 def _add_accepted(command: argparse.ArgumentParser) -> None:
@@ -189,6 +234,22 @@ def _cluster(
         return _fail(str(error), EXIT_USAGE)
     except ClusterFailed as error:
         return _fail(str(error), EXIT_FAILED)
+    return EXIT_OK
+
+
+def _certificates(folder: Path, brokers: Sequence[str], days: int) -> int:
+    try:
+        from ottla.server.process.certificates_command import CertificatesFailed, check_host, make_certificates
+    except ImportError:
+        return _fail("certificates are made with cryptography: pip install 'ottla[security]'", EXIT_FAILED)
+    brokers = brokers or ["localhost"]
+    for problem in filter(None, map(check_host, brokers)):
+        return _fail(f"--broker: {problem}", EXIT_USAGE)
+    try:
+        made = make_certificates(folder, brokers, days)
+    except CertificatesFailed as error:
+        return _fail(str(error), EXIT_FAILED)
+    print("\n".join(map(str, made)) or f"nothing to do: everything is in {folder}")
     return EXIT_OK
 
 

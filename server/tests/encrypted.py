@@ -52,16 +52,28 @@ def step_both(ours: ssl.SSLSocket, theirs: ssl.SSLSocket) -> None:
                 pass
 
 
-def encrypted_pair(**versions: ssl.TLSVersion) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
-    """The broker's and the client's end, after the handshake; neither blocks."""
+def pair_of(
+    server_context: ssl.SSLContext, client_context: ssl.SSLContext, host: str = "localhost"
+) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """The broker's and the client's end of one connection to that host, after the handshake; neither blocks."""
     # Not over TCP: what one end has sent is at the other one when the call returns.
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    server = listener().context.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
-    client = client_context(**versions).wrap_socket(theirs, server_hostname="localhost", do_handshake_on_connect=False)
-    step_both(server, client)
+    server = server_context.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    client = client_context.wrap_socket(theirs, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        step_both(server, client)
+    except BaseException:
+        server.close()
+        client.close()
+        raise
     return server, client
+
+
+def encrypted_pair(**versions: ssl.TLSVersion) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """The same between BROKER and a client without a certificate."""
+    return pair_of(listener().context, client_context(**versions))
 
 
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
