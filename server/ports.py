@@ -145,6 +145,10 @@ class HasMember(Protocol):
         """Whether there may be other brokers; else this one is alone."""
 
 
+class HasGuardedMember(HasAuthorizer, HasMember, Protocol):
+    """The cluster and the controller, and what decides who may ask them."""
+
+
 class HasFetchSessions(Protocol):
     @property
     def fetch_sessions(self) -> FetchSessionCache: ...

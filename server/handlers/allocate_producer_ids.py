@@ -1,6 +1,7 @@
 """AllocateProducerIds: a broker asks the controller for a block of producer ids (KIP-730).
 
 Behaviour
+* Whoever may not do a ClusterAction is CLUSTER_AUTHORIZATION_FAILED.
 * The block is reserved in the coordination tree before the answer goes out, so that no id is ever given out twice.
 * At a broker that is not the controller: NOT_CONTROLLER. A broker that is not registered is BROKER_ID_NOT_REGISTERED, one
   that names another incarnation than is registered STALE_BROKER_EPOCH.
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
+from ottla.server.gate.access import require_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember
+from ottla.server.ports import HasGuardedMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
@@ -27,8 +30,9 @@ if TYPE_CHECKING:
 
 @handles(AllocateProducerIdsRequest, between_brokers=True)
 async def allocate_producer_ids(
-    request: AllocateProducerIdsRequest, context: RequestContext[HasMember]
+    request: AllocateProducerIdsRequest, context: RequestContext[HasGuardedMember]
 ) -> AllocateProducerIdsResponse:
+    require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     try:
         block = await _allocate(request, context.broker.member)
     except KafkaError as error:

@@ -1,19 +1,25 @@
 """AlterPartition: a leader asks the controller to change a partition's in-sync replicas (KIP-497).
 
-Behaviour: the table in `replication/control/alter_partition.py`. At a broker that is not the controller: NOT_CONTROLLER.
+Behaviour: the table in `replication/control/alter_partition.py`. Whoever may not do a ClusterAction is
+CLUSTER_AUTHORIZATION_FAILED. At a broker that is not the controller: NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
+from ottla.server.gate.access import require_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember
+from ottla.server.ports import HasGuardedMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 
 @handles(AlterPartitionRequest, between_brokers=True)
-async def alter_partition(request: AlterPartitionRequest, context: RequestContext[HasMember]) -> AlterPartitionResponse:
+async def alter_partition(
+    request: AlterPartitionRequest, context: RequestContext[HasGuardedMember]
+) -> AlterPartitionResponse:
+    require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller
     if controller is None:
         return _refused(ErrorCode.NOT_CONTROLLER)

@@ -1,6 +1,7 @@
 """ControlledShutdown: a broker that is about to stop has the controller move its leaderships away.
 
 Behaviour
+* Whoever may not do a ClusterAction is CLUSTER_AUTHORIZATION_FAILED.
 * The answer names what the broker still leads, because nobody else is in sync; it may ask again.
 * At a broker that is not the controller: STALE_CONTROLLER_EPOCH, which is how Kafka says that the controller has moved.
 * An earlier incarnation of the broker is STALE_BROKER_EPOCH, a broker that is not there BROKER_NOT_AVAILABLE, or
@@ -10,9 +11,11 @@ Behaviour
 from __future__ import annotations
 
 from ottla.replication.cluster.state import NO_BROKER_EPOCH
+from ottla.server.gate.access import require_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember
+from ottla.server.ports import HasGuardedMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -23,8 +26,9 @@ from ottla.wire.messages.controlled_shutdown import (
 
 @handles(ControlledShutdownRequest, between_brokers=True)
 async def controlled_shutdown(
-    request: ControlledShutdownRequest, context: RequestContext[HasMember]
+    request: ControlledShutdownRequest, context: RequestContext[HasGuardedMember]
 ) -> ControlledShutdownResponse:
+    require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller
     if controller is None:
         return _refused(ErrorCode.NOT_CONTROLLER)

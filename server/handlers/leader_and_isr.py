@@ -1,17 +1,50 @@
 """LeaderAndIsr: the controller says what this broker leads and follows; see `replication/hosting/replica_control.py`.
 
-Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+Behaviour
+* Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+* To whoever may not do a ClusterAction the whole and every partition are CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
+
+from ottla.server.gate.access import may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember
-from ottla.wire.answers import Answer
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla.server.net.turns import answer_partitions
+from ottla.server.ports import HasGuardedMember
+from ottla.wire.answers import Answer, Worked
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
 
 
 @handles(LeaderAndIsrRequest, versions="5-7", between_brokers=True)
-def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext[HasMember]) -> Answer[LeaderAndIsrResponse]:
+def leader_and_isr(
+    request: LeaderAndIsrRequest, context: RequestContext[HasGuardedMember]
+) -> Answer[LeaderAndIsrResponse]:
+    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+        return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return context.broker.member.control.lead_and_follow(request)
+
+
+def _refused(request: LeaderAndIsrRequest, code: ErrorCode) -> Worked[LeaderAndIsrResponse]:
+    def respond(errors: list[list[LeaderAndIsrPartitionError]]) -> LeaderAndIsrResponse:
+        topics = [
+            LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=each)
+            for topic, each in zip(request.topic_states, errors, strict=True)
+        ]
+        return LeaderAndIsrResponse(error_code=code, topics=topics)
+
+    return answer_partitions(
+        request.topic_states,
+        attrgetter("partition_states"),
+        lambda _, state: LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code),
+        respond,
+    )

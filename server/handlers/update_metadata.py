@@ -1,17 +1,24 @@
 """UpdateMetadata: the controller says who lives and who leads what; see `replication/hosting/replica_control.py`.
 
-Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+Behaviour
+* Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+* Whoever may not do a ClusterAction is CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations
 
+from ottla.server.gate.access import require_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember
+from ottla.server.ports import HasGuardedMember
 from ottla.wire.answers import Answer
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
 @handles(UpdateMetadataRequest, versions="7-8", between_brokers=True)
-def update_metadata(request: UpdateMetadataRequest, context: RequestContext[HasMember]) -> Answer[UpdateMetadataResponse]:
+def update_metadata(
+    request: UpdateMetadataRequest, context: RequestContext[HasGuardedMember]
+) -> Answer[UpdateMetadataResponse]:
+    require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     return context.broker.member.control.update_metadata(request)

@@ -206,6 +206,8 @@ class ScriptedController:
 class MemberBroker:
     """What handlers need of a broker that is a member; its own member, too."""
 
+    authorizer = None
+
     def __init__(self, cluster: Cluster, node_id: int, settings: Mapping[str, str] | None = None) -> None:
         self.configs = ConfigRepository(load_config({"node.id": str(node_id), **(settings or {})}))
         self.cluster = ClusterState(cluster_id="cluster", controller_id=1)

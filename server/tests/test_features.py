@@ -222,7 +222,10 @@ def member(*, is_controller: bool) -> tuple[Features, RequestContext]:
     features = Features(cast(Any, OtherTree()), 1, is_alone=False)
     controller = object() if is_controller else None
     broker = SimpleNamespace(
-        is_in_cluster=True, member=SimpleNamespace(features=features, controller=controller), node_id=1
+        authorizer=None,
+        is_in_cluster=True,
+        member=SimpleNamespace(features=features, controller=controller),
+        node_id=1,
     )
     return features, RequestContext(cast(Any, broker), api_version=1, listener_name="PLAINTEXT")
 
