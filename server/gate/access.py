@@ -2,6 +2,7 @@
 
     may                     one resource; a check that a request asks for, so a refusal is logged
     require                 the same, and raises what Kafka answers for a resource of that type
+    refusal_on_cluster      the same for the cluster as a value, with the text that Kafka's controller has
     denied_names            of many names those that are refused: `if name in denied`
     allowed_names           of many names those that are allowed, in their order, for lists that leave out the others
     may_on_any              some resource of a type, whichever (Kafka's `authorizeByResourceType`)
@@ -96,6 +97,13 @@ def may_on_cluster(context: RequestContext[Guarded], operation: AclOperation, *,
 def require_on_cluster(context: RequestContext[Guarded], operation: AclOperation) -> None:
     """KafkaError with CLUSTER_AUTHORIZATION_FAILED if the client may not do this to the cluster."""
     require(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def refusal_on_cluster(context: RequestContext[Guarded], operation: AclOperation, api: str) -> KafkaError | None:
+    """What Kafka's controller answers if the client may not do this to the cluster. `api`: Kafka's name, as `CreateAcls`."""
+    if may_on_cluster(context, operation):
+        return None
+    return KafkaError(REFUSALS[ResourceType.CLUSTER], f"Request {api} needs {operation.name} permission.")
 
 
 def denied_names(

@@ -1,6 +1,7 @@
 """AlterPartitionReassignments: start moving partitions to other replicas, or (no replicas named) stop it (KIP-455).
 
 Behaviour
+* Only for those who may alter the cluster. To others the whole and every partition are CLUSTER_AUTHORIZATION_FAILED.
 * One result per partition; theory and errors are in `replication/control/reassignment.py`. A partition that comes twice counts as
   it was said last.
 * The answer goes out when the reassignment is begun. Moving the data goes on after that; ListPartitionReassignments tells
@@ -12,14 +13,20 @@ Behaviour
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.replication.control.single_broker import check_reassignment
 from ottla.replication.slices import Slices
+from ottla.server.gate.access import refusal_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember, HasPlanner
+from ottla.server.net.turns import answer_partitions
+from ottla.server.ports import HasAuthorizer, HasMember, HasPlanner
+from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.alter_partition_reassignments import (
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.alter_partition_reassignments import ReassignablePartition
 
 
-class Port(HasMember, HasPlanner, Protocol):
+class Port(HasAuthorizer, HasMember, HasPlanner, Protocol):
     """What is needed of the broker here."""
 
 
@@ -45,6 +52,10 @@ class Port(HasMember, HasPlanner, Protocol):
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext[Port]
 ) -> AlterPartitionReassignmentsResponse:
+    denied = refusal_on_cluster(context, AclOperation.ALTER, "AlterPartitionReassignments")
+    if denied is not None:
+        refusal = _denied(request, denied)
+        return await refusal if isinstance(refusal, Coroutine) else refusal
     if not context.broker.is_in_cluster:
         return await _reassign_alone(request, context.broker.planner)
     if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_TO_CHANGE_MAX:
@@ -120,6 +131,23 @@ def _result(index: int, error: KafkaError | None) -> ReassignablePartitionRespon
         return ReassignablePartitionResponse(partition_index=index, error_code=ErrorCode.NONE, error_message=None)
     message = error.message or error.code.message
     return ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=message)
+
+
+def _denied(
+    request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> Worked[AlterPartitionReassignmentsResponse]:
+    def respond(partitions: list[list[ReassignablePartitionResponse]]) -> AlterPartitionReassignmentsResponse:
+        named = zip(request.topics, partitions, strict=True)
+        return AlterPartitionReassignmentsResponse(
+            throttle_time_ms=0,
+            error_code=error.code,
+            error_message=error.message,
+            responses=[ReassignableTopicResponse(name=topic.name, partitions=each) for topic, each in named],
+        )
+
+    return answer_partitions(
+        request.topics, attrgetter("partitions"), lambda _, asked: _result(asked.partition_index, error), respond
+    )
 
 
 def _refused(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> AlterPartitionReassignmentsResponse:

@@ -1,6 +1,7 @@
 """AlterReplicaLogDirs: move replicas of this broker to other log directories.
 
 Behaviour
+* Only for those who may alter the cluster. To others every replica is CLUSTER_AUTHORIZATION_FAILED, as often as it is named.
 * What each replica is answered is the table in `replication/hosting/log_dir_moves.py`. NONE means that the move has begun, not that
   it is over: DescribeLogDirs tells of future replicas until they have taken over.
 * A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one that exists without a replica here is
@@ -13,9 +14,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from ottla.replication.slices import Slices
+from ottla.server.gate.access import may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasCluster, HasReplicas
+from ottla.server.ports import HasAuthorizer, HasCluster, HasReplicas
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -25,7 +28,7 @@ from ottla.wire.messages.alter_replica_log_dirs import (
 )
 
 
-class Port(HasCluster, HasReplicas, Protocol):
+class Port(HasAuthorizer, HasCluster, HasReplicas, Protocol):
     """What is needed of the broker here."""
 
 
@@ -33,6 +36,8 @@ class Port(HasCluster, HasReplicas, Protocol):
 async def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext[Port]
 ) -> AlterReplicaLogDirsResponse:
+    if not may_on_cluster(context, AclOperation.ALTER):
+        return await _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     paths: dict[str, dict[int, str]] = {}
     for asked in request.dirs:
         for topic in asked.topics:
@@ -47,6 +52,20 @@ async def alter_replica_log_dirs(
             await slices.give_way()
         if partitions:
             results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions))
+    return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
+
+
+async def _refused(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
+    results = []
+    slices = Slices()
+    for asked in request.dirs:
+        for topic in asked.topics:
+            partitions = []
+            for index in topic.partitions:
+                partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+                await slices.give_way()
+            results.append(AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=partitions))
+            await slices.give_way()
     return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
 
 

@@ -55,7 +55,6 @@ class Port(Guarded, HasAdministration, Protocol):
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext[Port]
 ) -> AlterUserScramCredentialsResponse:
-    entities = context.broker.administration.settings.entities
     alterations: list[Alteration] = [*request.deletions, *request.upsertions]
     named = Counter(each.name for each in alterations)
     if not may_on_cluster(context, AclOperation.ALTER):
@@ -66,6 +65,7 @@ async def alter_user_scram_credentials(
             for name in sorted(named)
         ]
         return AlterUserScramCredentialsResponse(results=denied)
+    entities = context.broker.administration.settings.entities
     by_name = {each.name: each for each in reversed(alterations)}  # the first one of each name
     results = []
     slices = Slices()

@@ -3,16 +3,21 @@
 Behaviour
 * Only brokers can be asked for (endpoint type 1): controllers have no listener of their own here. Another known type is
   MISMATCHED_ENDPOINT_TYPE, an unknown one UNSUPPORTED_ENDPOINT_TYPE; in v0, which has no type, neither can happen.
+* What the client may do to the cluster is told to whoever may describe it: to others it is nothing, and the rest is told
+  to everybody.
 * All known brokers are live ones, so that asking for fenced brokers too adds none.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ottla.replication.cluster.state import NO_CONTROLLER
-from ottla.server.gate.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from ottla.server.gate.access import CLUSTER_NAME, authorized_operations, may_on_cluster
+from ottla.server.gate.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasCluster
+from ottla.server.ports import HasAuthorizer, HasCluster
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -24,8 +29,12 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
+class Port(HasAuthorizer, HasCluster, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(DescribeClusterRequest)
-def describe_cluster(request: DescribeClusterRequest, context: RequestContext[HasCluster]) -> DescribeClusterResponse:
+def describe_cluster(request: DescribeClusterRequest, context: RequestContext[Port]) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return _refused(request.endpoint_type)
     cluster = context.broker.cluster
@@ -34,14 +43,21 @@ def describe_cluster(request: DescribeClusterRequest, context: RequestContext[Ha
         for each in cluster.endpoints(context.listener_name)
     ]
     is_reachable = any(each.broker_id == cluster.controller_id for each in brokers)
-    with_operations = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id if is_reachable else NO_CONTROLLER,
         brokers=brokers,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else OPERATIONS_NOT_ASKED,
+        cluster_authorized_operations=_operations(request, context),
     )
+
+
+def _operations(request: DescribeClusterRequest, context: RequestContext[Port]) -> int:
+    if not request.include_cluster_authorized_operations:
+        return OPERATIONS_NOT_ASKED
+    if not may_on_cluster(context, AclOperation.DESCRIBE):
+        return 0
+    return authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _refused(endpoint_type: int) -> DescribeClusterResponse:

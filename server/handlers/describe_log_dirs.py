@@ -1,6 +1,7 @@
 """DescribeLogDirs: what the log directories hold and how full their volumes are.
 
 Behaviour
+* Only for those who may describe the cluster. Others are told of no directory; before v3 there is no room for the reason.
 * Topics null mean every partition; otherwise only the partitions named. A topic of which nothing is in a directory is
   left out there.
 * A directory that is offline has KAFKA_STORAGE_ERROR and no partitions, one whose volume cannot be asked has
@@ -11,14 +12,16 @@ Behaviour
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from ottla.server.gate.access import may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasReplicas
+from ottla.server.ports import HasAuthorizer, HasReplicas
+from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -39,10 +42,16 @@ PARTITIONS_PER_SLICE = 1_000
 Wanted = dict[str, set[int]] | None
 
 
+class Port(HasAuthorizer, HasReplicas, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(DescribeLogDirsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_log_dirs(
-    request: DescribeLogDirsRequest, context: RequestContext[HasReplicas]
-) -> Coroutine[Any, Any, DescribeLogDirsResponse]:
+    request: DescribeLogDirsRequest, context: RequestContext[Port]
+) -> Worked[DescribeLogDirsResponse]:
+    if not may_on_cluster(context, AclOperation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     wanted: Wanted = None
     if request.topics is not None:
         wanted = {}

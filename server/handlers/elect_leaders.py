@@ -1,6 +1,7 @@
 """ElectLeaders: let partitions be led by their preferred replica, or by any at all (KIP-183, KIP-460).
 
 Behaviour
+* Only for those who may alter the cluster. To others every partition that they name is CLUSTER_AUTHORIZATION_FAILED.
 * One result per partition; errors are in `replication/control/elect_leaders.py`. A null list asks for all partitions: those for
   which there is nothing to do are left out of the answer then.
 * A partition that was elected is answered when this broker's picture of the cluster shows the new leader, or after the
@@ -13,7 +14,9 @@ Behaviour
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -23,9 +26,13 @@ from ottla.replication.control.elect_leaders import ElectionType
 from ottla.replication.control.single_broker import election
 from ottla.replication.slices import Slices
 from ottla.server.cluster.waiting import until_shown
+from ottla.server.gate.access import refusal_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasCluster, HasMember
+from ottla.server.net.turns import answer_partitions
+from ottla.server.ports import HasAuthorizer, HasCluster, HasMember
+from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
 from ottla.wire.messages.elect_leaders import (
@@ -44,12 +51,16 @@ if TYPE_CHECKING:
 Results = dict["TopicPartition", KafkaError | None]
 
 
-class Port(HasCluster, HasMember, Protocol):
+class Port(HasAuthorizer, HasCluster, HasMember, Protocol):
     """What is needed of the broker here."""
 
 
 @handles(ElectLeadersRequest, answers_at_length=True)
 async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Port]) -> ElectLeadersResponse:
+    denied = refusal_on_cluster(context, AclOperation.ALTER, "ElectLeaders")
+    if denied is not None:
+        refusal = _denied(request, denied)
+        return await refusal if isinstance(refusal, Coroutine) else refusal
     cluster = context.broker.cluster
     if not context.broker.is_in_cluster:
         return await _elect_alone(request, cluster)
@@ -71,6 +82,22 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Po
             if error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
         }
     return _response(results)
+
+
+def _denied(request: ElectLeadersRequest, error: KafkaError) -> Worked[ElectLeadersResponse]:
+    named = request.topic_partitions or []
+
+    def respond(results: list[list[PartitionResult]]) -> ElectLeadersResponse:
+        return ElectLeadersResponse(
+            throttle_time_ms=0,
+            error_code=error.code,
+            replica_election_results=[
+                ReplicaElectionResult(topic=topic.topic, partition_result=each)
+                for topic, each in zip(named, results, strict=True)
+            ],
+        )
+
+    return answer_partitions(named, attrgetter("partitions"), lambda _, index: _result(index, error), respond)
 
 
 async def _elect_alone(request: ElectLeadersRequest, cluster: ClusterState) -> ElectLeadersResponse:

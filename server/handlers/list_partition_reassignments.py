@@ -1,6 +1,7 @@
 """ListPartitionReassignments: which partitions are being moved, and to where (KIP-455).
 
 Behaviour
+* Only for those who may describe the cluster. To others everything that they ask for is named without replicas, as Kafka does.
 * Null topics ask for all that are being reassigned. Of those that are asked for, what is not being reassigned, or does not
   exist, is left out.
 * At a broker that is not the controller: NOT_CONTROLLER. A broker that is alone moves nothing.
@@ -8,12 +9,18 @@ Behaviour
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from ottla.server.gate.access import refusal_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember
+from ottla.server.net.turns import answer_partitions
+from ottla.server.ports import HasGuardedMember
+from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -32,8 +39,12 @@ if TYPE_CHECKING:
 
 @handles(ListPartitionReassignmentsRequest, answers_at_length=True, reads_only=True)
 async def list_partition_reassignments(
-    request: ListPartitionReassignmentsRequest, context: RequestContext[HasMember]
+    request: ListPartitionReassignmentsRequest, context: RequestContext[HasGuardedMember]
 ) -> ListPartitionReassignmentsResponse:
+    denied = refusal_on_cluster(context, AclOperation.DESCRIBE, "ListPartitionReassignments")
+    if denied is not None:
+        refusal = _denied(request, denied)
+        return await refusal if isinstance(refusal, Coroutine) else refusal
     if not context.broker.is_in_cluster:
         # Nothing can move where there is one broker.
         return ListPartitionReassignmentsResponse(
@@ -53,6 +64,22 @@ async def list_partition_reassignments(
         for name, group in groupby(sorted(ongoing), key=lambda partition: partition[0])
     ]
     return _response(None, topics)
+
+
+def _denied(
+    request: ListPartitionReassignmentsRequest, error: KafkaError
+) -> Worked[ListPartitionReassignmentsResponse]:
+    asked = request.topics or []
+
+    def respond(partitions: list[list[OngoingPartitionReassignment]]) -> ListPartitionReassignmentsResponse:
+        named = zip(asked, partitions, strict=True)
+        return _response(error, [OngoingTopicReassignment(name=topic.name, partitions=each) for topic, each in named])
+
+    return answer_partitions(asked, attrgetter("partition_indexes"), lambda _, index: _nothing_of(index), respond)
+
+
+def _nothing_of(index: int) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[])
 
 
 def _asked_for(

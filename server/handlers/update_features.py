@@ -1,6 +1,7 @@
 """UpdateFeatures: change the levels of features that the cluster uses.
 
 Behaviour
+* Only for those who may alter the cluster.
 * Nothing happens if one change is refused. From v2 on there are no results for single features, before that they all say
   the same.
 * v0 cannot ask for a downgrade: as with Kafka 4 its flag has no meaning.
@@ -15,9 +16,11 @@ from typing import Protocol
 
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.server.cluster.features import UPGRADE, UPGRADE_TYPES, Update
+from ottla.server.gate.access import refusal_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles, served_routes
-from ottla.server.ports import HasMember
+from ottla.server.ports import HasAuthorizer, HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -33,12 +36,15 @@ ORDERED_CHARACTERS_MAX = 4096
 """Of names. Nobody has features of so many, and a hash of each costs what it is long."""
 
 
-class Port(HasMember, Protocol):
+class Port(HasAuthorizer, HasMember, Protocol):
     """What is needed of the broker here."""
 
 
 @handles(UpdateFeaturesRequest)
 async def update_features(request: UpdateFeaturesRequest, context: RequestContext[Port]) -> UpdateFeaturesResponse:
+    denied = refusal_on_cluster(context, AclOperation.ALTER, "UpdateFeatures")
+    if denied is not None:
+        raise denied
     broker = context.broker
     if broker.is_in_cluster:
         return _refused_in_cluster(request, context)
