@@ -1,7 +1,7 @@
 """CreatePartitions: raise the number of partitions of topics, or only say whether that could be done.
 
 Behaviour
-* A topic that comes twice is refused. Each other one succeeds or fails by itself.
+* A topic that comes twice is refused. So is one that the client may not alter: TOPIC_AUTHORIZATION_FAILED. Each other one succeeds or fails by itself.
 * If the others would add more than 10,000 partitions together, all of the request is POLICY_VIOLATION.
 * The count is the new total; it must be more than there are. Assignments, if given, are for the new partitions only and
   must have the replication factor of the topic.
@@ -17,14 +17,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import trio
 
 from ottla.server.cluster.administration import Administration
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
+from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
-from ottla.server.ports import HasAdministration
+from ottla.server.ports import HasAdministration, HasAuthorizer
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -37,19 +40,27 @@ TOPICS_PER_SLICE = 100
 STRICT_SINCE = 3
 
 
+class Port(HasAdministration, HasAuthorizer, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(CreatePartitionsRequest)
-async def create_partitions(request: CreatePartitionsRequest, context: RequestContext[HasAdministration]) -> CreatePartitionsResponse:
+async def create_partitions(request: CreatePartitionsRequest, context: RequestContext[Port]) -> CreatePartitionsResponse:
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)
     if not administration.is_controller:
         elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
         return await _all_failed(named, elsewhere)
-    if request.timeout_ms <= 0 and 1 in named.values():
+    once = [topic for topic in request.topics if named[topic.name] == 1]
+    denied = await denied_of(context, AclOperation.ALTER, ResourceType.TOPIC, (topic.name for topic in once))
+    asked = [topic for topic in once if topic.name not in denied]
+    if request.timeout_ms <= 0 and asked:
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return await _all_failed([topic.name for topic in request.topics], late)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = (await _all_failed([name for name, count in named.items() if count > 1], twice)).results
-    asked = [topic for topic in request.topics if named[topic.name] == 1]
+    forbidden = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    results += (await _all_failed([topic.name for topic in once if topic.name in denied], forbidden)).results
     try:
         administration.planner.check_extension_total((topic.name, topic.count) for topic in asked)
     except KafkaError as error:

@@ -2,9 +2,12 @@
 
 Behaviour
 * A name that comes twice is refused as a whole. Each other topic succeeds or fails by itself.
-* Checks in Kafka's order: total number of partitions, name, existence, settings, assignments or counts.
+* Who may create topics in the cluster may create all; others those that they have the right for. The others are
+  TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
+* Checks in Kafka's order: rights, total number of partitions, name, existence, settings, assignments or counts.
 * -1 for partitions or replicas means the broker's default; with explicit assignments both must be -1.
-* From v5 on the answer tells the settings of the new topic, with what each comes from.
+* From v5 on the answer tells the settings of the new topic, with what each comes from. To those who may not describe its
+  settings it tells neither them nor the numbers of partitions and replicas.
 * The answer goes out when the topic is durable and its partitions can be written. A request that leaves no time for it
   (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all partitions have leaders yet.
 * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v6 it is created, and the
@@ -15,17 +18,20 @@ Behaviour
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
 from ottla.replication.control.topic_planner import NewTopic, TopicPlan
 from ottla.replication.slices import Slices
+from ottla.server.gate.access import may, may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
+from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
-from ottla.server.ports import HasAdministration
+from ottla.server.ports import HasAdministration, HasAuthorizer
 from ottla.server.settings.changes import creation_texts
 from ottla.server.settings.repository import ConfigRepository, effective_topic_value, topic_settings
 from ottla.wire.errors import ErrorCode, KafkaError, bare
@@ -38,7 +44,7 @@ from ottla.wire.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from ottla.server.cluster.administration import Administration, PlanOrError
 
@@ -46,14 +52,19 @@ TOPICS_PER_SLICE = 50
 STRICT_SINCE = 6
 
 
+class Port(HasAdministration, HasAuthorizer, Protocol):
+    """What is needed of the broker here."""
+
+
 @handles(CreateTopicsRequest, answers_at_length=True)
-async def create_topics(request: CreateTopicsRequest, context: RequestContext[HasAdministration]) -> CreateTopicsResponse:
+async def create_topics(request: CreateTopicsRequest, context: RequestContext[Port]) -> CreateTopicsResponse:
     administration = context.broker.administration
     if not administration.is_controller:
         elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
         return await _all_failed(request, elsewhere)
     named = Counter(topic.name for topic in request.topics)
-    asked = [topic for topic in request.topics if named[topic.name] == 1]
+    denied = await _denied(context, (name for name, count in named.items() if count == 1))
+    asked = [topic for topic in request.topics if named[topic.name] == 1 and topic.name not in denied]
     if request.timeout_ms <= 0 and any(topic.name != CLUSTER_METADATA_TOPIC for topic in asked):
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return await _all_failed(request, late)
@@ -61,13 +72,23 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext[Ha
     outcomes = await _outcomes(administration, asked, request, take)
     results = []
     for number, topic in enumerate(asked, 1):
-        results.append(_result(topic, outcomes[topic.name], administration.configs))
+        results.append(_result(topic, outcomes[topic.name], context))
         if number % TOPICS_PER_SLICE == 0:
             await trio.lowlevel.checkpoint()
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     repeated = [name for name, count in named.items() if count > 1]
     results += await each_in_turns(repeated, lambda name: _failure(name, twice))
+    forbidden = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    results += await each_in_turns((name for name in named if name in denied), lambda name: _failure(name, forbidden))
     return CreateTopicsResponse(topics=results)
+
+
+async def _denied(context: RequestContext[Port], names: Iterable[str]) -> Collection[str]:
+    """Those of the names that the client may not create. One that nobody may create is no matter of rights."""
+    if may_on_cluster(context, AclOperation.CREATE, quietly=True):
+        return ()
+    possible = (name for name in names if name != CLUSTER_METADATA_TOPIC)
+    return await denied_of(context, AclOperation.CREATE, ResourceType.TOPIC, possible)
 
 
 async def _all_failed(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -118,10 +139,24 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(topic: CreatableTopic, outcome: PlanOrError, configs: ConfigRepository) -> CreatableTopicResult:
+def _result(topic: CreatableTopic, outcome: PlanOrError, context: RequestContext[Port]) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
         return _failure(topic.name, outcome)
-    return _success(outcome, configs)
+    if not may(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quietly=True):
+        return _untold(outcome)
+    return _success(outcome, context.broker.administration.configs)
+
+
+def _untold(plan: TopicPlan) -> CreatableTopicResult:
+    topic = plan.after
+    assert topic is not None
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    )
 
 
 def _success(plan: TopicPlan, configs: ConfigRepository) -> CreatableTopicResult:

@@ -5,6 +5,9 @@ Behaviour
 * Both or neither of name and id: INVALID_REQUEST, each time. A name or id that comes twice: INVALID_REQUEST, once. So is
   a topic given by name and by id; it is not deleted.
 * An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID, told without a name.
+* Topics that the client may not delete are TOPIC_AUTHORIZATION_FAILED. Whether there is a topic of a name is told only to
+  those who may describe it, and so is the name that belongs to an id. Who may delete the cluster, which only the right to
+  all operations includes, may delete all topics, as in Kafka.
 * The answer goes out when the topic is gone for good and its name can be used again; its files go a little later. A
   request that leaves no time for it (a timeout of 0 or less) times out at once.
 * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v5 it is deleted, and the
@@ -21,10 +24,13 @@ from typing import NamedTuple, Protocol
 
 from ottla.replication.cluster.state import ClusterState
 from ottla.replication.slices import Slices
+from ottla.server.gate.access import may_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
+from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns
-from ottla.server.ports import HasAdministration, HasCluster, HasSettings
+from ottla.server.ports import HasAdministration, HasAuthorizer, HasCluster, HasSettings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -38,7 +44,7 @@ DISABLED_CODE_SINCE = 3
 STRICT_SINCE = 5
 
 
-class Port(HasAdministration, HasCluster, HasSettings, Protocol):
+class Port(HasAdministration, HasAuthorizer, HasCluster, HasSettings, Protocol):
     """What is needed of the broker here."""
 
 
@@ -47,6 +53,13 @@ class _Asked(NamedTuple):
 
     name: str
     topic_id: bytes
+
+
+class _Denied(NamedTuple):
+    """Names of which the client may not hear, and those of topics that it may not delete."""
+
+    to_describe: Collection[str]
+    to_delete: Collection[str]
 
 
 @handles(DeleteTopicsRequest)
@@ -63,7 +76,7 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Po
     if asked and request.timeout_ms <= 0:
         return await _all_refused(named, ErrorCode.REQUEST_TIMED_OUT)
     given_ids = {state.topic_id for state in named if state.name is None}
-    to_delete, failures = await _found(broker.cluster, asked, given_ids)
+    to_delete, failures = await _found(context, asked, given_ids)
     to_delete, refused = _within_quota(broker.cluster, to_delete, context)
     failures += refused
     names = [each.name for each in to_delete]
@@ -105,17 +118,34 @@ async def _sorted_out(
     return once, responses
 
 
+async def _denied(context: RequestContext[Port], names: Sequence[str]) -> _Denied:
+    if may_on_cluster(context, AclOperation.DELETE, quietly=True):
+        return _Denied((), ())
+    return _Denied(
+        await denied_of(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names),
+        await denied_of(context, AclOperation.DELETE, ResourceType.TOPIC, names),
+    )
+
+
 async def _found(
-    cluster: ClusterState, asked: Sequence[DeleteTopicState], given_ids: Collection[bytes]
+    context: RequestContext[Port], asked: Sequence[DeleteTopicState], given_ids: Collection[bytes]
 ) -> tuple[list[_Asked], list[DeletableTopicResult]]:
-    """The topics that are asked for, and the answers for those that are not there or named in both ways."""
+    """The topics to delete, and the answers for those that are denied, not there or named in both ways."""
+    cluster = context.broker.cluster
+    # Ids are looked up once: the client was not asked for rights to a topic that comes meanwhile.
+    names = await each_in_turns(asked, lambda state: _name(cluster, state))
+    denied = await _denied(context, [name for name in names if name is not None])
     found: dict[bytes, _Asked] = {}
     responses: list[DeletableTopicResult] = []
     slices = Slices()
-    for state in sorted(asked, key=lambda each: each.name is not None):  # ids first
+    for state, name in sorted(zip(asked, names, strict=True), key=lambda each: each[0].name is not None):  # ids first
         await slices.give_way()
-        topic = cluster.topic_by_id.get(state.topic_id) if state.name is None else cluster.topics.get(state.name)
-        if topic is None:
+        topic = None if name is None else cluster.topics.get(name)
+        if name is not None and _is_denied(state, name, denied, is_there=topic is not None):
+            told = None if state.name is None and name in denied.to_describe else name
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            responses.append(_response(told, state.topic_id, KafkaError(code, code.message)))
+        elif topic is None or (state.name is None and topic.topic_id != state.topic_id):
             code = ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             responses.append(_response(state.name, state.topic_id, KafkaError(code, code.message)))
         elif state.name is not None and topic.topic_id in given_ids:
@@ -125,6 +155,19 @@ async def _found(
         else:
             found[topic.topic_id] = _Asked(topic.name, topic.topic_id)
     return list(found.values()), responses
+
+
+def _name(cluster: ClusterState, state: DeleteTopicState) -> str | None:
+    if state.name is not None:
+        return state.name
+    topic = cluster.topic_by_id.get(state.topic_id)
+    return None if topic is None else topic.name
+
+
+def _is_denied(state: DeleteTopicState, name: str, denied: _Denied, *, is_there: bool) -> bool:
+    if state.name is not None and (name in denied.to_describe or not is_there):
+        return name in denied.to_describe  # to others it may be told that there is no such topic
+    return name in denied.to_delete
 
 
 def _within_quota(

@@ -4,9 +4,11 @@ Behaviour
 * Topics come in the order of their names; no names mean all topics. A page holds at most as many partitions as the
   request and max.request.partition.size.limit allow, at least one; a longer answer ends with the cursor of the first
   partition that was left out, and going on with it leaves out everything before it.
+* Topics that the client may not describe are TOPIC_AUTHORIZATION_FAILED, whether they exist or not, behind the others and
+  beside the page. If all topics are asked for they are left out.
 * A missing topic comes with its error, unless all topics are asked for; it takes no room in the page.
 * A cursor that names a topic outside the list, or a negative partition, is INVALID_REQUEST in every topic asked for;
-  an empty name is UNKNOWN_SERVER_ERROR in all of them, as Kafka fails over it.
+  an empty name is UNKNOWN_SERVER_ERROR in all of them, as Kafka fails over it, unless the client may not describe it.
 * A member of a cluster does not serve it, as brokers that coordinate through ZooKeeper do not: all brokers of a cluster are
   to describe topics alike, and clients then ask for Metadata.
 * Partitions carry no errors of their own: one without a reachable leader has leader -1.
@@ -15,7 +17,7 @@ Behaviour
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.replication.cluster.state import (
@@ -26,10 +28,12 @@ from ottla.replication.cluster.state import (
     topic_name_problem,
 )
 from ottla.replication.slices import Slices
-from ottla.server.gate.authorized_operations import TOPIC_OPERATIONS
+from ottla.server.gate.access import authorized_operations
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import each_in_turns, sorted_in_turns
-from ottla.server.ports import HasCluster, HasSettings
+from ottla.server.ports import HasAuthorizer, HasCluster, HasSettings
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_topic_partitions import (
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
 NAMES_AT_ONCE = 1_000
 
 
-class Port(HasCluster, HasSettings, Protocol):
+class Port(HasAuthorizer, HasCluster, HasSettings, Protocol):
     """What is needed of the broker here."""
 
 
@@ -56,7 +60,8 @@ class Port(HasCluster, HasSettings, Protocol):
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext[Port]
 ) -> Answer[DescribeTopicPartitionsResponse]:
-    if len(request.topics) > NAMES_AT_ONCE:
+    # Each topic of a page is asked about several times, if there is somebody to ask.
+    if len(request.topics) > NAMES_AT_ONCE or context.broker.authorizer is not None:
         return _describe_in_turns(request, context)
     names = sorted({topic.name for topic in request.topics}) if request.topics else context.broker.cluster.topic_names()
     found = _names_to_tell(request, names)
@@ -72,7 +77,12 @@ def describe_topic_partitions(
 async def _describe_in_turns(
     request: DescribeTopicPartitionsRequest, context: RequestContext[Port]
 ) -> DescribeTopicPartitionsResponse:
-    found = _names_to_tell(request, await sorted_in_turns(topic.name for topic in request.topics))
+    names: Sequence[str] = context.broker.cluster.topic_names()
+    if request.topics:
+        names = await sorted_in_turns(topic.name for topic in request.topics)
+    possible = _names_from_cursor(request, names) or ()
+    denied = await denied_of(context, AclOperation.DESCRIBE, ResourceType.TOPIC, possible)
+    found = _names_to_tell(request, names, denied)
     if isinstance(found, ErrorCode):
         code = found
         refused = await each_in_turns(request.topics, lambda topic: _failed(topic.name, code))
@@ -80,18 +90,25 @@ async def _describe_in_turns(
     page = _Page(request, context)
     slices = Slices()
     for name in found:
-        if not page.add(name):
+        if name not in denied and not page.add(name):
             break
         await slices.give_way()
-    return page.response()
+    response = page.response()
+    if request.topics:
+        forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        hidden = (name for name in found if name in denied)
+        response.topics += await each_in_turns(hidden, lambda name: _failed(name, forbidden))
+    return response
 
 
-def _names_to_tell(request: DescribeTopicPartitionsRequest, names: Sequence[str]) -> Sequence[str] | ErrorCode:
+def _names_to_tell(
+    request: DescribeTopicPartitionsRequest, names: Sequence[str], denied: Collection[str] = ()
+) -> Sequence[str] | ErrorCode:
     """Those of the sorted names that the answer describes, or the error with which all of them are refused."""
     found = _names_from_cursor(request, names)
     if found is None:
         return ErrorCode.INVALID_REQUEST
-    return ErrorCode.UNKNOWN_SERVER_ERROR if "" in found else found
+    return ErrorCode.UNKNOWN_SERVER_ERROR if "" in found and "" not in denied else found
 
 
 def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[str]) -> Sequence[str] | None:
@@ -109,6 +126,7 @@ class _Page:
 
     def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext[Port]) -> None:
         self._request = request
+        self._context = context
         self._cluster = context.broker.cluster
         limit = context.broker.config.replication.max_request_partition_size_limit
         self._room = max(min(limit, request.response_partition_limit), 1)
@@ -128,10 +146,13 @@ class _Page:
         if self._room == 0:
             self._next_cursor = Cursor(topic_name=name, partition_index=0)
         elif topic is None:
-            self._topics.append(_missing(name))
+            self._topics.append(_missing(name, self._operations(name)))
         else:
             self._add(topic, cursor.partition_index if cursor is not None and cursor.topic_name == name else 0)
         return self._next_cursor is None
+
+    def _operations(self, name: str) -> int:
+        return authorized_operations(self._context, ResourceType.TOPIC, name)
 
     def _add(self, topic: TopicState, start: int) -> None:
         end = min(len(topic.partitions), start + self._room)
@@ -144,7 +165,7 @@ class _Page:
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
                 partitions=partitions,
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=self._operations(topic.name),
             )
         )
         if end < len(topic.partitions):
@@ -166,12 +187,12 @@ class _Page:
         )
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:
     is_possible = topic_name_problem(name) is None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_possible else ErrorCode.INVALID_TOPIC_EXCEPTION
     topic = _failed(name, code)
     topic.is_internal = is_internal_topic(name)
-    topic.topic_authorized_operations = TOPIC_OPERATIONS
+    topic.topic_authorized_operations = operations
     return topic
 
 

@@ -1,0 +1,261 @@
+"""Topics are made, changed, described and deleted only by those who have the right; others do not hear of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
+from ottla.server.gate.access import CLUSTER_NAME
+from ottla.server.gate.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
+from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.server.tests.rights import Right, ask, guard
+from ottla.server.tests.test_access import with_topics
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from ottla.wire.schema import ZERO_UUID
+
+TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
+FORBIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+MISSING = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+INVALID = ErrorCode.INVALID_REQUEST
+LATE = ErrorCode.REQUEST_TIMED_OUT
+
+
+def on(name: str, *operations: AclOperation) -> list[Right]:
+    """Rights to a topic."""
+    return [(operation, TOPIC, name) for operation in operations]
+
+
+def on_cluster(operation: AclOperation) -> Right:
+    return (operation, CLUSTER, CLUSTER_NAME)
+
+
+def codes(results: Any) -> dict[str | None, int]:
+    return {each.name: each.error_code for each in results}
+
+
+# ------------------------------------------------------------------ CreateTopics
+
+
+async def create(broker: AdministeredBroker, *names: str, timeout_ms: int = 1000, version: int = 7) -> list[Any]:
+    topics = [
+        CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[]) for name in names
+    ]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms)
+    return (await ask(broker, request, version)).topics
+
+
+async def test_topics_that_the_client_may_not_create_are_refused_whether_they_exist_or_not(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "there")
+    authorizer = guard(broker, *on("mine", AclOperation.CREATE))
+    results = await create(broker, "there", "new", "mine", "a/b")
+    assert codes(results) == {"there": FORBIDDEN, "new": FORBIDDEN, "mine": 0, "a/b": FORBIDDEN}
+    assert {each.error_message for each in results if each.name != "mine"} == {"Authorization failed."}
+    assert set(broker.cluster.topics) == {"there", "mine"}
+    # That it may not create all topics or hear of settings is no refusal.
+    assert sorted(authorizer.refused) == [(AclOperation.CREATE, TOPIC, name) for name in ("a/b", "new", "there")]
+
+
+async def test_who_may_create_in_the_cluster_may_create_every_topic(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "there")
+    authorizer = guard(broker, on_cluster(AclOperation.CREATE))
+    assert codes(await create(broker, "there", "new")) == {"there": ErrorCode.TOPIC_ALREADY_EXISTS, "new": 0}
+    assert not authorizer.refused
+
+
+async def test_settings_of_a_new_topic_are_told_to_those_who_may_describe_them(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    guard(broker, on_cluster(AclOperation.CREATE), *on("open", AclOperation.DESCRIBE_CONFIGS))
+    shut, told = await create(broker, "shut", "open")
+    assert (shut.error_code, shut.topic_config_error_code) == (0, FORBIDDEN)
+    assert (shut.num_partitions, shut.replication_factor, shut.configs) == (-1, -1, [])
+    assert shut.topic_id == broker.cluster.topics["shut"].topic_id
+    assert (told.error_code, told.topic_config_error_code) == (0, 0)
+    assert (told.num_partitions, told.replication_factor) == (2, 1)
+    assert len(told.configs) > 30
+
+
+async def test_what_nobody_may_create_is_no_matter_of_rights(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    authorizer = guard(broker)
+    results = await create(broker, CLUSTER_METADATA_TOPIC, "twice", "twice", timeout_ms=0)
+    assert codes(results) == {CLUSTER_METADATA_TOPIC: INVALID, "twice": INVALID}
+    assert not authorizer.refused
+
+
+async def test_only_topics_that_would_be_created_are_late(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    guard(broker)
+    assert codes(await create(broker, "t", "u", timeout_ms=0)) == {"t": FORBIDDEN, "u": FORBIDDEN}
+    guard(broker, *on("t", AclOperation.CREATE))
+    assert codes(await create(broker, "t", "u", timeout_ms=0)) == {"t": LATE, "u": LATE}
+
+
+# ------------------------------------------------------------------ CreatePartitions
+
+
+async def extend(broker: AdministeredBroker, *names: str, timeout_ms: int = 1000) -> list[Any]:
+    topics = [CreatePartitionsTopic(name=name, count=3, assignments=None) for name in names]
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=False)
+    return (await ask(broker, request, 3)).results
+
+
+async def test_topics_that_the_client_may_not_alter_get_no_partitions(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "t", "u")
+    authorizer = guard(broker, *on("t", AclOperation.ALTER), *on("missing", AclOperation.ALTER))
+    results = await extend(broker, "u", "hidden", "twice", "missing", "t", "twice")
+    expected = {"u": FORBIDDEN, "hidden": FORBIDDEN, "twice": INVALID, "missing": MISSING, "t": 0}
+    assert codes(results) == expected
+    assert {each.error_message for each in results if each.error_code == FORBIDDEN} == {None}
+    assert [len(broker.cluster.topics[name].partitions) for name in ("t", "u")] == [3, 1]
+    assert sorted(authorizer.refused) == [(AclOperation.ALTER, TOPIC, name) for name in ("hidden", "u")]
+
+
+async def test_only_topics_that_would_be_extended_are_late(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "t", "u")
+    guard(broker)
+    assert codes(await extend(broker, "t", "u", timeout_ms=0)) == {"t": FORBIDDEN, "u": FORBIDDEN}
+    guard(broker, *on("t", AclOperation.ALTER))
+    assert codes(await extend(broker, "t", "u", timeout_ms=0)) == {"t": LATE, "u": LATE}
+
+
+# ------------------------------------------------------------------ DeleteTopics
+
+
+async def delete(broker: AdministeredBroker, *named: str | bytes, timeout_ms: int = 1000) -> list[tuple[Any, ...]]:
+    """Delete topics by their names or ids; tells name, id, code."""
+    topics = [
+        DeleteTopicState(
+            name=each if isinstance(each, str) else None, topic_id=each if isinstance(each, bytes) else ZERO_UUID
+        )
+        for each in named
+    ]
+    response = await ask(broker, DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms), 6)
+    for each in response.responses:
+        if each.error_code == FORBIDDEN:
+            assert each.error_message == FORBIDDEN.message
+    return [(each.name, each.topic_id, each.error_code) for each in response.responses]
+
+
+NEITHER: list[AclOperation] = []
+ONLY_DESCRIBE, ONLY_DELETE = [AclOperation.DESCRIBE], [AclOperation.DELETE]
+BOTH = [AclOperation.DESCRIBE, AclOperation.DELETE]
+
+
+@pytest.mark.parametrize(
+    ("operations", "there", "missing"),
+    [
+        (NEITHER, FORBIDDEN, FORBIDDEN),
+        (ONLY_DESCRIBE, FORBIDDEN, MISSING),
+        (ONLY_DELETE, FORBIDDEN, FORBIDDEN),
+        (BOTH, 0, MISSING),
+    ],
+)
+async def test_topics_are_deleted_by_name_by_those_who_may_describe_and_delete_them(
+    tmp_path: Path, operations: list[AclOperation], there: int, missing: int
+) -> None:
+    broker = await with_topics(tmp_path, "there")
+    topic_id = broker.cluster.topics["there"].topic_id
+    guard(broker, *on("there", *operations), *on("missing", *operations))
+    told = await delete(broker, "there", "missing")
+    assert sorted(told) == [("missing", ZERO_UUID, missing), ("there", topic_id if not there else ZERO_UUID, there)]
+    assert ("there" in broker.cluster.topics) == bool(there)
+
+
+@pytest.mark.parametrize(
+    ("operations", "name", "code"),
+    [(NEITHER, None, FORBIDDEN), (ONLY_DESCRIBE, "there", FORBIDDEN), (ONLY_DELETE, "there", 0), (BOTH, "there", 0)],
+)
+async def test_topics_are_deleted_by_id_by_those_who_may_delete_them(
+    tmp_path: Path, operations: list[AclOperation], name: str | None, code: int
+) -> None:
+    broker = await with_topics(tmp_path, "there")
+    topic_id = broker.cluster.topics["there"].topic_id
+    guard(broker, *on("there", *operations))
+    told = await delete(broker, topic_id, b"x" * 16)
+    assert set(told) == {(name, topic_id, code), (None, b"x" * 16, ErrorCode.UNKNOWN_TOPIC_ID)}
+    assert ("there" in broker.cluster.topics) == bool(code)
+
+
+async def test_rights_are_asked_for_after_everything_that_the_request_alone_tells(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "t")
+    authorizer = guard(broker)
+    assert await delete(broker, "t", "t") == [("t", ZERO_UUID, INVALID)]
+    assert await delete(broker, "t", timeout_ms=0) == [("t", ZERO_UUID, LATE)]
+    assert not authorizer.refused
+
+
+async def test_that_a_name_and_an_id_are_the_same_topic_is_told_to_those_who_may_delete_it(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "t")
+    topic_id = broker.cluster.topics["t"].topic_id
+    guard(broker)
+    assert set(await delete(broker, "t", topic_id)) == {("t", ZERO_UUID, FORBIDDEN), (None, topic_id, FORBIDDEN)}
+    guard(broker, *on("t", *BOTH))
+    assert await delete(broker, "t", topic_id) == [("t", topic_id, INVALID)]
+
+
+async def test_who_may_do_everything_to_the_cluster_may_delete_every_topic(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "t")
+    topic_id = broker.cluster.topics["t"].topic_id
+    authorizer = guard(broker, on_cluster(AclOperation.DELETE))
+    assert set(await delete(broker, "t", "missing")) == {("t", topic_id, 0), ("missing", ZERO_UUID, MISSING)}
+    assert not authorizer.refused
+
+
+# ------------------------------------------------------------------ DescribeTopicPartitions
+
+
+async def describe(broker: AdministeredBroker, *names: str, limit: int = 2000, cursor: Cursor | None = None) -> Any:
+    topics = [TopicRequest(name=name) for name in names]
+    request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit, cursor=cursor)
+    return await ask(broker, request, 0)
+
+
+async def test_named_topics_that_the_client_may_not_describe_come_behind_the_others(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "a", "t", "u")
+    read_too = on("t", AclOperation.DESCRIBE, AclOperation.READ)
+    authorizer = guard(broker, *read_too, *on("missing", AclOperation.DESCRIBE))
+    response = await describe(broker, "u", "t", "missing", "hidden", "a", limit=1)
+    told = [(each.name, each.error_code) for each in response.topics]
+    assert told[:2] == [("missing", MISSING), ("t", 0)]
+    assert told[2:] == [("a", FORBIDDEN), ("hidden", FORBIDDEN), ("u", FORBIDDEN)]
+    assert response.next_cursor is None
+    may_describe, may_read = 1 << AclOperation.DESCRIBE, 1 << AclOperation.READ
+    operations = [each.topic_authorized_operations for each in response.topics]
+    assert operations == [may_describe, may_describe | may_read, *[OPERATIONS_NOT_ASKED] * 3]
+    assert {each.topic_id for each in response.topics[2:]} == {ZERO_UUID}
+    assert sorted(authorizer.refused) == [(AclOperation.DESCRIBE, TOPIC, name) for name in ("a", "hidden", "u")]
+
+
+async def test_of_all_topics_those_are_told_that_the_client_may_describe(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "a", "t", "u", "z")
+    guard(broker, *on("t", AclOperation.DESCRIBE), *on("z", AclOperation.DESCRIBE))
+    first = await describe(broker, limit=1)
+    assert codes(first.topics) == {"t": 0}
+    assert (first.next_cursor.topic_name, first.next_cursor.partition_index) == ("z", 0)
+    assert codes((await describe(broker, cursor=first.next_cursor)).topics) == {"z": 0}
+    guard(broker)
+    assert (await describe(broker)).topics == []
+
+
+async def test_names_before_the_cursor_are_not_asked_about(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "a", "t", "u")
+    authorizer = guard(broker, *on("u", AclOperation.DESCRIBE))
+    response = await describe(broker, "a", "t", "u", cursor=Cursor(topic_name="t", partition_index=0))
+    assert codes(response.topics) == {"u": 0, "t": FORBIDDEN}
+    assert authorizer.refused == on("t", AclOperation.DESCRIBE)
+    refused = await describe(broker, "a", cursor=Cursor(topic_name="t", partition_index=0))
+    assert codes(refused.topics) == {"a": INVALID}
+
+
+async def test_an_empty_name_fails_only_for_those_who_may_describe_it(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "t")
+    guard(broker, *on("t", AclOperation.DESCRIBE))
+    assert codes((await describe(broker, "", "t")).topics) == {"": FORBIDDEN, "t": 0}
+    guard(broker, *on("", AclOperation.DESCRIBE))
+    failed = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert codes((await describe(broker, "", "t")).topics) == {"": failed, "t": failed}
