@@ -30,7 +30,6 @@ from ottla.wire.messages.alter_configs import (
 
 @handles(AlterConfigsRequest)
 async def alter_configs(request: AlterConfigsRequest, context: RequestContext[Port]) -> AlterConfigsResponse:
-    broker = context.broker
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     slices = Slices()
@@ -40,18 +39,18 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext[Po
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _replace(broker, resource, validate_only=request.validate_only)
+            await _replace(context, resource, validate_only=request.validate_only)
         except KafkaError as raised:
             error = bare(raised)
         responses.append(_response(resource, error))
     return AlterConfigsResponse(responses=responses)
 
 
-async def _replace(broker: Port, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _replace(context: RequestContext[Port], resource: AlterConfigsResource, *, validate_only: bool) -> None:
     is_long = len(resource.configs) > SETTINGS_AT_ONCE
     texts = await computed(partial(_texts, resource.configs), in_thread=is_long)
     await alter_resource(
-        broker,
+        context,
         resource.resource_type,
         resource.resource_name,
         change_topic=lambda _: texts,

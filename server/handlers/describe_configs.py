@@ -1,6 +1,8 @@
 """DescribeConfigs: the settings of topics, of groups and of this broker, with where each value comes from.
 
 Behaviour
+* Who may describe the settings of the cluster sees those of brokers, loggers and subscriptions. Topics and groups have
+  rights of their own. What the client may not see comes with the error of its kind, behind the others.
 * A topic's settings are described with the chain of values behind each: its own, then those of the broker-wide setting
   of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
 * A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
@@ -25,11 +27,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.group_settings import broker_synonym, group_settings
 from ottla.replication.cluster.state import topic_name_problem
+from ottla.replication.slices import Slices
 from ottla.server.cluster.settings_administration import NO_CLIENT_METRICS
+from ottla.server.gate.access import CLUSTER_NAME, REFUSALS, may
+from ottla.server.gate.authorized_operations import AclOperation
+from ottla.server.gate.authorized_operations import ResourceType as Guarded
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.turns import answer_each, each_in_turns
-from ottla.server.ports import HasAdministration, HasCluster, HasMember, HasSettings
+from ottla.server.ports import HasAdministration, HasAuthorizer, HasCluster, HasMember, HasSettings
 from ottla.server.settings.client_metrics import client_metrics_settings
 from ottla.server.settings.loggers import logger_levels
 from ottla.server.settings.overrides import NO_OVERRIDES
@@ -72,7 +78,7 @@ GROUPS_WITHOUT_SETTINGS_MAX = 1_000
 RESOURCES_REPEATED_MAX = 20  # a request that names more has each of them described once
 
 
-class Port(HasAdministration, HasCluster, HasMember, HasSettings, Protocol):
+class Port(HasAdministration, HasAuthorizer, HasCluster, HasMember, HasSettings, Protocol):
     """What is needed of the broker here."""
 
 
@@ -86,6 +92,22 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+def forbidden(
+    context: RequestContext[HasAuthorizer], operation: AclOperation, resource_type: int, name: str
+) -> KafkaError | None:
+    """What Kafka answers to a client that may not do this to the settings of a resource; None if it may."""
+    if resource_type == ResourceType.TOPIC:
+        guarded = Guarded.TOPIC
+    elif resource_type == ResourceType.GROUP:
+        guarded = Guarded.GROUP
+    else:
+        guarded, name = Guarded.CLUSTER, CLUSTER_NAME
+    if may(context, operation, guarded, name):
+        return None
+    code = REFUSALS[guarded]
+    return KafkaError(code, code.message)
+
+
 @handles(DescribeConfigsRequest, answers_at_length=True, reads_only=True)
 def describe_configs(request: DescribeConfigsRequest, context: RequestContext[Port]) -> Answer[DescribeConfigsResponse]:
     known = ResourceType._value2member_map_
@@ -96,11 +118,35 @@ def describe_configs(request: DescribeConfigsRequest, context: RequestContext[Po
     if len(resources) > RESOURCES_REPEATED_MAX:
         resources = list({_identity(each): each for each in resources}.values())
     describer = _Describer(context.broker, request)
+    if context.broker.authorizer is not None:
+        return _describe_allowed(describer, resources, context)
     if context.broker.is_in_cluster:
         return _read_and_describe(describer, resources, context.broker)
     if len(resources) > RESOURCES_PER_TURN:
         return _describe_in_turns(describer, resources)
     return DescribeConfigsResponse(results=[describer.describe(each) for each in resources])
+
+
+async def _describe_allowed(
+    describer: _Describer, resources: Sequence[DescribeConfigsResource], context: RequestContext[Port]
+) -> DescribeConfigsResponse:
+    """Describe those of the resources that the client may see, and refuse the others."""
+    allowed: list[DescribeConfigsResource] = []
+    refused: list[DescribeConfigsResult] = []
+    slices = Slices()
+    for each in resources:
+        await slices.give_way()
+        error = forbidden(context, AclOperation.DESCRIBE_CONFIGS, each.resource_type, each.resource_name)
+        if error is None:
+            allowed.append(each)
+        else:
+            refused.append(_refused(each, error))
+    if context.broker.is_in_cluster:
+        response = await _read_and_describe(describer, allowed, context.broker)
+    else:
+        response = await _describe_in_turns(describer, allowed)
+    response.results += refused
+    return response
 
 
 def _identity(resource: DescribeConfigsResource) -> tuple[int, str | int]:

@@ -3,6 +3,8 @@
 Behaviour
 * One resource, one result: if one of its changes is wrong, none of them happens. Resources are independent.
 * A resource named twice is refused both times.
+* Settings of topics and groups are changed by those who may alter them, everything else by those who may alter the cluster's
+  settings. Others are refused after what the request alone tells, and after the whole check of a broker's settings, as in Kafka.
 * Appending to and subtracting from a list that is not set starts from the setting's default.
 * A broker is named by its id; the empty name changes the settings of all brokers. What Kafka does not change at run time
   is refused.
@@ -22,11 +24,12 @@ from typing import Protocol
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.slices import Slices
 from ottla.server.cluster.settings_administration import SettingsChange
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.handlers.describe_configs import ResourceType
+from ottla.server.handlers.describe_configs import ResourceType, forbidden
 from ottla.server.net.turns import computed
-from ottla.server.ports import HasAdministration, HasSettings
+from ottla.server.ports import HasAdministration, HasAuthorizer, HasSettings
 from ottla.server.settings.changes import (
     ConfigChange,
     changed_broker,
@@ -49,7 +52,7 @@ from ottla.wire.settings import parse_integer
 SETTINGS_AT_ONCE = 1_000  # more changes of one resource are worked out in a thread
 
 
-class Port(HasAdministration, HasSettings, Protocol):
+class Port(HasAdministration, HasAuthorizer, HasSettings, Protocol):
     """What is needed of the broker here."""
 
 
@@ -57,7 +60,6 @@ class Port(HasAdministration, HasSettings, Protocol):
 async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext[Port]
 ) -> IncrementalAlterConfigsResponse:
-    broker = context.broker
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     slices = Slices()
@@ -67,21 +69,22 @@ async def incremental_alter_configs(
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _alter(broker, resource, validate_only=request.validate_only)
+            await _alter(context, resource, validate_only=request.validate_only)
         except KafkaError as raised:
             error = bare(raised)
         responses.append(_response(resource, error))
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-async def _alter(broker: Port, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _alter(context: RequestContext[Port], resource: AlterConfigsResource, *, validate_only: bool) -> None:
     is_long = len(resource.configs) > SETTINGS_AT_ONCE
     changes = await computed(partial(_changes, resource.configs), in_thread=is_long)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
-        _alter_loggers(resource.resource_name, broker.node_id, changes, validate_only=validate_only)
+        _check_right(context, resource.resource_type, resource.resource_name)
+        _alter_loggers(resource.resource_name, context.broker.node_id, changes, validate_only=validate_only)
         return
     await alter_resource(
-        broker,
+        context,
         resource.resource_type,
         resource.resource_name,
         change_topic=lambda texts: changed_topic(texts, changes),
@@ -105,8 +108,14 @@ def _changes(configs: Sequence[AlterableConfig]) -> list[ConfigChange]:
     return changes
 
 
+def _check_right(context: RequestContext[Port], resource_type: int, name: str) -> None:
+    error = forbidden(context, AclOperation.ALTER_CONFIGS, resource_type, name)
+    if error is not None:
+        raise error
+
+
 async def alter_resource(
-    broker: Port,
+    context: RequestContext[Port],
     resource_type: int,
     name: str,
     *,
@@ -118,24 +127,32 @@ async def alter_resource(
     in_thread: bool = False,
 ) -> None:
     """Change the settings of a topic, group, broker or subscription, whichever is named; also AlterConfigs goes this way."""
+    settings = context.broker.administration.settings
+    if resource_type == ResourceType.BROKER:
+        check_broker_name(name, context.broker.config.node_id)
+        # Kafka's brokers look at the whole change before its controller asks for the right.
+        error = forbidden(context, AclOperation.ALTER_CONFIGS, resource_type, name)
+        await settings.alter_broker(
+            change_broker,
+            for_all=not name,
+            validate_only=validate_only or error is not None,
+            in_thread=in_thread,
+        )
+        if error is not None:
+            raise error
+        return
+    if resource_type not in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+    _check_right(context, resource_type, name)
     if resource_type == ResourceType.TOPIC:
         change = _then_check_name(name, change_topic)
-        await broker.administration.settings.alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
+        await settings.alter_topic(name, change, validate_only=validate_only, in_thread=in_thread)
     elif resource_type == ResourceType.GROUP:
-        await broker.administration.settings.alter_group(
-            name, change_group, validate_only=validate_only, in_thread=in_thread
-        )
-    elif resource_type == ResourceType.BROKER:
-        check_broker_name(name, broker.config.node_id)
-        await broker.administration.settings.alter_broker(
-            change_broker, for_all=not name, validate_only=validate_only, in_thread=in_thread
-        )
-    elif resource_type == ResourceType.CLIENT_METRICS:
-        await broker.administration.settings.alter_client_metrics(
+        await settings.alter_group(name, change_group, validate_only=validate_only, in_thread=in_thread)
+    else:
+        await settings.alter_client_metrics(
             name, change_client_metrics, validate_only=validate_only, in_thread=in_thread
         )
-    else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
 def _then_check_name(name: str, change_topic: SettingsChange) -> SettingsChange:

@@ -1,6 +1,7 @@
 """ListConfigResources: whatever has settings, or may have.
 
 Behaviour
+* Only who may describe the settings of the cluster gets an answer, others CLUSTER_AUTHORIZATION_FAILED.
 * v0 asks for client metrics (16) only. From v1 on types are named; none named means all.
 * A type that the version does not know is UNSUPPORTED_VERSION.
 * All topics and brokers are listed, but of groups only those that have settings of their own. A broker also stands for its
@@ -13,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from ottla.server.gate.access import require_on_cluster
+from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
 from ottla.server.net.turns import answer_each
-from ottla.server.ports import HasCluster, HasSettings
+from ottla.server.ports import HasAuthorizer, HasCluster, HasSettings
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.list_config_resources import (
@@ -30,7 +33,7 @@ _TYPES = frozenset(ResourceType)
 _TYPES_OF_V0 = frozenset([ResourceType.CLIENT_METRICS])
 
 
-class Port(HasCluster, HasSettings, Protocol):
+class Port(HasAuthorizer, HasCluster, HasSettings, Protocol):
     """What is needed of the broker here."""
 
 
@@ -38,6 +41,7 @@ class Port(HasCluster, HasSettings, Protocol):
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext[Port]
 ) -> Worked[ListConfigResourcesResponse]:
+    require_on_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     known = _TYPES if context.api_version > 0 else _TYPES_OF_V0
     wanted = frozenset(request.resource_types) or known
     if not wanted <= known:

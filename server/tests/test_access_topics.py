@@ -1,5 +1,6 @@
-"""Topics are made, changed, described and deleted only by those who have the right; others do not hear of them."""
+"""Topics and settings are made, changed, described and deleted by those who have the right; others do not hear of them."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,19 @@ import pytest
 from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
 from ottla.server.gate.access import CLUSTER_NAME
 from ottla.server.gate.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
+from ottla.server.handlers.describe_configs import ResourceType as Kind
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.rights import Right, ask, guard
 from ottla.server.tests.test_access import with_topics
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import alter_configs as replacing
+from ottla.wire.messages import incremental_alter_configs as changing
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from ottla.wire.messages.list_config_resources import ListConfigResourcesRequest
 from ottla.wire.schema import ZERO_UUID
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
@@ -259,3 +265,159 @@ async def test_an_empty_name_fails_only_for_those_who_may_describe_it(tmp_path: 
     guard(broker, *on("", AclOperation.DESCRIBE))
     failed = ErrorCode.UNKNOWN_SERVER_ERROR
     assert codes((await describe(broker, "", "t")).topics) == {"": failed, "t": failed}
+
+
+# ------------------------------------------------------------------ settings
+
+GROUP = ResourceType.GROUP
+NO_GROUP, NO_CLUSTER = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+# What has settings: its type and name, and an allowed change.
+OF_TOPIC = (Kind.TOPIC, "t", "segment.ms", "7")
+OF_GROUP = (Kind.GROUP, "g", "consumer.session.timeout.ms", "46000")
+OF_BROKER = (Kind.BROKER, "1", "log.cleaner.backoff.ms", "7")
+OF_BROKERS = (Kind.BROKER, "", "log.cleaner.backoff.ms", "7")
+OF_LOGGERS = (Kind.BROKER_LOGGER, "1", "ottla.of.an.access.test", "ERROR")
+LOGGER = logging.getLogger(OF_LOGGERS[2])  # nobody else has one of that name
+OF_METRICS = (Kind.CLIENT_METRICS, "m", "interval.ms", "1000")
+Changed = tuple[Kind, str, str, str]
+EVERYTHING: list[Changed] = [OF_TOPIC, OF_GROUP, OF_BROKER, OF_BROKERS, OF_LOGGERS, OF_METRICS]
+
+
+def named(resources: list[Changed]) -> list[tuple[int, str]]:
+    return [(kind, name) for kind, name, _, _ in resources]
+
+
+def outcomes(results: Any) -> dict[tuple[int, str], int]:
+    for each in results:
+        if each.error_code in (FORBIDDEN, NO_GROUP, NO_CLUSTER):
+            assert each.error_message == ErrorCode(each.error_code).message
+    return {(each.resource_type, each.resource_name): each.error_code for each in results}
+
+
+async def describe_settings(broker: AdministeredBroker, resources: list[tuple[int, str]]) -> list[Any]:
+    asked = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in resources
+    ]
+    return (await ask(broker, DescribeConfigsRequest(resources=asked), 4)).results
+
+
+async def replace_settings(broker: AdministeredBroker, resources: list[Changed]) -> list[Any]:
+    asked = [
+        replacing.AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=[replacing.AlterableConfig(name=key, value=value)]
+        )
+        for kind, name, key, value in resources
+    ]
+    return (await ask(broker, replacing.AlterConfigsRequest(resources=asked, validate_only=False), 2)).responses
+
+
+async def change_settings(broker: AdministeredBroker, resources: list[Changed]) -> list[Any]:
+    asked = [
+        changing.AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[changing.AlterableConfig(name=key, config_operation=0, value=value)],
+        )
+        for kind, name, key, value in resources
+    ]
+    request = changing.IncrementalAlterConfigsRequest(resources=asked, validate_only=False)
+    return (await ask(broker, request, 1)).responses
+
+
+def rights_to_settings(operation: AclOperation) -> list[tuple[Right, list[Changed]]]:
+    """Each right, and whose settings it is about."""
+    return [
+        ((operation, TOPIC, "t"), [OF_TOPIC]),
+        ((operation, GROUP, "g"), [OF_GROUP]),
+        (on_cluster(operation), [OF_BROKER, OF_BROKERS, OF_LOGGERS, OF_METRICS]),
+    ]
+
+
+def denial(resource: Changed) -> ErrorCode:
+    return {Kind.TOPIC: FORBIDDEN, Kind.GROUP: NO_GROUP}.get(resource[0], NO_CLUSTER)
+
+
+async def test_settings_are_described_to_those_who_have_the_right(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "t")
+    for right, allowed in rights_to_settings(AclOperation.DESCRIBE_CONFIGS):
+        guard(broker, right)
+        results = await describe_settings(broker, named(EVERYTHING))
+        assert outcomes(results) == {each[:2]: 0 if each in allowed else denial(each) for each in EVERYTHING}
+        # What is denied comes last, and without settings.
+        assert [bool(each.error_code) for each in results] == [False] * len(allowed) + [True] * (6 - len(allowed))
+        assert not any(each.configs for each in results if each.error_code)
+    authorizer = guard(broker)
+    assert all(outcomes(await describe_settings(broker, named(EVERYTHING))).values())
+    assert len(authorizer.refused) == 6
+
+
+async def test_settings_of_topics_that_are_missing_are_denied_too(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "t")
+    hidden, open_ = (Kind.TOPIC, "hidden"), (Kind.TOPIC, "open")
+    guard(broker, *on("open", AclOperation.DESCRIBE_CONFIGS))
+    told = outcomes(await describe_settings(broker, [hidden, open_, (Kind.TOPIC, "a/b")]))
+    assert told == {hidden: FORBIDDEN, open_: MISSING, (Kind.TOPIC, "a/b"): FORBIDDEN}
+    # A type that does not exist is noticed first.
+    results = await describe_settings(broker, [hidden, (3, "x")])
+    assert {each.error_code for each in results} == {INVALID}
+
+
+@pytest.mark.parametrize("change", [replace_settings, change_settings])
+async def test_settings_are_changed_by_those_who_have_the_right(tmp_path: Path, change: Any) -> None:
+    broker = await with_topics(tmp_path, "t")
+    # Levels of loggers cannot be replaced.
+    resources = [each for each in EVERYTHING if each != OF_LOGGERS or change is change_settings]
+    guard(broker)
+    assert outcomes(await change(broker, resources)) == {each[:2]: denial(each) for each in resources}
+    assert not broker.configs.topic_overrides("t").texts
+    assert not any(broker.configs.broker_overrides(for_all=for_all).texts for for_all in (False, True))
+    assert LOGGER.level == logging.NOTSET
+    assert not list(broker.configs.groups) and not list(broker.configs.client_metrics)
+    for right, allowed in rights_to_settings(AclOperation.ALTER_CONFIGS):
+        guard(broker, right)
+        told = outcomes(await change(broker, resources))
+        assert told == {each[:2]: 0 if each in allowed else denial(each) for each in resources}
+    assert broker.configs.topic_overrides("t").texts == {"segment.ms": "7"}
+    assert all(broker.configs.broker_overrides(for_all=for_all).texts for for_all in (False, True))
+    assert list(broker.configs.groups) == ["g"] and list(broker.configs.client_metrics) == ["m"]
+    if change is change_settings:
+        assert LOGGER.level == logging.ERROR
+        LOGGER.setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("change", [replace_settings, change_settings])
+async def test_what_a_change_itself_tells_comes_before_the_right(tmp_path: Path, change: Any) -> None:
+    broker = await with_topics(tmp_path, "t")
+    authorizer = guard(broker)
+    assert outcomes(await change(broker, [OF_TOPIC, OF_TOPIC])) == {OF_TOPIC[:2]: INVALID}
+    assert outcomes(await change(broker, [(3, "x", "a", "b")])) == {(3, "x"): INVALID}
+    assert outcomes(await change(broker, [(Kind.BROKER, "2", "a", "b")])) == {(Kind.BROKER, "2"): INVALID}
+    assert not authorizer.refused
+    # Kafka's brokers look at all of a change of their own settings, but only its controller at those of topics.
+    wrong = (Kind.BROKER, "1", "log.cleaner.backoff.ms", "x")
+    assert outcomes(await change(broker, [wrong])) == {wrong[:2]: INVALID}
+    wrong = (Kind.TOPIC, "hidden", "segment.ms", "x")
+    assert outcomes(await change(broker, [wrong])) == {wrong[:2]: FORBIDDEN}
+
+
+async def test_the_right_to_change_loggers_comes_before_their_names(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    wrong = (Kind.BROKER_LOGGER, "2", "root", "ERROR")
+    guard(broker)
+    assert outcomes(await change_settings(broker, [wrong])) == {wrong[:2]: NO_CLUSTER}
+    guard(broker, on_cluster(AclOperation.ALTER_CONFIGS))
+    assert outcomes(await change_settings(broker, [wrong])) == {wrong[:2]: INVALID}
+
+
+async def test_what_has_settings_is_listed_for_those_who_may_describe_those_of_the_cluster(tmp_path: Path) -> None:
+    broker = await with_topics(tmp_path, "t")
+    authorizer = guard(broker, *on("t", AclOperation.DESCRIBE_CONFIGS))
+    for version, kinds in ((0, []), (1, []), (1, [Kind.TOPIC]), (1, [3])):
+        response = await ask(broker, ListConfigResourcesRequest(resource_types=kinds), version)
+        assert (response.error_code, response.config_resources) == (NO_CLUSTER, [])
+    assert authorizer.refused == [on_cluster(AclOperation.DESCRIBE_CONFIGS)] * 4
+    guard(broker, on_cluster(AclOperation.DESCRIBE_CONFIGS))
+    response = await ask(broker, ListConfigResourcesRequest(resource_types=[Kind.TOPIC]), 1)
+    assert [each.resource_name for each in response.config_resources] == ["t"]
+    assert (await ask(broker, ListConfigResourcesRequest(resource_types=[3]), 1)).error_code
