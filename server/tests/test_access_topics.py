@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
+from ottla.replication.control.topic_planner import NewTopic
+from ottla.server.auth.acls import Permission
 from ottla.server.gate.access import CLUSTER_NAME
 from ottla.server.gate.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
 from ottla.server.handlers.describe_configs import ResourceType as Kind
 from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.server.tests.clustered import clustered
 from ottla.server.tests.rights import Right, ask, guard
 from ottla.server.tests.test_access import with_topics
+from ottla.server.tests.test_authorizer import acl, authorizer_with
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import alter_configs as replacing
 from ottla.wire.messages import incremental_alter_configs as changing
@@ -421,3 +425,110 @@ async def test_what_has_settings_is_listed_for_those_who_may_describe_those_of_t
     response = await ask(broker, ListConfigResourcesRequest(resource_types=[Kind.TOPIC]), 1)
     assert [each.resource_name for each in response.config_resources] == ["t"]
     assert (await ask(broker, ListConfigResourcesRequest(resource_types=[3]), 1)).error_code
+
+
+async def test_a_member_of_a_cluster_reads_only_the_settings_that_it_may_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[list[str]] = []
+
+    async def refresh(topics: list[str], groups: list[str]) -> None:
+        read.append([*topics, *groups])
+
+    async with clustered(tmp_path) as cluster:
+        broker: Any = cluster[2]
+        await cluster[1].administration.create_topics([NewTopic(name=name) for name in ("t", "u")])
+        monkeypatch.setattr(broker.administration.settings, "refresh", refresh)
+        guard(broker, *on("t", AclOperation.DESCRIBE_CONFIGS), (AclOperation.DESCRIBE_CONFIGS, GROUP, "g"))
+        asked = [
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=["segment.ms"])
+            for kind, name in (
+                (Kind.BROKER, "2"),
+                (Kind.TOPIC, "u"),
+                (Kind.TOPIC, "t"),
+                (Kind.GROUP, "h"),
+                (Kind.GROUP, "g"),
+            )
+        ]
+        results = (await broker.answer(DescribeConfigsRequest(resources=asked), 4)).results
+        assert [each.error_code for each in results] == [0, 0, NO_CLUSTER, FORBIDDEN, NO_GROUP]
+        assert read == [["t", "g"]]
+
+
+# ------------------------------------------------------------------ rules that deny
+
+
+@pytest.mark.parametrize(
+    ("of", "denied", "request_for", "code"),
+    [
+        (TOPIC, AclOperation.CREATE, lambda broker: create(broker, "x"), FORBIDDEN),
+        (TOPIC, AclOperation.ALTER, lambda broker: extend(broker, "x"), FORBIDDEN),
+        (TOPIC, AclOperation.DELETE, lambda broker: delete_named(broker, "x"), FORBIDDEN),
+        (TOPIC, AclOperation.DESCRIBE, lambda broker: delete_named(broker, "x"), FORBIDDEN),
+        (TOPIC, AclOperation.DESCRIBE, lambda broker: describe_named(broker, "x"), FORBIDDEN),
+        (
+            TOPIC,
+            AclOperation.DESCRIBE_CONFIGS,
+            lambda broker: describe_settings(broker, [(Kind.TOPIC, "x")]),
+            FORBIDDEN,
+        ),
+        (GROUP, AclOperation.DESCRIBE_CONFIGS, lambda broker: describe_settings(broker, [(Kind.GROUP, "x")]), NO_GROUP),
+        (
+            CLUSTER,
+            AclOperation.DESCRIBE_CONFIGS,
+            lambda broker: describe_settings(broker, [(Kind.BROKER, "1")]),
+            NO_CLUSTER,
+        ),
+        (CLUSTER, AclOperation.DESCRIBE_CONFIGS, lambda broker: list_settings(broker), NO_CLUSTER),
+        (TOPIC, AclOperation.ALTER_CONFIGS, lambda broker: change_settings(broker, [on_x(OF_TOPIC)]), FORBIDDEN),
+        (GROUP, AclOperation.ALTER_CONFIGS, lambda broker: change_settings(broker, [on_x(OF_GROUP)]), NO_GROUP),
+        (CLUSTER, AclOperation.ALTER_CONFIGS, lambda broker: change_settings(broker, [OF_BROKER]), NO_CLUSTER),
+        (TOPIC, AclOperation.ALTER_CONFIGS, lambda broker: replace_settings(broker, [on_x(OF_TOPIC)]), FORBIDDEN),
+        (GROUP, AclOperation.ALTER_CONFIGS, lambda broker: replace_settings(broker, [on_x(OF_GROUP)]), NO_GROUP),
+        (CLUSTER, AclOperation.ALTER_CONFIGS, lambda broker: replace_settings(broker, [OF_BROKER]), NO_CLUSTER),
+    ],
+)
+async def test_a_rule_that_denies_one_operation_refuses_it_to_those_who_may_do_everything(
+    tmp_path: Path, of: ResourceType, denied: AclOperation, request_for: Any, code: int
+) -> None:
+    broker: Any = await with_topics(tmp_path, *(["x"] if denied is not AclOperation.CREATE else []))
+    name = CLUSTER_NAME if of is CLUSTER else "x"
+    everybody = "User:*"
+    rules = [acl(each, AclOperation.ALL, who=everybody, of=kind) for kind, each in ((TOPIC, "*"), (GROUP, "*"))]
+    if of is CLUSTER:
+        rules.append(acl(CLUSTER_NAME, AclOperation.ALL, who=everybody, of=CLUSTER))
+    denial_of_it = acl(name, denied, Permission.DENY, who=everybody, of=of)
+    broker.authorizer = authorizer_with([*rules, denial_of_it])
+    assert [each.error_code for each in await request_for(broker)] == [code]
+    broker.authorizer = authorizer_with(rules)
+    assert [each.error_code for each in await request_for(broker)] == [0]
+
+
+def on_x(resource: Changed) -> Changed:
+    kind, _, key, value = resource
+    return kind, "x", key, value
+
+
+async def delete_named(broker: AdministeredBroker, name: str) -> list[Any]:
+    return (await ask(broker, DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5)).responses
+
+
+async def describe_named(broker: AdministeredBroker, name: str) -> list[Any]:
+    return (await describe(broker, name)).topics
+
+
+async def list_settings(broker: AdministeredBroker) -> list[Any]:
+    return [await ask(broker, ListConfigResourcesRequest(resource_types=[]), 1)]
+
+
+async def test_many_names_are_decided_about_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.server.gate.deciding.NAMES_AT_ONCE", 1)
+    broker = await with_topics(tmp_path, "a", "t")
+    guard(
+        broker, *on("t", AclOperation.DESCRIBE, AclOperation.ALTER, AclOperation.DELETE), *on("n", AclOperation.CREATE)
+    )
+    assert codes((await describe(broker, "a", "t")).topics) == {"a": FORBIDDEN, "t": 0}
+    assert codes((await describe(broker)).topics) == {"t": 0}
+    assert codes(await extend(broker, "a", "t")) == {"a": FORBIDDEN, "t": 0}
+    assert codes(await create(broker, "a", "n")) == {"a": FORBIDDEN, "n": 0}
+    assert {(name, code) for name, _, code in await delete(broker, "a", "t")} == {("a", FORBIDDEN), ("t", 0)}
