@@ -1,7 +1,8 @@
 """CreatePartitions: raise the number of partitions of topics, or only say whether that could be done.
 
 Behaviour
-* A topic that comes twice is refused. So is one that the client may not alter: TOPIC_AUTHORIZATION_FAILED. Each other one succeeds or fails by itself.
+* A topic that comes twice is refused. So is one that the client may not alter, with TOPIC_AUTHORIZATION_FAILED. Each other
+  one succeeds or fails by itself.
 * If the others would add more than 10,000 partitions together, all of the request is POLICY_VIOLATION.
 * The count is the new total; it must be more than there are. Assignments, if given, are for the new partitions only and
   must have the replication factor of the topic.
