@@ -9,6 +9,7 @@ from typing import Any
 LEFT_OUT = {
     "ApiVersions": "what is served differs by design",
     "DescribeLogDirs": "sizes on a disk are everybody's own",
+    "AlterUserScramCredentials": "nothing is only validated, so users of one telling would show in others",
 }
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
@@ -255,6 +256,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     # Where nobody logs in.
     "mechanism": ("PLAIN", "SCRAM-SHA-256", ""),
     "auth_bytes": ("", "00610062"),
+    "UserName.name": ("nobody", "nobody", "another", ""),
     # Others' quotas must not show.
     "strict": (True,),
     "entity_type": ("user", "client-id", "ip", "nothing", ""),
@@ -291,6 +293,7 @@ NEVER_ALL = (
     "DescribeTopicPartitionsRequest.topics",
     "DescribeConfigsResource.configuration_keys",
     "DescribeClientQuotasRequest.components",
+    "DescribeUserScramCredentialsRequest.users",
 )
 # To one that names no transaction Kafka never answers.
 NEVER_EMPTY = ("AddPartitionsToTxnRequest.transactions",)

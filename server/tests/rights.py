@@ -7,6 +7,7 @@ from typing import Any
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.gate.context import THIS_BROKER
 from ottla.server.gate.dispatch import all_routes
 from ottla.wire.answers import EncodedAnswer
 from ottla.wire.errors import KafkaError
@@ -16,7 +17,7 @@ Right = tuple[AclOperation, ResourceType, str]
 
 
 class OnlyThese:
-    """Allows exactly `rights`, whoever asks. Refusals that would be logged are noted in `refused`."""
+    """Allows exactly `rights` to every client, and everything to the broker itself. Refusals that would be logged are noted in `refused`."""
 
     def __init__(self, *rights: Right) -> None:
         self.rights = set(rights)
@@ -32,6 +33,8 @@ class OnlyThese:
         name: str,
         quietly: bool,
     ) -> bool:
+        if principal == THIS_BROKER:
+            return True
         right = (operation, resource_type, name)
         if right not in self.rights and not quietly:
             self.refused.append(right)
