@@ -76,7 +76,7 @@ class SimListener(Listener):
     """Serves connections that the network hands over."""
 
     def __init__(self, broker: Broker, calls: Calls) -> None:
-        limits = ConnectionLimits(lambda: broker.config.server, Descriptors())
+        limits = ConnectionLimits(lambda: broker.config.server, Descriptors(), broker.quotas)
         super().__init__(LISTENER, None, broker, calls, ReceiveBuffers(), SimReadiness(), limits)  # type: ignore[arg-type]
         self._nursery: trio.Nursery | None = None
 
@@ -92,7 +92,7 @@ class SimListener(Listener):
             sock.close()
             return
         host = f"host-{sock.to}"
-        self.limits.admit(host)
+        self.limits.admit(host, self.name)
         connection = Connection(SimTransport(sock), host, self)
         self.connections.add(connection)
         self._nursery.start_soon(self._serve, connection, host)

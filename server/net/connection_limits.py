@@ -188,7 +188,7 @@ class ConnectionLimits:
         quotas = self._quotas.addresses
         if quotas is not self._quotas_looked_up:
             self._quotas_looked_up = quotas
-            found = await trio.to_thread.run_sync(_rates_by_address, quotas)
+            found = await trio.to_thread.run_sync(_rates_by_address, quotas) if quotas else {}
             if self._quotas_looked_up is quotas:  # else another listener has asked for newer ones meanwhile
                 self._quotas.connections.put(found)
 
