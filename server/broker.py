@@ -27,7 +27,7 @@ from ottla.replication.following.throttle import ReplicationThrottles
 from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.partition.fetch_session import FetchSessionCache
 from ottla.server.cluster.features import TRANSACTION_VERSION
-from ottla.server.cluster.member import ClusterMember
+from ottla.server.cluster.member import ClusterMember, JoinProblem
 from ottla.server.coordinators.coordinator_log import offsets_topic, share_state_topic, transaction_topic
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
@@ -334,7 +334,11 @@ class Broker:
         entity, entities = user_entity(user.name), self.administration.settings.entities
         if user.mechanism not in entities.texts(entity):
             credential = await self.surroundings.run_in_thread(user.credential)
-            await entities.alter(entity, lambda texts: {user.mechanism: credential, **texts})
+            try:
+                await entities.alter(entity, lambda texts: {user.mechanism: credential, **texts})
+            except KafkaError as error:
+                reason = error.message or error.code.name
+                raise JoinProblem(f"--add-scram: user {user.name!r} cannot be kept: {reason}") from None
 
     async def close(self) -> None:
         """Everything to disk, and the directories free for the next broker."""

@@ -14,6 +14,8 @@ from ottla.server.auth.pem import Block, MalformedPem, certificates, private_key
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ottla.server.settings.tls_config import TlsConfig
 
 STORE_BYTES_MAX = 4 * 1024 * 1024
@@ -149,28 +151,34 @@ def _check_type(name: str, kind: str) -> None:
 
 def _of_pkcs12(config: TlsConfig, location: str) -> KeyStore:
     name = "ssl.keystore.location"
-    data = _pkcs12(name, location)
-    from ottla.server.auth.pkcs12_stores import UnreadableStore, key_and_chain
-
+    data, stores = _pkcs12(name, location), _pkcs12_reader(name)
     password = config.ssl_keystore_password
     # The format allows two, but what reads it here takes only one.
     if config.ssl_key_password not in (None, password):
         _refuse("ssl.key.password", "the key of a PKCS12 store has to have the password of the store")
     try:
-        key, chain = key_and_chain(data, password)
-    except UnreadableStore as error:
+        key, chain = stores.key_and_chain(data, password)
+    except stores.UnreadableStore as error:
         raise _unusable(name, str(error)) from None
     return KeyStore(Block("PRIVATE KEY", key), chain, None)
 
 
 def _pkcs12_authorities(name: str, location: str, password: str | None) -> tuple[bytes, ...]:
-    data = _pkcs12(name, location)
-    from ottla.server.auth.pkcs12_stores import UnreadableStore, authorities
-
+    data, stores = _pkcs12(name, location), _pkcs12_reader(name)
     try:
-        return authorities(data, password)
-    except UnreadableStore as error:
+        found: tuple[bytes, ...] = stores.authorities(data, password)
+    except stores.UnreadableStore as error:
         raise _unusable(name, str(error)) from None
+    return found
+
+
+def _pkcs12_reader(name: str) -> ModuleType:
+    """`pkcs12_stores.py`, whose package is an optional one."""
+    try:
+        from ottla.server.auth import pkcs12_stores
+    except ImportError:
+        raise _unusable(name, "PKCS12 is read with cryptography: pip install 'ottla[security]'") from None
+    return pkcs12_stores
 
 
 def _pkcs12(name: str, location: str) -> bytes:

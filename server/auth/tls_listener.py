@@ -147,6 +147,9 @@ class TlsListener:
             raise self._named("ssl.principal.mapping.rules", str(error)) from None
         except InvalidSetting as error:
             raise self._named(error.name, str(error)) from None
+        except OSError as error:  # no descriptor or no room for the file that OpenSSL reads the key from
+            reason = f"the key cannot be given to OpenSSL: {error.strerror or error}"
+            raise self._named("ssl.keystore.location", reason) from None
         return InForce(config, secrets, context, mapper, files, KeyCost())
 
     def _named(self, name: str, reason: str) -> InvalidSetting:

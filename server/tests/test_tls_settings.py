@@ -1,7 +1,10 @@
 """What Kafka's settings of TLS come to, and how certificates change."""
 
 import contextlib
+import errno
+import os
 import ssl
+import sys
 from pathlib import Path
 
 import pytest
@@ -278,3 +281,37 @@ def test_any_text_is_pem_or_malformed(text: str) -> None:
     for read in (lambda each: list(blocks(each)), certificates, private_key):
         with contextlib.suppress(MalformedPem):
             read(text)
+
+
+def test_without_a_descriptor_for_the_key_the_old_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = file_of(tmp_path, BROKER.certificate_pem, BROKER.key_pem)
+    texts = {"listeners": "SSL://:0", "security.inter.broker.protocol": "SSL", "log.dirs": str(tmp_path), **in_file(path)}
+    config = load_config(texts)
+    listeners = TlsListeners(config.listeners, ConfigRepository(config))
+    (used,) = listeners
+    before = used.context
+    another = AUTHORITY.issue("broker", ["localhost", "127.0.0.1"], is_server=True, organization="Ottla")
+    file_of(tmp_path, another.certificate_pem, another.key_pem)
+
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "memfd_create", none_left)
+        assert listeners._read_anew(texts) == []
+    assert "the key cannot be given to OpenSSL: Too many open files" in caplog.text
+    assert used.context is before
+    listeners._take_up(listeners._read_anew(texts))
+    assert used.context is not before
+
+
+def test_pkcs12_without_its_package_is_refused_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = file_of(tmp_path, BROKER.pkcs12("secret"), name="broker.p12")
+    texts = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": path, "ssl.keystore.password": "secret"}
+    TlsListener("SSL", "SSL", texts)
+    monkeypatch.delattr("ottla.server.auth.pkcs12_stores", raising=False)
+    monkeypatch.setitem(sys.modules, "ottla.server.auth.pkcs12_stores", None)
+    with pytest.raises(InvalidSetting, match=r"pip install 'ottla\[security\]'"):
+        TlsListener("SSL", "SSL", texts)
