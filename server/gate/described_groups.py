@@ -31,10 +31,11 @@ Operations = Callable[[str], int]
 class Kind(NamedTuple):
     """How groups of a kind are described."""
 
-    describe: Callable[[Any, Operations], Answer[Any]]
+    describe: Callable[..., Answer[Any]]
+    """Takes the request, and `operations`."""
     undescribed: Callable[[str, ErrorCode, str | None], Any]
     topics_of: Callable[[Any], Iterable[str]]
-    why_hidden: str
+    why_hidden: str = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def describe_groups(kind: Kind, request: Any, context: RequestContext[Guarded]) -> Answer[Any]:
@@ -43,10 +44,10 @@ def describe_groups(kind: Kind, request: Any, context: RequestContext[Guarded]) 
 
     def describe(denied: Collection[str]) -> Answer[Any]:
         if context.broker.authorizer is None:
-            return kind.describe(request, operations)
+            return kind.describe(request, operations=operations)
         refused = [each for each in dict.fromkeys(request.group_ids) if each in denied]
         request.group_ids = [each for each in request.group_ids if each not in denied]
-        return _described(kind, refused, kind.describe(request, operations), context)
+        return _described(kind, refused, kind.describe(request, operations=operations), context)
 
     return decided(context, AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids, describe)
 

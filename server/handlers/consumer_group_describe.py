@@ -47,14 +47,7 @@ def _turned_off(
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ConsumerGroupDescribeResponse]:
-    service = context.broker.groups.consumer
-    kind = Kind(
-        lambda request, operations: service.describe(request, operations=operations),
-        undescribed,
-        _topics_of,
-        "The group has described topic(s) that the client is not authorized to describe.",
-    )
-    return describe_groups(kind, request, context)
+    return describe_groups(Kind(context.broker.groups.consumer.describe, undescribed, _topics_of), request, context)
 
 
 def _topics_of(group: DescribedGroup) -> Iterator[str]:

@@ -142,35 +142,16 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 def _result(topic: CreatableTopic, outcome: PlanOrError, context: RequestContext[Port]) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
         return _failure(topic.name, outcome)
-    if not may(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quietly=True):
-        return _untold(outcome)
-    return _success(outcome, context.broker.administration.configs)
-
-
-def _untold(plan: TopicPlan) -> CreatableTopicResult:
-    topic = plan.after
-    assert topic is not None
-    return CreatableTopicResult(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    )
-
-
-def _success(plan: TopicPlan, configs: ConfigRepository) -> CreatableTopicResult:
-    topic = plan.after
-    assert topic is not None
-    return CreatableTopicResult(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        num_partitions=len(topic.partitions),
-        replication_factor=len(topic.partitions[0].replicas),
-        configs=_told_configs(plan, configs),
-    )
+    made = outcome.after
+    assert made is not None
+    result = CreatableTopicResult(name=made.name, topic_id=made.topic_id, error_code=ErrorCode.NONE, error_message=None)
+    if may(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quietly=True):
+        result.num_partitions = len(made.partitions)
+        result.replication_factor = len(made.partitions[0].replicas)
+        result.configs = _told_configs(outcome, context.broker.administration.configs)
+    else:
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return result
 
 
 def _told_configs(plan: TopicPlan, configs: ConfigRepository) -> list[CreatableTopicConfigs]:

@@ -47,14 +47,7 @@ def _turned_off(
 def share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ShareGroupDescribeResponse]:
-    service = context.broker.groups.share
-    kind = Kind(
-        lambda request, operations: service.describe(request, operations=operations),
-        undescribed,
-        _topics_of,
-        "The group has described topic(s) that the client is not authorized to describe.",
-    )
-    return describe_groups(kind, request, context)
+    return describe_groups(Kind(context.broker.groups.share.describe, undescribed, _topics_of), request, context)
 
 
 def _topics_of(group: DescribedGroup) -> Iterator[str]:

@@ -48,9 +48,8 @@ def _turned_off(
 def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[StreamsGroupDescribeResponse]:
-    service = context.broker.groups.streams
     kind = Kind(
-        lambda request, operations: service.describe(request, operations=operations),
+        context.broker.groups.streams.describe,
         undescribed,
         _topics_of,
         "The described group uses topics that the client is not authorized to describe.",
