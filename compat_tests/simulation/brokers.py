@@ -71,6 +71,9 @@ class SimTransport:
     def peer_has_left(self) -> bool:
         return self.socket.has_left
 
+    def is_at_end(self) -> bool:
+        return self.socket.has_left and self.socket.has_nothing_left
+
 
 class SimListener(Listener):
     """Serves connections that the network hands over."""

@@ -165,6 +165,11 @@ class SimSocket:
         """Whether the other side has ended the connection, or its half of it."""
         return self._has_ended or self._has_failed or self.is_closed
 
+    @property
+    def has_nothing_left(self) -> bool:
+        """Whether everything that has come was received."""
+        return not self._incoming
+
     def _without_input(self) -> bytes:
         if self._has_failed or self.is_closed:
             raise ConnectionResetError("reset")

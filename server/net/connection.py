@@ -44,7 +44,7 @@ from ottla.server.net.outbox import Outbox, Progress, unreadable
 from ottla.server.net.pending import Pending
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.reports import report_bug
-from ottla.server.net.throttling import Throttling, Timed, is_at_end
+from ottla.server.net.throttling import Throttling, Timed
 from ottla.server.net.turns import InTurn, free_in_turns, is_short
 from ottla.server.net.waiting import (
     DRAIN,
@@ -182,7 +182,7 @@ class Connection:
         """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
         if self._throttling.is_muted:
             # What it has sent before is carried out when it is read again, as in Kafka.
-            return self._inbox.is_empty and is_at_end(self._socket)
+            return self._inbox.is_empty and self._transport.is_at_end()
         return self._transport.peer_has_left()
 
     async def _serve(self) -> None:

@@ -9,7 +9,6 @@ alike.
 from __future__ import annotations
 
 import copy
-import socket
 import struct
 import time
 from typing import TYPE_CHECKING, Any
@@ -81,16 +80,6 @@ class Throttling:
 
 def _told(answer: EncodedAnswer, pause_ms: int) -> EncodedAnswer:
     return EncodedAnswer(_int32(pause_ms) + answer.body[4:])
-
-
-def is_at_end(sock: socket.socket) -> bool:
-    """Whether the peer has closed its side, and nothing of what it sent before is left to read."""
-    try:
-        return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
 
 
 class Timed:

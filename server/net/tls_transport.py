@@ -32,7 +32,7 @@ import trio
 from ottla.replication import system
 from ottla.replication.system import RWF_NOWAIT
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Step, Wait
-from ottla.server.net.transport import PageCacheReader, PageMissing, has_left
+from ottla.server.net.transport import PageCacheReader, PageMissing, has_left, unread
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
@@ -42,6 +42,8 @@ RECORD_BYTES = 16 * 1024  # of plain text, at most
 PIECE_BYTES = 256 * 1024  # read and encrypted at a time
 _SOL_TLS, _TLS_TX = 282, 1  # Linux's numbers, which Python has no names for
 _TLS_CRYPTO_INFO_BYTES = 4
+_HEADER_BYTES, _ALERT, _ALERT_BYTES_OF_1_3 = 5, 21, 2 + 1 + 16
+_FAREWELL_BYTES_MAX = 128  # with the blocks and digests of the oldest suites
 
 
 class Pieces:
@@ -186,6 +188,13 @@ class TlsTransport(PageCacheReader):
         """By the socket alone: a peer that only says farewell and keeps the connection is not seen to have left."""
         return not self._has_news and has_left(self.socket)
 
+    def is_at_end(self) -> bool:
+        """A farewell is nothing that anybody reads, if the peer has closed its half behind it."""
+        if self._has_news or self._tls.pending():
+            return False
+        left = unread(self.socket, _FAREWELL_BYTES_MAX + 1)
+        return left == b"" or (left is not None and _is_farewell(left) and system.has_closed_its_side(self.socket))
+
     def close(self) -> None:
         """Say farewell, if the socket takes it, and close."""
         # Errors of all kinds: the connection may have ended, or a record may be half sent.
@@ -232,6 +241,13 @@ def _pread(descriptor: int, view: memoryview, position: int) -> int:
     data = os.pread(descriptor, len(view), position)
     view[: len(data)] = data
     return len(data)
+
+
+def _is_farewell(data: bytes) -> bool:
+    """Whether this is one record, and as short as an alert: of TLS 1.3 two bytes and a tag, which look like any other record."""
+    if len(data) > _FAREWELL_BYTES_MAX or len(data) != _HEADER_BYTES + int.from_bytes(data[3:_HEADER_BYTES]):
+        return False
+    return data[0] == _ALERT or len(data) <= _HEADER_BYTES + _ALERT_BYTES_OF_1_3
 
 
 def _broken(error: OSError) -> OSError:

@@ -51,6 +51,9 @@ class Transport(Protocol):
     def peer_has_left(self) -> bool:
         """Whether the peer has closed the connection, or its half of it."""
 
+    def is_at_end(self) -> bool:
+        """Whether the peer has closed its half, and nothing of what it sent before is left to read."""
+
     def serving(self, readiness: Readiness) -> Callable[[Step], Awaitable[Any]]:
         """`Readiness.serve` for this connection: has a step called whenever there is something to receive, or room to send."""
 
@@ -123,15 +126,33 @@ class PlainTransport(PageCacheReader):
     def peer_has_left(self) -> bool:
         return has_left(self.socket)
 
+    def is_at_end(self) -> bool:
+        return unread(self.socket, 1) == b""
+
 
 def has_left(sock: socket.socket) -> bool:
     """Whether the peer of a TCP connection has closed it, or its half of it."""
     try:
         # Only a look: the byte belongs to a request. Unread bytes hide the end of the stream behind them, so the
         # system is asked for the state of the connection, too.
-        has_sent_more = socket.socket.recv(sock, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        has_sent_more = _peeked(sock, 1) != b""
         return not has_sent_more or system.has_closed_its_side(sock)
     except BlockingIOError:
         return False
     except OSError:
         return True
+
+
+def unread(sock: socket.socket, count: int) -> bytes | None:
+    """The next bytes, which stay where they are; none at the end of the stream, None if there are none for now."""
+    try:
+        return _peeked(sock, count)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _peeked(sock: socket.socket, count: int) -> bytes:
+    # Of every socket the one method that takes flags: an encrypted one has another of its own.
+    return socket.socket.recv(sock, count, socket.MSG_PEEK | socket.MSG_DONTWAIT)

@@ -52,12 +52,22 @@ def step_both(ours: ssl.SSLSocket, theirs: ssl.SSLSocket) -> None:
                 pass
 
 
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """The broker's and the client's end of a connection of TCP."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        return server.accept()[0], theirs
+
+
 def pair_of(
-    server_context: ssl.SSLContext, client_context: ssl.SSLContext, host: str = "localhost"
+    server_context: ssl.SSLContext,
+    client_context: ssl.SSLContext,
+    host: str = "localhost",
+    ends: tuple[socket.socket, socket.socket] | None = None,
 ) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
     """The broker's and the client's end of one connection to that host, after the handshake; neither blocks."""
-    # Not over TCP: what one end has sent is at the other one when the call returns.
-    ours, theirs = socket.socketpair()
+    # Not over TCP unless `ends` are: what one end has sent is at the other one when the call returns.
+    ours, theirs = ends or socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
     server = server_context.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)

@@ -1,16 +1,21 @@
 """TLS as a transport: what OpenSSL holds back, repeats, or wants to wait for."""
 
 import contextlib
+import math
 import os
+import select
 import socket
 import ssl
+import time
 from types import SimpleNamespace
 
 import pytest
 import trio
 
+from ottla.replication import system
 from ottla.replication.log.storage import FileRegion, OsFile
 from ottla.server.net import tls_transport
+from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import Inbox, ReceiveBuffers
 from ottla.server.net.outbox import Outbox, Progress
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Readiness
@@ -23,7 +28,8 @@ from ottla.server.net.tls_transport import (
     transport_of,
 )
 from ottla.server.net.transport import PageMissing
-from ottla.server.tests.encrypted import VERSIONS, encrypted_pair
+from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.tests.encrypted import VERSIONS, client_context, encrypted_pair, listener, pair_of, tcp_pair
 
 
 @pytest.fixture
@@ -115,6 +121,68 @@ def test_a_stream_without_a_farewell_ends_as_well(pair):
     assert transport.receive_into(bytearray(100)) == 4
     assert transport.peer_has_left()
     assert transport.receive_into(bytearray(100)) == 0
+
+
+@VERSIONS
+def test_a_farewell_is_nothing_that_is_left_to_read(version):
+    context = client_context(maximum_version=version)
+    ours, theirs = pair_of(listener().context, context, ends=tcp_pair())
+    with ours, theirs:
+        transport = TlsTransport(ours, Pieces())
+        assert not transport.is_at_end()
+        theirs.send(b"x")
+        until(lambda: transport.receive_into(bytearray(9)) == 1)
+        assert not transport.is_at_end()
+        with contextlib.suppress(ssl.SSLWantReadError):
+            theirs.unwrap()
+        select.select([ours], [], [], 20)
+        assert not transport.is_at_end(), "it may still read"
+        theirs.shutdown(socket.SHUT_WR)
+        until(transport.is_at_end)
+
+
+@VERSIONS
+def test_a_request_before_the_farewell_is_left_to_read(version):
+    context = client_context(maximum_version=version)
+    ours, theirs = pair_of(listener().context, context, ends=tcp_pair())
+    with ours, theirs:
+        transport = TlsTransport(ours, Pieces())
+        theirs.send(b"a request")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            theirs.unwrap()
+        theirs.shutdown(socket.SHUT_WR)
+        until(lambda: system.has_closed_its_side(ours))
+        assert not transport.is_at_end()
+
+
+def test_a_connection_in_a_pause_is_looked_at_whatever_its_transport(pair):
+    transport, client = pair()
+    door = SimpleNamespace(
+        name="SSL",
+        broker=None,
+        calls=None,
+        buffers=ReceiveBuffers(),
+        readiness=SimpleNamespace(turn_end=lambda now: now),
+        frame_bytes_max=1 << 23,
+        security_protocol="SSL",
+        sasl=None,
+        quotas=ClientQuotas(),
+    )
+    connection = Connection(transport, "127.0.0.1", door)
+    connection._throttling.muted_until = math.inf
+    assert not connection.peer_has_left()
+    client.close()  # without a farewell
+    assert connection.peer_has_left()
+
+
+def until(condition, timeout_s=20.0):
+    """Wait for what the kernel does by itself."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            if condition():
+                return
+        assert time.monotonic() < deadline
 
 
 def test_bytes_before_a_forged_record_count_and_then_the_connection_is_broken(pair):
