@@ -102,7 +102,7 @@ def _choose_suites(context: ssl.SSLContext, newest: list[str], older: list[str])
     try:
         if older:
             context.set_ciphers(":".join(older))
-    except ssl.SSLError:
+    except (ssl.SSLError, ValueError):  # ValueError: a character that OpenSSL cannot be given
         raise InvalidSetting("ssl.cipher.suites", ",".join(older), "OpenSSL knows none of them") from None
     if newest and set(newest) != USUAL_OF_TLS_1_3:
         choose = getattr(context, "set_ciphersuites", None)  # Python 3.15

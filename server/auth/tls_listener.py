@@ -70,6 +70,7 @@ class TlsListener:
         self.name = name
         self._authenticates = security_protocol == "SSL"
         self._in_force = self._read(texts)
+        self._checked: InForce | None = None
         self._told = ""
 
     # --- for handshakes
@@ -102,31 +103,30 @@ class TlsListener:
     # --- changes
 
     def check(self, texts: Mapping[str, str]) -> None:
-        """Refuse settings that the listener could not go on with, as InvalidSetting; nothing changes."""
-        if self._is_changed_by(texts):
-            self._check_successor(self._read(texts))
+        """Refuse settings that the listener could not go on with, as InvalidSetting; nothing changes. May run in a thread."""
+        # Kept: when the change comes into force nobody has to wait once more for files and keys.
+        self._checked = self.read_anew(texts)
 
     def read_anew(self, texts: Mapping[str, str]) -> InForce | None:
         """What these settings come to with the files as they are now; None if nothing has changed. May run in a thread."""
-        if not self._is_changed_by(texts):
-            return None
+        config = self._config(texts)
+        files = _fingerprints(files_of(config))
+        for known in (self._in_force, self._checked):
+            if known is not None and known.config == config and known.files == files:
+                return None if known is self._in_force else known
         changed = self._read(texts)
         self._check_successor(changed)
         return changed
 
     def take_up(self, changed: InForce) -> None:
         """Let later connections have what `read_anew` has found."""
-        self._in_force = changed
+        self._in_force, self._checked = changed, None
         self._told = ""
 
     def is_news(self, problem: str) -> bool:
         """Whether a problem is another one than that of the last look, and worth a line in the log."""
         is_news, self._told = problem != self._told, problem
         return is_news
-
-    def _is_changed_by(self, texts: Mapping[str, str]) -> bool:
-        config = self._config(texts)
-        return config != self._in_force.config or _fingerprints(files_of(config)) != self._in_force.files
 
     def _config(self, texts: Mapping[str, str]) -> TlsConfig:
         own = texts_of_listener(texts, self.name)
@@ -188,6 +188,6 @@ def _fingerprints(paths: Iterable[str]) -> dict[str, object]:
         try:
             status = os.stat(path)
             found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: no file can have such a name
             found[path] = None
     return found

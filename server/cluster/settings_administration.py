@@ -28,7 +28,13 @@ from ottla.replication.cluster.coordination import (
 from ottla.server.cluster.entity_configs import EntityConfigs
 from ottla.server.cluster.turns_by_name import TurnsByName
 from ottla.server.net.turns import computed
-from ottla.server.settings.changes import check_broker, check_group, check_subscription, check_topic
+from ottla.server.settings.changes import (
+    check_broker,
+    check_group,
+    check_subscription,
+    check_topic,
+    check_with_listeners,
+)
 from ottla.server.settings.kept_passwords import KeptPasswords, has_passwords
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
 from ottla.server.settings.repository import ConfigRepository
@@ -119,27 +125,46 @@ class SettingsAdministration:
             self.apply_topic(name, await self._write(znodes.topic_config_path(name), known, texts))
 
     async def alter_broker(
-        self, change: SettingsChange, *, for_all: bool, validate_only: bool = False, in_thread: bool = False
+        self,
+        change: SettingsChange,
+        *,
+        for_all: bool,
+        validate_only: bool = False,
+        in_thread: bool = False,
+        refusal: KafkaError | None = None,
     ) -> None:
-        """Change settings of this broker, or those of all brokers."""
+        """Change settings of this broker, or those of all brokers.
+
+        `refusal`: what whoever asks is told if the change is right by itself. Nothing but its words is looked at then.
+        """
         while True:
             # The same as for topics.
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
             try:
                 return await self._alter_broker(
-                    change, for_all=for_all, validate_only=validate_only, in_thread=in_thread
+                    change, for_all=for_all, validate_only=validate_only, in_thread=in_thread, refusal=refusal
                 )
             except OutdatedSettings:
                 continue
 
     async def _alter_broker(
-        self, change: SettingsChange, *, for_all: bool, validate_only: bool, in_thread: bool
+        self,
+        change: SettingsChange,
+        *,
+        for_all: bool,
+        validate_only: bool,
+        in_thread: bool,
+        refusal: KafkaError | None,
     ) -> None:
         path = znodes.broker_config_path(None if for_all else self._node_id)
         async with self._turns.of([path]):
             known = self.configs.broker_overrides(for_all=for_all)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_broker(self.configs, texts, for_all=for_all)
+            if refusal is not None:
+                raise refusal
+            check = partial(check_with_listeners, self.configs, texts, for_all=for_all)
+            await computed(check, in_thread=self.configs.has_checkers)
             if validate_only:
                 return
             if texts == known.texts:

@@ -4,7 +4,8 @@ Behaviour
 * One resource, one result: if one of its changes is wrong, none of them happens. Resources are independent.
 * A resource named twice is refused both times.
 * Settings of topics and groups are changed by those who may alter them, everything else by those who may alter the cluster's
-  settings. Others are refused after what the request alone tells, and after the whole check of a broker's settings, as in Kafka.
+  settings. Others are refused after what the request alone tells, and after the check of a broker's settings, as in Kafka; but
+  for them no file is read that the settings name, and no password is tried.
 * Appending to and subtracting from a list that is not set starts from the setting's default.
 * A broker is named by its id; the empty name changes the settings of all brokers. What Kafka does not change at run time
   is refused.
@@ -130,16 +131,11 @@ async def alter_resource(
     settings = context.broker.administration.settings
     if resource_type == ResourceType.BROKER:
         check_broker_name(name, context.broker.config.node_id)
-        # Kafka's brokers look at the whole change before its controller asks for the right.
+        # Kafka's brokers look at the change before its controller asks for the right.
         error = forbidden(context, AclOperation.ALTER_CONFIGS, resource_type, name)
         await settings.alter_broker(
-            change_broker,
-            for_all=not name,
-            validate_only=validate_only or error is not None,
-            in_thread=in_thread,
+            change_broker, for_all=not name, validate_only=validate_only, in_thread=in_thread, refusal=error
         )
-        if error is not None:
-            raise error
         return
     if resource_type not in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLIENT_METRICS):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")

@@ -237,17 +237,36 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
     for name in _FIXED:
         if name in texts and texts[name] != repository.value(name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
-    layers = (texts, repository.for_this_broker.texts) if for_all else (repository.for_all_brokers.texts, texts)
     try:
-        changed = repository.configuration(*layers)
-        repository.check(*layers)
+        changed = repository.configuration(*_layers(repository, texts, for_all=for_all))
     except InvalidSetting as error:
-        message = f"{error.reason}: {error}" if error.reason == BROKEN_RULE else str(error)
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+        raise _refused(error) from None
     _check_pools(repository, texts)
     _check_connections(repository, texts)
     _check_local_retention("ms", changed.log.local_retention_ms, changed.log.retention_ms)
     _check_local_retention("bytes", changed.log.local_retention_bytes, changed.log.retention_bytes)
+
+
+def check_with_listeners(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
+    """Let the listeners look at run-time settings that would hold for them. It may take long: files are read, keys decrypted.
+
+    That is for those alone who may change settings. To others the answers would tell what files there are, and whether a
+    password is right.
+    """
+    try:
+        repository.check(*_layers(repository, texts, for_all=for_all))
+    except InvalidSetting as error:
+        raise _refused(error) from None
+
+
+def _layers(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> tuple[Texts, Texts]:
+    """The settings of all brokers and those of this one, with a change."""
+    return (texts, repository.for_this_broker.texts) if for_all else (repository.for_all_brokers.texts, texts)
+
+
+def _refused(error: InvalidSetting) -> KafkaError:
+    message = f"{error.reason}: {error}" if error.reason == BROKEN_RULE else str(error)
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _check_pools(repository: ConfigRepository, texts: Texts) -> None:

@@ -169,12 +169,18 @@ class ConfigRepository:
     def on_check(self, checker: Callable[[Texts], None]) -> None:
         """Have a function called before each change that a client asks for, with all texts that would be in force.
 
-        It raises InvalidSetting to refuse the change. What other brokers have written is not checked by it.
+        It raises InvalidSetting to refuse the change, and may be called in a thread. What other brokers have written is not
+        checked by it.
         """
         self._checkers.append(checker)
 
+    @property
+    def has_checkers(self) -> bool:
+        """Whether `check` asks anybody."""
+        return bool(self._checkers)
+
     def check(self, for_all_brokers: Texts, for_this_broker: Texts) -> None:
-        """Let everybody look at a change that does not hold yet; raises InvalidSetting."""
+        """Let everybody look at a change that does not hold yet; raises InvalidSetting. May run in a thread."""
         texts = self._merged(for_all_brokers, for_this_broker)
         for checker in self._checkers:
             checker(texts)

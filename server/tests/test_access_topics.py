@@ -1,6 +1,7 @@
 """Topics and settings are made, changed, described and deleted by those who have the right; others do not hear of them."""
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from ottla.wire.messages.describe_configs import DescribeConfigsRequest, Describ
 from ottla.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from ottla.wire.messages.list_config_resources import ListConfigResourcesRequest
 from ottla.wire.schema import ZERO_UUID
+from ottla.wire.settings import InvalidSetting
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 FORBIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -403,6 +405,27 @@ async def test_what_a_change_itself_tells_comes_before_the_right(tmp_path: Path,
     assert outcomes(await change(broker, [wrong])) == {wrong[:2]: INVALID}
     wrong = (Kind.TOPIC, "hidden", "segment.ms", "x")
     assert outcomes(await change(broker, [wrong])) == {wrong[:2]: FORBIDDEN}
+
+
+@pytest.mark.parametrize("change", [replace_settings, change_settings])
+async def test_files_and_passwords_that_a_change_names_are_for_those_who_may_change(tmp_path: Path, change: Any) -> None:
+    broker = await opened(tmp_path)
+    threads: list[int] = []
+
+    def look(texts: object) -> None:
+        threads.append(threading.get_ident())
+        raise InvalidSetting("ssl.keystore.location", None, "", message="there is no such file")
+
+    broker.configs.on_check(look)
+    keystore = (Kind.BROKER, "1", "listener.name.ssl.ssl.keystore.location", "/etc/shadow")
+    guard(broker)
+    (result,) = await change(broker, [keystore])
+    assert (result.error_code, threads) == (NO_CLUSTER, [])
+    guard(broker, on_cluster(AclOperation.ALTER_CONFIGS))
+    (result,) = await change(broker, [keystore])
+    assert (result.error_code, result.error_message) == (INVALID, "there is no such file")
+    # A key may take seconds to decrypt.
+    assert len(threads) == 1 and threads != [threading.get_ident()]
 
 
 async def test_the_right_to_change_loggers_comes_before_their_names(tmp_path: Path) -> None:

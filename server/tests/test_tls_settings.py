@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.auth import tls_listener
 from ottla.server.auth.cipher_suites import of_openssl
 from ottla.server.auth.der import MalformedDer, alternative_names
 from ottla.server.auth.distinguished_names import distinguished_name
@@ -53,6 +54,7 @@ def der_of(context: ssl.SSLContext) -> bytes:
     return found
 
 
+LISTENER = listener()
 DER = ssl.PEM_cert_to_DER_cert(BROKER.certificate_pem.decode())
 
 
@@ -222,6 +224,60 @@ def test_a_changed_setting_is_checked_and_then_taken_up(tmp_path: Path) -> None:
     assert der_of(made.context) == DER
     configs.put_broker(Overrides({name: path}, 1), for_all=False)
     assert der_of(made.context) != DER
+
+
+def test_a_change_that_was_checked_comes_into_force_without_another_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs, listeners = configured(file_of(tmp_path, BROKER.key_pem, BROKER.certificate_pem))
+    (made,) = listeners
+    path = file_of(tmp_path, again(), name="new.pem")
+    change = {"listener.name.ssl.ssl.keystore.location": path}
+    configs.check({}, change)
+    with monkeypatch.context() as patched:
+        patched.setattr(tls_listener, "Secrets", None)  # which reads files
+        configs.put_broker(Overrides(change, 1), for_all=False)
+    taken = der_of(made.context)
+    assert taken != DER
+    # A file that is another one by then is read.
+    path = file_of(tmp_path, again(), name="newer.pem")
+    change = {"listener.name.ssl.ssl.keystore.location": path}
+    configs.check({}, change)
+    file_of(tmp_path, again() + b"\n", name="newer.pem")
+    checked = made._checked
+    configs.put_broker(Overrides(change, 2), for_all=False)
+    assert checked is not None and made.context is not checked.context
+    assert der_of(made.context) not in (taken, der_of(checked.context))
+
+
+_SETTINGS = st.sampled_from(
+    [
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.key.password",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+        "ssl.cipher.suites",
+        "ssl.enabled.protocols",
+        "ssl.protocol",
+        "ssl.client.auth",
+        "ssl.principal.mapping.rules",
+    ]
+)
+_TEXTS = st.text(max_size=40) | st.sampled_from(
+    ["PEM", "PKCS12", "JKS", "required", "requested", "none", "\0", "/", "A\0B", *INLINE.values()]
+)
+
+
+@given(st.dictionaries(_SETTINGS, _TEXTS, max_size=6))
+def test_any_settings_are_taken_or_refused(texts: dict[str, str]) -> None:
+    with contextlib.suppress(InvalidSetting):
+        LISTENER.check({**INLINE, **{f"listener.name.ssl.{name}": text for name, text in texts.items()}})
 
 
 def test_a_bad_file_leaves_everything_as_it_is_and_is_told_of_once(
