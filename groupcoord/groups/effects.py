@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -84,9 +84,17 @@ class Effects:
         """All records of this call are part of a transaction."""
         self._transaction = transaction
 
-    def compute(self, compute: Callable[[], Any], request: Callable[[Any], Any]) -> None:
-        """Have something computed that takes long, from immutable values. Its result comes back as a request."""
-        self._jobs.append(Job(compute, request))
+    def compute(
+        self,
+        compute: Callable[[], Any],
+        request: Callable[[Any], Any],
+        narrow: Callable[[Any], Awaitable[Any]] | None = None,
+    ) -> None:
+        """Have something computed that takes long, from immutable values. Its result comes back as a request.
+
+        `narrow` changes the result before that, on the event loop.
+        """
+        self._jobs.append(Job(compute, request, narrow))
 
     def reply(self, caller: Caller, response: object) -> None:
         """Answer at once, whatever becomes of the records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol
 
-from ottla.groupcoord.runtime.outcome import Caller, Reply
+from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics, Reply
 from ottla.wire.answers import Given, PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode
 
@@ -31,9 +31,12 @@ class WaitingCaller(Caller, Generic[ResponseT]):
         api_version: int = 0,
         client_id: str = "",
         client_host: str = "",
+        hidden_topics: HiddenTopics | None = None,
         is_abandonable: bool = False,
     ) -> None:
-        super().__init__(api_version=api_version, client_id=client_id, client_host=client_host)
+        super().__init__(
+            api_version=api_version, client_id=client_id, client_host=client_host, hidden_topics=hidden_topics
+        )
         self.refuse = refuse
         self.is_abandonable = is_abandonable
         self.response: ResponseT | None = None

@@ -15,7 +15,7 @@ committed, and puts the records in force (`replay`) at that moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.groupcoord.runtime.transaction_append import Transaction
@@ -29,15 +29,31 @@ FORGETTING_REFUSED = -1
 """The answer of a shard that was to forget what is gone and whose log has refused; else it says how much it has forgotten."""
 
 
+HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]
+"""Which of some topics a client may not see. It gives way between many."""
+
+
 class Caller:
     """Who sent a request. Replies are addressed to this object, which a machine may keep while the request is parked."""
 
-    __slots__ = ("api_version", "client_host", "client_id", "is_answered", "parked_group_id", "parked_member_id")
+    __slots__ = (
+        "api_version",
+        "client_host",
+        "client_id",
+        "hidden_topics",
+        "is_answered",
+        "parked_group_id",
+        "parked_member_id",
+    )
 
-    def __init__(self, *, api_version: int, client_id: str = "", client_host: str = "") -> None:
+    def __init__(
+        self, *, api_version: int, client_id: str = "", client_host: str = "", hidden_topics: HiddenTopics | None = None
+    ) -> None:
+        """`hidden_topics` None: it may see all topics."""
         self.api_version = api_version
         self.client_id = client_id
         self.client_host = client_host
+        self.hidden_topics = hidden_topics
         self.is_answered = False  # a reply may wait for a commit before it goes out
         # Where the request is parked, so that it can be found again when its connection is gone.
         self.parked_group_id = ""
@@ -57,6 +73,8 @@ class Job(NamedTuple):
     compute: Callable[[], Any]
     request: Callable[[Any], Any]
     """The request that the shard gets with the result, or with None if a bug kept it from being computed."""
+    narrow: Callable[[Any], Awaitable[Any]] | None = None
+    """What else becomes of the result before that, on the event loop."""
 
 
 class Outcome(NamedTuple, Generic[RecordT]):

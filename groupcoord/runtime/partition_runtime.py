@@ -346,7 +346,10 @@ class PartitionRuntime(Generic[ShardT]):
         result = None
         try:
             result = await self._runtime.run_in_thread(job.compute)
+            if job.narrow is not None:
+                result = await job.narrow(result)
         except Exception:
+            result = None
             logger.exception("bug: partition %d of %s, beside the loop", self.partition, self._kind.topic)
         if self._shard is shard:
             await finished(self.submit(job.request(result), WaitingCaller(lambda error: error)))

@@ -10,6 +10,7 @@ from ottla.groupcoord.groups.classic.part import DescribeGroup, undescribed
 from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
 from ottla.groupcoord.runtime.answers import finished, then
 from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.outcome import HiddenTopics
 from ottla.groupcoord.services.shards import ELEMENTS_PER_TURN, GroupShards
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -28,8 +29,15 @@ class ClassicService:
         self._config = config
 
     def join_group(
-        self, request: JoinGroupRequest, *, api_version: int, client_id: str, client_host: str
+        self,
+        request: JoinGroupRequest,
+        *,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        hidden_topics: HiddenTopics | None = None,
     ) -> Given[JoinGroupResponse]:
+        """`hidden_topics`: which topics the client may not see; None: it may see all."""
         config = self._config
 
         def refuse(error: ErrorCode) -> JoinGroupResponse:
@@ -42,7 +50,12 @@ class ClassicService:
             return refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
         # A join waits for other members, often for long. It is given up when its connection is gone.
         caller = WaitingCaller(
-            refuse, api_version=api_version, client_id=client_id, client_host=client_host, is_abandonable=True
+            refuse,
+            api_version=api_version,
+            client_id=client_id,
+            client_host=client_host,
+            hidden_topics=hidden_topics,
+            is_abandonable=True,
         )
         return self._shards.submit(request.group_id, request, caller)
 

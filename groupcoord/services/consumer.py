@@ -12,6 +12,7 @@ from ottla.groupcoord.groups.limits import NAMED_MAX
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.groups.modern.requests import check_texts, invalid
 from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.outcome import HiddenTopics
 from ottla.groupcoord.services.descriptions import Descriptions
 from ottla.groupcoord.services.shards import GroupShards
 from ottla.wire.answers import Given, Worked
@@ -39,15 +40,26 @@ class ConsumerService:
         self._assignors = config.group_consumer_assignors
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, *, api_version: int, client_id: str, client_host: str
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        *,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        hidden_topics: HiddenTopics | None = None,
     ) -> Given[ConsumerGroupHeartbeatResponse]:
+        """`hidden_topics`: which topics the client may not see; None: it may see all."""
         try:
             self._shards.check_running()
             check_heartbeat(request, api_version, self._assignors)
         except KafkaError as error:
             return refused_heartbeat(error.code, error.message)
         caller = WaitingCaller(
-            refused_heartbeat, api_version=api_version, client_id=client_id, client_host=client_host
+            refused_heartbeat,
+            api_version=api_version,
+            client_id=client_id,
+            client_host=client_host,
+            hidden_topics=hidden_topics,
         )
         return self._shards.submit(request.group_id, request, caller)
 

@@ -2,6 +2,7 @@
 
     decided       go on with those names of a request that are denied
     denied_of     the same, for whoever awaits it
+    hidden_topics the same for topics that a pattern matches
     completed     change an answer, whatever form it has (`ottla.wire.answers`)
 
 An unsecured broker pays one look, and none of the names is read.
@@ -9,22 +10,25 @@ An unsecured broker pays one look, and none of the names is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from ottla.groupcoord.runtime.answers import then
 from ottla.server.gate.access import denied_names
+from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from ottla.server.gate.access import Guarded
-    from ottla.server.gate.authorized_operations import AclOperation, ResourceType
     from ottla.server.gate.context import RequestContext
     from ottla.wire.answers import Answer
 
 NAMES_AT_ONCE = 200
 """A new decision takes some ten microseconds."""
+
+HiddenTopics = Callable[[Iterable[str]], Awaitable[Collection[str]]]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -76,6 +80,13 @@ async def denied_of(
         piece = different[start : start + NAMES_AT_ONCE]
         denied.update(denied_names(context, operation, resource_type, piece, quietly=quietly))
     return denied
+
+
+def hidden_topics(context: RequestContext[Guarded]) -> HiddenTopics | None:
+    """Which of some topics the client may not describe, for whoever finds topics by a pattern; None: it may describe all."""
+    if context.broker.authorizer is None:
+        return None
+    return partial(denied_of, context, AclOperation.DESCRIBE, ResourceType.TOPIC, quietly=True)
 
 
 def completed(answer: Answer[T], finish: Callable[[T], R]) -> Answer[R]:

@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat: come to, stay in or leave a consumer group whose assignments the broker makes (KIP-848).
 
 Behaviour
-* The client has to have the right to read the group and to describe all topics that it names.
+* The client has to have the right to read the group and to describe all topics that it names. Of topics that its pattern
+  matches those are left out that it may not describe.
 * Answered at once, or when what the group has written for it is safely in the log.
 * What becomes of a member in which state: `ottla.groupcoord.groups.consumer.heartbeat`.
 """
@@ -14,7 +15,7 @@ from ottla.server.cluster.features import GROUP_VERSION
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
-from ottla.server.gate.deciding import decided
+from ottla.server.gate.deciding import decided, hidden_topics
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
@@ -40,6 +41,7 @@ def consumer_group_heartbeat(
             api_version=context.api_version,
             client_id=context.client_id,
             client_host=context.client_host,
+            hidden_topics=hidden_topics(context),
         )
 
     return decided(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, go_on)

@@ -9,6 +9,7 @@ from ottla.groupcoord.groups.classic.answers import refused_join
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
+from ottla.server.gate.deciding import hidden_topics
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
@@ -25,4 +26,5 @@ def join_group(request: JoinGroupRequest, context: RequestContext[HasGuardedGrou
         api_version=context.api_version,
         client_id=context.client_id,
         client_host=context.client_host,
+        hidden_topics=hidden_topics(context),
     )

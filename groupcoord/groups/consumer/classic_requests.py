@@ -93,7 +93,7 @@ class ClassicRequests:
             member = self._heartbeats.replace_static(group, member, member_id)
         before = member or Member(member_id)
         words = _words(before, request, subscription, caller)
-        after = self._go_on(group, before, words, subscription, downgrades=downgrades)
+        after = self._go_on(group, before, words, subscription, caller, downgrades=downgrades)
         if downgrades:
             self._migration.downgrade(group, [], must_rebalance=group.assignment_epoch < group.group_epoch)
         else:
@@ -134,6 +134,7 @@ class ClassicRequests:
         before: Member,
         words: records.ConsumerGroupMemberMetadataValue,
         subscription: ConsumerProtocolSubscription,
+        caller: Caller,
         *,
         downgrades: bool,
     ) -> Member:
@@ -141,7 +142,7 @@ class ClassicRequests:
         has_changed = before.topics != after.topics or before.pattern != after.pattern
         if before.pattern != after.pattern:
             self._patterns.take_change(group, before.pattern, after.pattern)
-        self._patterns.refresh(group)
+        self._patterns.refresh(group, caller)
         self._rebalancing.look_at_topics(group, has_changed=has_changed)
         if downgrades and group.assignment_epoch < group.group_epoch:
             return after  # the classic group will rebalance

@@ -184,7 +184,7 @@ class Heartbeats:
         if before.pattern != after.pattern:
             has_changed = self._patterns.take_change(group, before.pattern, after.pattern) or has_changed
         subscription_changed = names_changed or before.pattern != after.pattern
-        self._patterns.refresh(group)
+        self._patterns.refresh(group, caller)
         has_changed = has_changed or assignor != self._rebalancing.preferred_assignor(group)
         self._rebalancing.look_at_topics(group, has_changed=has_changed)
         self._rebalancing.assign(group)

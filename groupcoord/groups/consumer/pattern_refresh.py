@@ -1,7 +1,8 @@
 """Keeps the topics of a group's regular expressions up to date. Its members' heartbeats set it off.
 
 All patterns of a group are resolved together, in a thread, at most once in ten seconds: when one is new, when the topics of
-the cluster have changed, and now and then anyhow. What they stand for is written, so that it survives the broker.
+the cluster have changed, and now and then anyhow. What they stand for is written, so that it survives the broker. They stand
+for no topic that the member may not describe whose request sets this off, as in Kafka.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ottla.groupcoord.groups.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.groups.modern.group import NEVER
 from ottla.groupcoord.groups.part import Host
 from ottla.groupcoord.patterns import Pattern
+from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics
 from ottla.wire.errors import KafkaError
 
 REFRESH_INTERVAL_MIN_MS = 10_000
@@ -62,15 +64,16 @@ class PatternRefresh:
             if pattern in group.resolved and not group.subscriptions.patterns.of(pattern):
                 self._rebalancing.put(records.regex_record(group.group_id, pattern, None))
 
-    def refresh(self, group: ConsumerGroup) -> None:
-        """Have the patterns resolved, if it is time for it."""
+    def refresh(self, group: ConsumerGroup, caller: Caller) -> None:
+        """Have the patterns resolved, if it is time for it, to topics that the caller may see."""
         patterns = group.subscriptions.patterns.by_key
         if not patterns or group.group_id in self._resolving or not self._is_due(group):
             return
         self._resolving.add(group.group_id)
         compute = partial(resolve, tuple(patterns), tuple(self._topics.topic_names()))
         version, timestamp_ms = self._topics.version, self._effects.timestamp_ms
-        self._effects.compute(compute, partial(PatternsResolved, group.group_id, version, timestamp_ms))
+        narrow = None if caller.hidden_topics is None else partial(_without_hidden, caller.hidden_topics)
+        self._effects.compute(compute, partial(PatternsResolved, group.group_id, version, timestamp_ms), narrow)
 
     def _is_due(self, group: ConsumerGroup) -> bool:
         if not group.resolved:
@@ -112,3 +115,16 @@ class PatternRefresh:
         )
         self._rebalancing.put(records.regex_record(group.group_id, pattern, value))
         return set(before) != set(after)
+
+
+async def _without_hidden(
+    hidden_topics: HiddenTopics, resolved: Mapping[str, list[str] | None]
+) -> Mapping[str, list[str] | None]:
+    different = dict.fromkeys(name for names in resolved.values() for name in names or ())
+    hidden = set(await hidden_topics(different))
+    if not hidden:
+        return resolved
+    return {
+        pattern: None if names is None else [name for name in names if name not in hidden]
+        for pattern, names in resolved.items()
+    }
