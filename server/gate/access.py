@@ -91,12 +91,18 @@ def require(context: RequestContext[Guarded], operation: AclOperation, resource_
 
 def may_on_cluster(context: RequestContext[Guarded], operation: AclOperation, *, quietly: bool = False) -> bool:
     """Whether the client may do this to the cluster."""
-    return may(context, operation, ResourceType.CLUSTER, CLUSTER_NAME, quietly=quietly)
+    if may(context, operation, ResourceType.CLUSTER, CLUSTER_NAME, quietly=quietly):
+        return True
+    # What brokers ask costs them nothing. Who only says that it is one is no broker, and its quota holds (as in Kafka).
+    if operation is AclOperation.CLUSTER_ACTION and context.charge is not None:
+        context.charge.count()
+    return False
 
 
 def require_on_cluster(context: RequestContext[Guarded], operation: AclOperation) -> None:
     """KafkaError with CLUSTER_AUTHORIZATION_FAILED if the client may not do this to the cluster."""
-    require(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    if not may_on_cluster(context, operation):
+        raise KafkaError(REFUSALS[ResourceType.CLUSTER])
 
 
 def refusal_on_cluster(context: RequestContext[Guarded], operation: AclOperation, api: str) -> KafkaError | None:

@@ -7,7 +7,7 @@ Quotas are charged when the answer is there. If several are exceeded the longest
 | Produce              | unless acks=0            | producer_byte_rate, of the request                               |
 | Fetch of a consumer  | yes                      | consumer_byte_rate, of the answer; if there has to be a pause the answer is empty and its bytes do not count |
 | ShareFetch           | yes                      | consumer_byte_rate, of the answer, which is given: its records belong to the member by now |
-| of another broker    | no                       |                                                                  |
+| of another broker    | no, unless it is refused because who asks is none |                                         |
 | changes of topics    | yes                      | controller_mutation_rate, see `take_mutations`                   |
 | any other            | yes                      |                                                                  |
 """
@@ -94,6 +94,10 @@ class Charge:
     def exempt(self) -> None:
         """It turned out to be a request of another broker."""
         self.is_exempt = True
+
+    def count(self) -> None:
+        """It turned out that whoever asks is no broker."""
+        self.is_exempt = False
 
     @property
     def fetched_bytes_max(self) -> float:

@@ -1,5 +1,6 @@
 """Requests to coordinators are refused to clients that lack the rights, before a coordinator is asked."""
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,12 +9,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.gate.access import CLUSTER_NAME
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.gate.dispatch import all_routes
+from ottla.server.quotas.charge import Charge
+from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.rights import Right, ask, guard
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -23,6 +28,8 @@ from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.leave_group import LeaveGroupRequest
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest
+from ottla.wire.messages.read_share_group_state import ReadShareGroupStateRequest
+from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from ottla.wire.schema import Message
 
 READ_GROUP = (AclOperation.READ, ResourceType.GROUP, "g")
@@ -114,4 +121,29 @@ async def test_a_pattern_stands_for_topics_that_the_member_may_describe(
     topics = broker.cluster.topics
     assert {name for name in names if topics[name].topic_id in assigned} == set(seen)
     assert len(assigned) == len(seen)
+    await broker.stop()
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (WriteTxnMarkersRequest(markers=[]), 1),
+        (ReadShareGroupStateRequest(group_id="g", topics=[]), 0),
+        (AddPartitionsToTxnRequest(transactions=[]), 4),
+    ],
+)
+async def test_who_only_says_that_it_is_a_broker_pays_for_its_requests(
+    tmp_path: Path, request_: Message, version: int
+) -> None:
+    broker = await opened(tmp_path)
+    quotas = ClientQuotas()
+    quotas.take("users/x", {"request_percentage": "1"})
+    for rights, pauses in (((), True), ((CLUSTER_ACTION,), False)):
+        guard(broker, *rights)
+        context = broker.context(version)
+        context.charge = charge = Charge(quotas, lambda: 0, "User:x", "c", is_exempt=True)
+        charge.spent_ns = 10**9
+        with contextlib.suppress(KafkaError):
+            await finished(all_routes()[request_.api_key].handler(request_, context))
+        assert (charge.settle() > 0) == pauses
     await broker.stop()
