@@ -1,11 +1,13 @@
 """What clients use of one sort of quota, against what they may. Sans-IO.
 
 Whoever is counted together (`limits.py`) has a meter. Client ids are a stranger's choice, so there are limits: a meter that nobody used for an
-hour goes, as with Kafka, and of too many the one that was used least recently. Who comes back begins with a new one.
+hour goes, as with Kafka, and of too many the one that was used least recently. Who comes back begins with a new one. A
+long name is kept as its digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import abstractmethod
 from collections import OrderedDict
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 METERS_MAX = 5_000  # of each sort; with many samples each takes two kilobytes
 IDLE_MS = 3_600_000
+NAMES_CHARACTERS_MAX = 256  # of a user and a client id together; a character may take four bytes
 
 UseT = TypeVar("UseT")
 
@@ -34,6 +37,11 @@ class _Meter(Generic[UseT]):
         self.used_ms = 0
         self.bound = math.inf
         self.version = -1
+
+
+def _digests(sharers: Sharers) -> Sharers:
+    user, client_id = (hashlib.sha256(each.encode("utf-8", "surrogatepass")).hexdigest() for each in sharers)
+    return user, client_id
 
 
 class Meters(Generic[UseT]):
@@ -58,12 +66,13 @@ class Meters(Generic[UseT]):
     def _meter(self, user: str, client_id: str, now_ms: int) -> _Meter[UseT]:
         limits = self.limits
         sharers = limits.sharers(user, client_id)
-        meter = self._meters.get(sharers)
+        key = sharers if len(sharers[0]) + len(sharers[1]) <= NAMES_CHARACTERS_MAX else _digests(sharers)
+        meter = self._meters.get(key)
         if meter is None:
             self._forget(now_ms)
-            meter = self._meters[sharers] = _Meter(self._make())
+            meter = self._meters[key] = _Meter(self._make())
         else:
-            self._meters.move_to_end(sharers)
+            self._meters.move_to_end(key)
         meter.used_ms = now_ms
         if meter.version != limits.version:
             meter.version = limits.version

@@ -1,6 +1,7 @@
 """The arithmetic of quotas, and which quota holds for whom."""
 
 import math
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -162,6 +163,24 @@ def test_a_stranger_cannot_make_meters_without_end(monkeypatch: pytest.MonkeyPat
         produce.record("u", f"client-{number}", 1, number)
         assert produce.record("u", "steady", 0, number) > 0, "who is used stays"
     assert len(produce) == 10
+
+
+def test_long_names_of_strangers_are_not_kept() -> None:
+    quotas = ClientQuotas()
+    quotas.take("clients/<default>", {"producer_byte_rate": "1"})
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            # One character beyond Latin-1 makes all of them take more.
+            quotas.produce.record("u", f"{number}\N{SNOWMAN}" + "x" * 30_000, 1, 0)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 300_000
+    assert len(quotas.produce) == 100
+    long = "x" * 30_000
+    assert quotas.produce.record("u", long, 100, 0) == quotas.produce.record("u", "short", 100, 0) > 0
+    assert quotas.produce.record("u", long, 100, 0) > quotas.produce.record("u", long + "y", 100, 0)
 
 
 def test_a_meter_that_nobody_used_for_an_hour_goes() -> None:
