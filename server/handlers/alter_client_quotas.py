@@ -102,7 +102,7 @@ async def _is_known(host: str) -> bool:
 def _resolves(host: str) -> bool:
     try:
         return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
-    except (OSError, UnicodeError):  # UnicodeError: a part of the name is too long
+    except (OSError, ValueError):  # ValueError: a part of the name is too long, or it has a zero in it
         return False
 
 

@@ -242,7 +242,7 @@ def _addresses(pairs: Iterable[tuple[str, int]], purpose: str) -> dict[str, int]
     for host, count in pairs:
         try:
             answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
+        except (OSError, ValueError) as error:  # ValueError: a part of the name is too long, or it has a zero in it
             logger.error("%s: the address of %s is not known: %s", purpose, host, error)
             continue
         # A name may have several addresses, and a peer comes from any of them.

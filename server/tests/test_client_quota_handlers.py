@@ -149,6 +149,7 @@ async def test_other_things_in_a_node_stay_and_are_not_told(tmp_path: Path) -> N
             {},
             "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId",
         ),
+        ({"ip": "no\0host"}, {}, "no\0host is not a valid IP or resolvable host."),
         ({"ip": "no.such.host.invalid"}, {}, "no.such.host.invalid is not a valid IP or resolvable host."),
         ({"user": "u"}, {"no_such": 1.0}, "Invalid configuration key no_such"),
         ({"ip": None}, {"producer_byte_rate": 1.0}, "Invalid configuration key producer_byte_rate"),
