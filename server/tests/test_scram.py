@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import secrets
 from collections.abc import Callable
 
 import pytest
@@ -22,7 +23,7 @@ from ottla.server.auth.scram_credentials import (
     salted_password,
 )
 from ottla.server.auth.scram_messages import decode_client_final, decode_client_first
-from ottla.server.auth.scram_users import ScramUsers
+from ottla.server.auth.scram_users import ScramUsers, new_salt
 
 MECHANISMS = pytest.mark.parametrize("mechanism", HASHES)
 NOW_MS = 1_000
@@ -102,6 +103,27 @@ def test_who_is_unknown_has_the_same_salt_each_time():
     salts = [users.no_credential("SCRAM-SHA-256", name).salt for name in ("bob", "bob", "carol")]
     assert salts[0] == salts[1] != salts[2]
     assert users.no_credential("SCRAM-SHA-512", "bob").salt != salts[0]
+
+
+@pytest.mark.parametrize(("salt_bytes", "iterations"), [(64, 10_000), (16, 4_096), (None, 8_192)])
+def test_who_is_unknown_looks_like_most_users(salt_bytes: int | None, iterations: int):
+    users = ScramUsers()
+    for name in ("alice", "bob", "carol"):
+        salt = new_salt() if salt_bytes is None else secrets.token_bytes(salt_bytes)
+        known = ScramCredential(salt, b"s" * 32, b"k" * 32, iterations)
+        users.put(name, {"SCRAM-SHA-256": encode_credential(known)})
+    users.put("odd", {"SCRAM-SHA-256": encode_credential(ScramCredential(b"x" * 7, b"s", b"k", 16_384))})
+    nobody = users.no_credential("SCRAM-SHA-256", "nobody")
+    assert nobody.iterations == iterations
+    if salt_bytes is None:
+        assert len(nobody.salt) <= 26 and nobody.salt.isalnum()
+    else:
+        assert len(nobody.salt) == salt_bytes
+        assert nobody.salt != users.no_credential("SCRAM-SHA-256", "somebody").salt
+    assert users.no_credential("SCRAM-SHA-512", "nobody").iterations == 4_096, "nobody has any"
+    for name in ("alice", "bob", "carol"):
+        users.put(name, {})
+    assert users.no_credential("SCRAM-SHA-256", "nobody").iterations == 16_384
 
 
 @MECHANISMS
