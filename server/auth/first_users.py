@@ -57,6 +57,9 @@ class FirstUser(NamedTuple):
 
 def parse_first_user(text: str) -> FirstUser:
     """Raises MalformedUser."""
+    # Bytes of a file or a command that are no UTF-8 are surrogates by now.
+    if any("\ud800" <= each <= "\udfff" for each in text):
+        raise MalformedUser("the text is not UTF-8")
     found = _TEXT.fullmatch(text.strip())
     if found is None or found[1] not in HASHES:
         raise MalformedUser(f"must be MECHANISM=[name=...,password=...] with a mechanism of {', '.join(HASHES)}")

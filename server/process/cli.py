@@ -291,7 +291,8 @@ def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
 
 
 def _lines(path: str) -> list[str]:
-    return [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")  # what is no UTF-8 is refused later
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _run(config: BrokerConfig) -> int:

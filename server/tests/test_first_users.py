@@ -1,6 +1,7 @@
 """Users that a broker begins with."""
 
 import base64
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +77,15 @@ def test_the_command_reads_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["start", "--add-scram", "SCRAM-SHA-256=[password=hunter2]"]) == cli.EXIT_USAGE
     told = capsys.readouterr().err
     assert "cannot read" in told and "name is missing" in told and "hunter2" not in told
+
+
+def test_a_text_that_is_no_utf_8_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "users"
+    path.write_bytes(b"SCRAM-SHA-256=[name=a,password=\xe9t\xe9]\n")
+    assert cli.main(["start", "--add-scram", f"@{path}"]) == cli.EXIT_USAGE
+    assert capsys.readouterr().err == "ottla: --add-scram: the text is not UTF-8\n"
+    with pytest.raises(MalformedUser):  # as the bytes of a command arrive
+        parse_first_user(os.fsdecode(b"SCRAM-SHA-256=[name=a,password=\xe9]"))
 
 
 async def test_only_who_has_no_credential_is_given_one(tmp_path: Path):
