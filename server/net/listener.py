@@ -29,6 +29,7 @@ from ottla.server.net.connection_limits import RETRY_SECONDS, ConnectionLimits, 
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.memory_budget import STALLED_S
 from ottla.server.net.readiness import Readiness
+from ottla.server.net.reports import report_bug
 from ottla.server.net.transport import PlainTransport
 
 if TYPE_CHECKING:
@@ -233,6 +234,8 @@ class Listener:
         welcomed = None
         try:
             welcomed = await encryption.handshakes.welcome(sock, host, encryption.listener)
+        except Exception as error:  # noqa: BLE001 - it would end all listeners, and with them the broker
+            await report_bug(error, host, "")
         finally:
             if welcomed is None:
                 self.limits.release(host, self.name)
