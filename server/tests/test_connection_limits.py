@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors
+from ottla.server.net import connection_limits
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection_limits import ConnectionLimits
 from ottla.server.net.inbox import ReceiveBuffers
@@ -209,3 +210,8 @@ def test_overrides_are_addresses_with_numbers():
         load_config({"max.connections.per.ip.overrides": "127.0.0.1:" + "9" * 5000})
     config = load_config({"max.connections.per.ip.overrides": "127.0.0.1:4"})
     assert not config.ignored_settings
+
+
+def test_an_address_that_no_host_can_have_is_left_aside(caplog):
+    assert connection_limits._rates_by_address({"no\0host": 1.0, "1.2.3.4": 2.0}) == {"1.2.3.4": 2.0}
+    assert "the address of no\0host is not known" in caplog.text

@@ -4,6 +4,7 @@ import logging
 import socket
 import ssl
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from ottla.server.auth.tls_listener import COSTLY_S, MEASURED_HANDSHAKES, KeyCost
 from ottla.server.net.foreign_speech import what_is_spoken
 from ottla.server.net.handshakes import Handshakes
+from ottla.server.net.listener import Listener
 from ottla.server.tests.encrypted import AUTHORITY, VERSIONS, client_context, listener
 
 
@@ -250,3 +252,15 @@ LISTENER = listener()
 @given(st.binary(max_size=8))
 def test_what_is_spoken_can_always_be_said(data):
     assert what_is_spoken(data) in {"TLS", "HTTP", "Kafka's protocol without TLS", "neither TLS nor Kafka's protocol"}
+
+
+async def test_a_bug_in_a_handshake_ends_one_connection(caplog):
+    async def welcome(*_: object):
+        raise RuntimeError("a bug")
+
+    released = []
+    door = Listener.__new__(Listener)
+    door.name, door.limits = "SSL", SimpleNamespace(release=lambda *given: released.append(given))
+    await door._serve_encrypted(SimpleNamespace(handshakes=SimpleNamespace(welcome=welcome), listener=None), None, "host")
+    assert released == [("host", "SSL")]
+    assert "bug: closing the connection of host" in caplog.text
