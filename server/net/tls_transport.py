@@ -14,6 +14,8 @@ Theory
     encrypted from there. A page that is missing is left to a thread, as with sendfile. Where the kernel encrypts
     (`KernelTlsTransport`) regions go by sendfile.
 
+    A peer that keeps a read going without an end is cut off (`endless_reads.py`).
+
 Errors of OpenSSL end the connection: they are ConnectionError here. A stream that ends without a farewell is a stream that
 ends, as for Kafka.
 """
@@ -21,6 +23,7 @@ ends, as for Kafka.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -31,6 +34,7 @@ import trio
 
 from ottla.replication import system
 from ottla.replication.system import RWF_NOWAIT
+from ottla.server.net.endless_reads import Watch
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Step, Wait
 from ottla.server.net.transport import PageCacheReader, PageMissing, has_left, unread
 
@@ -47,12 +51,20 @@ _FAREWELL_BYTES_MAX = 128  # with the blocks and digests of the oldest suites
 
 
 class Pieces:
-    """The buffer that pieces of files are read into; one for each event loop."""
+    """What the connections of one event loop share: the buffer that pieces of files are read into, and who watches reads."""
 
-    __slots__ = ("view",)
+    __slots__ = ("_is_watched", "view", "watch")
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(PIECE_BYTES))
+        self.watch = Watch()
+        self._is_watched = False
+
+    def have_reads_watched(self) -> None:
+        """Called in the thread of the event loop."""
+        if not self._is_watched:
+            self._is_watched = True
+            self.watch.start()
 
 
 class TlsTransport(PageCacheReader):
@@ -84,9 +96,19 @@ class TlsTransport(PageCacheReader):
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
         """As many records as there are; see `Transport`."""
-        total, self._has_news = 0, False
         if self._failure is not None:
+            self._has_news = False
             raise self._failure  # OpenSSL itself would take it for an end in order
+        watch = self._pieces.watch
+        watch.count += 1
+        watch.reading = self.socket
+        try:
+            return self._receive_into(buffer, size)
+        finally:
+            watch.reading = None
+
+    def _receive_into(self, buffer: Any, size: int) -> int:
+        total, self._has_news = 0, False
         with memoryview(buffer) as view:
             room = min(size, len(view)) if size else len(view)
             try:
@@ -214,6 +236,7 @@ class KernelTlsTransport(TlsTransport):
 
 def transport_of(sock: ssl.SSLSocket, pieces: Pieces) -> TlsTransport:
     """The transport of a connection after its handshake, by who encrypts it."""
+    pieces.have_reads_watched()
     return (KernelTlsTransport if kernel_encrypts(sock) else TlsTransport)(sock, pieces)
 
 
@@ -251,4 +274,6 @@ def _is_farewell(data: bytes) -> bool:
 
 
 def _broken(error: OSError) -> OSError:
-    return ConnectionResetError(f"TLS: {error.reason or error}") if isinstance(error, ssl.SSLError) else error
+    if isinstance(error, ssl.SSLError):
+        return ConnectionResetError(f"TLS: {error.reason or error}")
+    return ConnectionResetError("the connection was cut off") if error.errno == errno.ENOTCONN else error

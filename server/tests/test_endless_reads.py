@@ -1,0 +1,117 @@
+"""A peer cannot keep the event loop inside one read of TLS."""
+
+import contextlib
+import ctypes
+import ctypes.util
+import gc
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.replication import system
+from ottla.server.net.endless_reads import READ_S, Watch
+from ottla.server.net.tls_transport import Pieces, transport_of
+from ottla.server.tests.encrypted import listener, tcp_pair
+
+pytestmark = pytest.mark.skipif(
+    not system.CAN_CUT_OFF or not hasattr(time, "pthread_getcpuclockid"), reason="the system cannot do it"
+)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = tcp_pair()
+    with ours, theirs:
+        ours.setblocking(False)
+        yield ours, theirs
+
+
+def test_what_was_received_goes_with_the_connection(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    theirs.sendall(b"x" * 1000)
+    assert system.cut_off(ours)
+    with pytest.raises(OSError):  # ConnectionResetError, and later ENOTCONN
+        ours.recv(1)
+    with pytest.raises(ConnectionError):
+        while True:
+            theirs.sendall(b"x" * 1000)
+
+
+def test_a_read_that_takes_too_much_of_a_processor_is_ended(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    theirs.sendall(b"x")
+    watch = Watch()
+    watch.start()
+    watch.count += 1
+    watch.reading = ours
+    deadline = time.monotonic() + 60
+    with pytest.raises(OSError):  # ConnectionResetError, and later ENOTCONN
+        while time.monotonic() < deadline:
+            ours.recv(1, socket.MSG_PEEK)
+
+
+def test_many_short_reads_are_not(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    theirs.sendall(b"x")
+    watch = Watch()
+    watch.start()
+    until = time.thread_time() + 10 * READ_S
+    while time.thread_time() < until:
+        watch.count += 1
+        watch.reading = ours
+        ours.recv(1, socket.MSG_PEEK)
+        watch.reading = None
+    assert ours.recv(1) == b"x"
+
+
+def test_nobody_watches_for_a_loop_that_is_gone() -> None:
+    def watchers() -> int:
+        return sum(each.name == "endless reads" for each in threading.enumerate())
+
+    gc.collect()
+    watch = Watch()
+    watch.start()
+    assert watchers() >= 1
+    del watch
+    deadline = time.monotonic() + 60
+    while watchers() and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert not watchers()
+
+
+def test_a_flood_of_new_keys_ends_the_connection(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    try:
+        library = ctypes.CDLL(ctypes.util.find_library("ssl") or "")
+        for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+            getattr(library, name).restype = ctypes.c_void_p
+        update = library.SSL_key_update
+    except (OSError, AttributeError):
+        pytest.skip("no OpenSSL that can do it")
+    client = ctypes.c_void_p(library.SSL_new(ctypes.c_void_p(library.SSL_CTX_new(ctypes.c_void_p(library.TLS_client_method())))))
+    library.SSL_set_fd(client, theirs.fileno())
+    ours.setblocking(True)
+    server = listener().context.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+    with server:
+        shaking = threading.Thread(target=server.do_handshake)
+        shaking.start()
+        assert library.SSL_connect(client) == 1
+        shaking.join()
+        server.setblocking(False)
+        theirs.setblocking(False)
+        transport = transport_of(server, Pieces())
+        # To OpenSSL the end is one of the stream or an error.
+        has_ended = False
+        while not has_ended:
+            for _ in range(100_000):
+                if update(client, 0) != 1 or library.SSL_do_handshake(client) != 1:
+                    break
+            with contextlib.suppress(BlockingIOError):
+                try:
+                    has_ended = transport.receive_into(bytearray(100)) == 0
+                except ConnectionError:
+                    has_ended = True
+    library.SSL_free(client)
