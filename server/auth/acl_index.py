@@ -43,7 +43,7 @@ class _Rights:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.bits: dict[Who, int] = {}
-        self.networks: tuple[tuple[str, Network, int], ...] = ()
+        self.networks: list[tuple[str, Network, int]] = []
         for entry in entries:
             bits = EVERYTHING if entry.operation is AclOperation.ALL else 1 << entry.operation
             if entry.permission is Permission.DENY:
@@ -56,7 +56,7 @@ class _Rights:
 
     def _add_network(self, entry: Entry, bits: int) -> None:
         try:
-            self.networks += ((entry.principal, Network.parse(entry.host), bits),)
+            self.networks.append((entry.principal, Network.parse(entry.host), bits))
         except InvalidNetwork:
             return  # as in Kafka such a rule is for nobody
 
@@ -187,15 +187,15 @@ class AclIndex:
         wildcard = Pattern(resource_type, PatternType.LITERAL, WILDCARD)
         if wildcard in denied:
             return False
-        return wildcard in allowed or not all(_is_taken_back(each, denied) for each in allowed)
+        if wildcard in allowed or not denied:
+            return bool(allowed)
+        prefixes = {each.name for each in denied if each.pattern_type is PatternType.PREFIXED}
+        lengths = set(map(len, prefixes))
+        return not all(_is_taken_back(each, denied, prefixes, lengths) for each in allowed)
 
 
-def _is_taken_back(pattern: Pattern, denied: set[Pattern]) -> bool:
-    if not denied:
-        return False
+def _is_taken_back(pattern: Pattern, denied: set[Pattern], prefixes: set[str], lengths: set[int]) -> bool:
     if pattern.pattern_type is PatternType.LITERAL and pattern in denied:
         return True
-    return any(
-        pattern._replace(pattern_type=PatternType.PREFIXED, name=pattern.name[:length]) in denied
-        for length in range(1, len(pattern.name) + 1)
-    )
+    name = pattern.name
+    return any(name[:length] in prefixes for length in lengths if length <= len(name))

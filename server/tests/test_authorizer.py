@@ -1,6 +1,7 @@
 """The authorizer, held against a model that walks all rules; then what it keeps, what it logs, and its settings."""
 
 import logging
+import sys
 from collections.abc import Iterable
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.server.auth import authorizer as module
 from ottla.server.auth import refusal_log
+from ottla.server.auth.acl_index import AclIndex, Asking
 from ottla.server.auth.acls import Acl, Entry, Pattern, PatternType, Permission, problem_with
 from ottla.server.auth.authorizer import AclAuthorizer
 from ottla.server.auth.hosts import InvalidNetwork, Network, client_address
@@ -329,3 +331,26 @@ def test_kafkas_own_authorizers_are_known(name):
         super_users=config.super_users
     )
     assert AuthorizerConfig.of("", texts) is None
+
+
+def test_a_question_about_any_topic_costs_what_there_are_rules() -> None:
+    index = AclIndex()
+    for number in range(300):
+        name = f"{number:03}" + "x" * 200
+        allow = Entry("User:a", "*", WRITE, Permission.ALLOW)
+        index.put(Pattern(TOPIC, PatternType.LITERAL, name), frozenset([allow]))
+        deny = allow._replace(permission=Permission.DENY)
+        index.put(Pattern(TOPIC, PatternType.PREFIXED, name[:-1]), frozenset([deny]))
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        may_on_any = index.allows_on_any(Asking("User:a", client_address(HERE)), WRITE, TOPIC)
+    finally:
+        sys.setprofile(None)
+    assert not may_on_any
+    assert calls < 300 * 20
