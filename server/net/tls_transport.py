@@ -71,6 +71,7 @@ class TlsTransport(PageCacheReader):
     """An encrypted connection after its handshake; see the module's docstring."""
 
     __slots__ = (
+        "_begun",
         "_failure",
         "_has_news",
         "_pieces",
@@ -88,6 +89,7 @@ class TlsTransport(PageCacheReader):
         self._pieces = pieces
         self._read, self._write = sock.read, sock.write
         self._receive_waits_for, self._send_waits_for = WAIT_READABLE, WAIT_WRITABLE
+        self._begun = 0  # bytes of a record that is in OpenSSL's buffer: the next send has to come with as many at least
         # The stream has ended, or failed, behind bytes that were handed over.
         self._has_news = False
         self._failure: OSError | None = None
@@ -138,12 +140,14 @@ class TlsTransport(PageCacheReader):
     def send(self, data: Any, flags: int = 0) -> int:
         """As many records as the socket takes; see `Transport`. TLS has no use for the flags."""
         sent, size = 0, len(data)
+        self._begun = 0
         with memoryview(data) as view:
             try:
                 while sent < size:
                     sent += self._write(view[sent:])  # at most one record
             except ssl.SSLWantWriteError:
                 self._send_waits_for = WAIT_WRITABLE
+                self._begun = min(size - sent, RECORD_BYTES)
             except ssl.SSLWantReadError:
                 self._send_waits_for = WAIT_READABLE
             except OSError as error:
@@ -155,6 +159,11 @@ class TlsTransport(PageCacheReader):
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
         with self._pieces.view[: min(length, PIECE_BYTES)] as view:
             count = _read_what_is_there(region.file.fileno(), view, position)
+            needed = min(self._begun, length)
+            if count < needed:  # pages were in memory when the record was begun
+                if os.fstat(region.file.fileno()).st_size >= position + needed:
+                    raise PageMissing
+                return 0
             return self.send(view[:count]) if count else 0
 
     # --- waiting

@@ -175,6 +175,34 @@ def test_a_connection_in_a_pause_is_looked_at_whatever_its_transport(pair):
     assert connection.peer_has_left()
 
 
+def test_a_record_that_was_begun_waits_for_its_pages(pair, tmp_path, monkeypatch):
+    transport, client = pair()
+    size = 4 << 20
+    path = written(tmp_path, os.urandom(size))
+    region = FileRegion(OsFile(str(path)), 0, size)
+    sent = 0
+    with pytest.raises(BlockingIOError):
+        while True:
+            sent += transport.send_region(region, sent, size - sent)
+    assert transport._begun == RECORD_BYTES
+    got = received(client, 1 << 20)
+    with monkeypatch.context() as patched:
+        read = tls_transport._read_what_is_there
+        patched.setattr(tls_transport, "_read_what_is_there", lambda file, view, at: read(file, view[:4096], at))
+        # The system has taken the others back.
+        with pytest.raises(PageMissing):
+            transport.send_region(region, sent, size - sent)
+    while sent < size:
+        with contextlib.suppress(BlockingIOError):
+            sent += transport.send_region(region, sent, size - sent)
+        got += received(client, 1 << 20)
+    assert got == path.read_bytes()
+    # A file that was cut meanwhile ends there.
+    transport._begun = RECORD_BYTES
+    os.truncate(path, 100)
+    assert transport.send_region(region, 0, size) == 0
+
+
 def until(condition, timeout_s=20.0):
     """Wait for what the kernel does by itself."""
     deadline = time.monotonic() + timeout_s
