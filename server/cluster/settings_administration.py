@@ -51,6 +51,7 @@ logger = logging.getLogger("ottla.administration")
 
 CONFIG_CHANGE_PREFIX = f"{znodes.CONFIG_CHANGES}/config_change_"
 NO_CLIENT_METRICS = "Config type client-metrics is only supported on KRaft clusters"  # and by a broker that is alone
+CHECKED_AT_ONCE = 1_000  # settings; a request has room for a hundred thousand
 TOPICS_PER_TURN = 50  # told of new defaults before others get a turn on the event loop
 
 SettingsChange = Callable[[Texts], Texts]
@@ -160,7 +161,8 @@ class SettingsAdministration:
         async with self._turns.of([path]):
             known = self.configs.broker_overrides(for_all=for_all)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
-            check_broker(self.configs, texts, for_all=for_all)
+            check_words = partial(check_broker, self.configs, texts, for_all=for_all)
+            await computed(check_words, in_thread=len(texts) > CHECKED_AT_ONCE)
             if refusal is not None:
                 raise refusal
             check = partial(check_with_listeners, self.configs, texts, for_all=for_all)

@@ -10,6 +10,7 @@ import pytest
 from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
 from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.auth.acls import Permission
+from ottla.server.cluster import settings_administration
 from ottla.server.gate.access import CLUSTER_NAME
 from ottla.server.gate.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
 from ottla.server.handlers.describe_configs import ResourceType as Kind
@@ -426,6 +427,30 @@ async def test_files_and_passwords_that_a_change_names_are_for_those_who_may_cha
     assert (result.error_code, result.error_message) == (INVALID, "there is no such file")
     # A key may take seconds to decrypt.
     assert len(threads) == 1 and threads != [threading.get_ident()]
+
+
+@pytest.mark.parametrize("kind", [replacing, changing])
+async def test_very_many_settings_of_a_broker_are_checked_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    threads: list[int] = []
+    check = settings_administration.check_broker
+
+    def noted(*given: Any, **named: Any) -> None:
+        threads.append(threading.get_ident())
+        check(*given, **named)
+
+    monkeypatch.setattr(settings_administration, "check_broker", noted)
+    broker = await opened(tmp_path)
+    guard(broker)
+    for count in (1, 5_000):
+        more = {} if kind is replacing else {"config_operation": 0}
+        configs = [kind.AlterableConfig(name=f"x{number}", value="1", **more) for number in range(count)]
+        resource = kind.AlterConfigsResource(resource_type=Kind.BROKER, resource_name="1", configs=configs)
+        made = kind.AlterConfigsRequest if kind is replacing else kind.IncrementalAlterConfigsRequest
+        response = await ask(broker, made(resources=[resource], validate_only=False), 1)
+        assert response.responses[0].error_code == NO_CLUSTER
+    assert [each == threading.get_ident() for each in threads] == [True, False]
 
 
 async def test_the_right_to_change_loggers_comes_before_their_names(tmp_path: Path) -> None:
