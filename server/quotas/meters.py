@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.server.quotas.entities import Entity
     from ottla.server.quotas.limits import Sharers
 
-METERS_MAX = 5_000  # of each sort; with many samples each takes two kilobytes
+METERS_MAX = 5_000  # of users, and of client ids, for each sort of quota; with many samples each takes two kilobytes
 IDLE_MS = 3_600_000
 NAMES_CHARACTERS_MAX = 256  # of a user and a client id together; a character may take four bytes
 
@@ -39,6 +39,15 @@ class _Meter(Generic[UseT]):
         self.version = -1
 
 
+def _forget(meters: OrderedDict[Sharers, _Meter[UseT]], now_ms: int) -> None:
+    """Make room for one more; the meters are in the order of their last use."""
+    while meters:
+        oldest = next(iter(meters))
+        if len(meters) < METERS_MAX and meters[oldest].used_ms > now_ms - IDLE_MS:
+            return
+        del meters[oldest]
+
+
 def _digests(sharers: Sharers) -> Sharers:
     user, client_id = (hashlib.sha256(each.encode("utf-8", "surrogatepass")).hexdigest() for each in sharers)
     return user, client_id
@@ -51,43 +60,38 @@ class Meters(Generic[UseT]):
         self.limits = Limits()
         self.is_on = False
         self._make = make
-        self._meters: OrderedDict[Sharers, _Meter[UseT]] = OrderedDict()
+        # Apart, so that nobody can have the use of a user forgotten by making up client ids.
+        self._of_users: OrderedDict[Sharers, _Meter[UseT]] = OrderedDict()
+        self._of_clients: OrderedDict[Sharers, _Meter[UseT]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._meters)
+        return len(self._of_users) + len(self._of_clients)
 
     def put(self, entity: Entity, bound: float | None) -> None:
         """Set the quota of an entity, or with None take it away."""
         self.limits.put(entity, bound)
         self.is_on = len(self.limits) > 0
         if not self.is_on:
-            self._meters.clear()
+            self._of_users.clear()
+            self._of_clients.clear()
 
     def _meter(self, user: str, client_id: str, now_ms: int) -> _Meter[UseT]:
         limits = self.limits
         sharers = limits.sharers(user, client_id)
         key = sharers if len(sharers[0]) + len(sharers[1]) <= NAMES_CHARACTERS_MAX else _digests(sharers)
-        meter = self._meters.get(key)
+        meters = self._of_clients if sharers[1] else self._of_users
+        meter = meters.get(key)
         if meter is None:
-            self._forget(now_ms)
-            meter = self._meters[key] = _Meter(self._make())
+            _forget(meters, now_ms)
+            meter = meters[key] = _Meter(self._make())
         else:
-            self._meters.move_to_end(key)
+            meters.move_to_end(key)
         meter.used_ms = now_ms
         if meter.version != limits.version:
             meter.version = limits.version
             bound = limits.bound(sharers)
             meter.bound = math.inf if bound is None else bound
         return meter
-
-    def _forget(self, now_ms: int) -> None:
-        """Make room for one more; the meters are in the order of their last use."""
-        meters = self._meters
-        while meters:
-            oldest = next(iter(meters))
-            if len(meters) < METERS_MAX and meters[oldest].used_ms > now_ms - IDLE_MS:
-                return
-            del meters[oldest]
 
     @abstractmethod
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:

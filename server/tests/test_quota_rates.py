@@ -165,6 +165,18 @@ def test_a_stranger_cannot_make_meters_without_end(monkeypatch: pytest.MonkeyPat
     assert len(produce) == 10
 
 
+def test_made_up_client_ids_do_not_make_a_user_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "METERS_MAX", 3)
+    quotas = ClientQuotas()
+    quotas.take("users/u", {"producer_byte_rate": "1"})
+    quotas.take("clients/<default>", {"producer_byte_rate": "1000"})
+    pause_ms = quotas.produce.record("u", "c", 100, 0)
+    assert pause_ms > 0
+    for number in range(10):
+        quotas.produce.record("other", str(number), 1, 0)
+    assert quotas.produce.record("u", "d", 100, 0) > pause_ms
+
+
 def test_long_names_of_strangers_are_not_kept() -> None:
     quotas = ClientQuotas()
     quotas.take("clients/<default>", {"producer_byte_rate": "1"})
