@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import pytest
 
 from ottla.server.settings.broker_config import BrokerConfig, broker_settings, load_config, texts_of_listener
-from ottla.server.settings.changes import check_broker
+from ottla.server.settings.changes import check_broker, check_with_listeners
 from ottla.server.settings.purposes import WITHOUT_EFFECT, documentation
 from ottla.server.settings.repository import (
     DEFAULT_CONFIG,
@@ -103,9 +103,10 @@ def test_a_change_is_shown_to_those_who_check_it() -> None:
             raise InvalidSetting(name, "required", "nobody has a certificate")
 
     configs.on_check(refuse_required)
-    check_broker(configs, {name: "requested"}, for_all=False)
+    check_with_listeners(configs, {name: "requested"}, for_all=False)
+    check_broker(configs, {name: "required"}, for_all=False)  # its words are right
     with pytest.raises(KafkaError, match="nobody has a certificate"):
-        check_broker(configs, {name: "required"}, for_all=False)
+        check_with_listeners(configs, {name: "required"}, for_all=False)
 
 
 def test_synonyms_are_listed_from_the_name_asked_for() -> None:
