@@ -145,7 +145,8 @@ class Broker:
             return None
         from ottla.server.auth.tls_listeners import TlsListeners  # here, because many brokers do without
 
-        return TlsListeners(config.listeners, self.configs)
+        # A broker that is alone connects to nobody.
+        return TlsListeners(config.listeners, self.configs, config.between_brokers if config.zookeeper else ())
 
     def _group_coordinator(self, config: BrokerConfig) -> GroupCoordinator:
         kinds = Kinds()

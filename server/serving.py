@@ -136,7 +136,7 @@ async def _serve_until_asked(
 def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls, nursery: trio.Nursery) -> None:
     """Accept connections on every listener, as long as the nursery lives."""
     assert broker.readiness is not None
-    between_brokers = broker.config.inter_broker_listener_name
+    inter_broker, between_brokers = broker.config.inter_broker_listener_name, broker.config.between_brokers
     buffers = ReceiveBuffers(MemoryBudget.of(broker.config.server.queued_max_request_bytes))
     limits = ConnectionLimits(
         lambda: broker.config.server,
@@ -144,13 +144,13 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
         broker.quotas,
         # Clients that open very many connections must not keep out the brokers, if these have a listener of their
         # own.
-        protected=between_brokers if len(bound) > 1 else None,
+        protected=inter_broker if len(bound) > 1 else None,
         of_listener=lambda listener: _own_limits(broker.configs.texts_of_listener(listener)),
     )
     broker.configs.on_change(lambda _: limits.changed())
     encryptions = _encryptions(broker)
     for endpoint, sock in bound:
-        calls = for_brokers if endpoint.listener == between_brokers else for_clients
+        calls = for_brokers if endpoint.listener in between_brokers else for_clients
         protocol, sasl = endpoint.security_protocol, broker.sasl_of(endpoint.listener)
         encryption = encryptions.get(endpoint.listener)
         listener = Listener(
@@ -180,7 +180,7 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
 
 
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:
-    """The requests that are served on the inter-broker listener, and those on the others."""
+    """The requests that are served on the listeners among brokers, and those on the others."""
     is_in_cluster = broker.is_in_cluster
     return (
         Calls(served_routes(is_in_cluster=is_in_cluster), is_open=False),

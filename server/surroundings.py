@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.storage import Storage
     from ottla.server.cluster.session import Session
     from ottla.server.net.readiness import Readiness
-    from ottla.server.settings.sasl_config import PeerLoginConfig
+    from ottla.server.peers.speech import Speech
     from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 
 
@@ -27,15 +27,21 @@ def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:
     return ZooKeeperCoordination(config)
 
 
-def _tcp_peers(readiness: Readiness, receive_buffer_bytes: int, login: PeerLoginConfig | None) -> Peers:
+def _tcp_peers(readiness: Readiness, speech: Speech) -> Peers:
     from ottla.server.peers.tcp import TcpPeers
 
-    log_in = None
-    if login is not None:
-        from ottla.server.auth.peer_login import PeerLogin  # here, because most brokers do without
+    # Most brokers do without both.
+    encrypt = log_in = None
+    if speech.encryption is not None:
+        from ottla.server.peers.encryption import PeerEncryption
 
-        log_in = PeerLogin(login).log_in
-    return TcpPeers(serve=readiness.serve, receive_buffer_bytes=receive_buffer_bytes, log_in=log_in)
+        encrypt = PeerEncryption(speech.encryption, readiness).encrypted
+    if speech.login is not None:
+        from ottla.server.auth.peer_login import PeerLogin
+
+        log_in = PeerLogin(speech.login).log_in
+    buffer_bytes = speech.receive_buffer_bytes
+    return TcpPeers(serve=readiness.serve, receive_buffer_bytes=buffer_bytes, encrypt=encrypt, log_in=log_in)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,5 +53,5 @@ class Surroundings:
     clock_ms: Callable[[], int] = system_clock_ms
     run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
     open_session: Callable[[ZooKeeperConfig], Session] = _open_zookeeper_session
-    make_peers: Callable[[Readiness, int, PeerLoginConfig | None], Peers] = _tcp_peers
+    make_peers: Callable[[Readiness, Speech], Peers] = _tcp_peers
     random: random.Random = field(default_factory=random.Random)

@@ -245,7 +245,7 @@ class SimBroker:
             clock_ms=self.clock_ms,
             run_in_thread=thread_runner(chance),
             open_session=self._open_session,
-            make_peers=lambda readiness, receive_buffer_bytes, login: SimPeers(self._setting.network, self.node_id),
+            make_peers=lambda readiness, speech: SimPeers(self._setting.network, self.node_id),
             random=chance,
         )
 

@@ -1,6 +1,6 @@
-"""How a SASL exchange fails: with a reason that the peer is told, or with one that is only for the log.
+"""How a SASL exchange or a TLS handshake fails: with a reason that the peer is told, or with one that is only for the log.
 
-Neither text ever holds a password, a token or a key, nor a user's name, which may be a password that was typed in the wrong
+No text ever holds a password, a token or a key, nor a user's name, which may be a password that was typed in the wrong
 place.
 """
 
@@ -13,3 +13,7 @@ class LoginRefused(Exception):
 
 class LoginFailed(Exception):
     """The peer is told that its credentials are invalid and nothing else (Kafka's SaslException)."""
+
+
+class NotEncrypted(Exception):
+    """This broker's handshake with another one came to nothing; the text says what is wrong and what to do."""

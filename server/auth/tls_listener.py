@@ -2,7 +2,8 @@
 
 A change makes a new context, which later connections get. Those that are there keep what they began with. Kafka's rules
 for changes (SslFactory) hold: the new key has to be usable, and has to be that of the same holder with the same alternative
-names, unless ssl.allow.dn.changes and ssl.allow.san.changes say otherwise.
+names, unless ssl.allow.dn.changes and ssl.allow.san.changes say otherwise. On a listener among brokers the old and the new
+one have to trust each other, too, because the other brokers do not change at the same moment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ottla.server.auth.der import MalformedDer, alternative_names
 from ottla.server.auth.distinguished_names import distinguished_name
 from ottla.server.auth.key_stores import KeyStore, files_of
 from ottla.server.auth.principal_mapping import InvalidRules, PrincipalMapper
-from ottla.server.auth.tls_contexts import Secrets, server_context
+from ottla.server.auth.tls_contexts import Secrets, client_context, server_context
+from ottla.server.auth.tls_rehearsal import lenient_client, rehearse
 from ottla.server.gate.context import ANONYMOUS
 from ottla.server.settings.broker_config import read_settings, texts_of_listener
 from ottla.server.settings.tls_config import TlsConfig
@@ -52,6 +54,13 @@ class KeyCost:
         self._least_s = min(self._least_s, seconds)
 
 
+class ToOthers(NamedTuple):
+    """What connections to the same listener of other brokers begin with."""
+
+    context: ssl.SSLContext
+    cost: KeyCost
+
+
 class InForce(NamedTuple):
     """One state of a listener's settings and files."""
 
@@ -61,17 +70,29 @@ class InForce(NamedTuple):
     mapper: PrincipalMapper
     files: Mapping[str, object]
     cost: KeyCost
+    to_others: ToOthers | None
+    """None: no broker connects to another one by way of this listener."""
+
+    def cannot_connect_to(self, other: InForce) -> str | None:
+        """What is in the way of a broker with these certificates that connects to one with those; None: nothing."""
+        return rehearse(other.context, lenient_client(self.config, self.secrets))
 
 
 class TlsListener:
     """See the module's docstring. InvalidSetting if the settings or files cannot be used."""
 
-    def __init__(self, name: str, security_protocol: str, texts: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, security_protocol: str, texts: Mapping[str, str], *, is_between_brokers: bool = False
+    ) -> None:
+        """`is_between_brokers`: this broker connects to the same listener of others, and they to this one."""
         self.name = name
         self._authenticates = security_protocol == "SSL"
+        self._is_between_brokers = is_between_brokers
         self._in_force = self._read(texts)
         self._checked: InForce | None = None
         self._told = ""
+        if is_between_brokers and (problem := self._in_force.cannot_connect_to(self._in_force)):
+            raise self._not_trusted(problem)
 
     # --- for handshakes
 
@@ -91,6 +112,12 @@ class TlsListener:
         return f"User:{self._in_force.mapper.name(distinguished_name(certificate))}"
 
     # --- for connections to the same listener of other brokers
+
+    @property
+    def to_others(self) -> ToOthers:
+        """What the next connection begins with; only if brokers connect to each other by way of this listener."""
+        assert self._in_force.to_others is not None
+        return self._in_force.to_others
 
     @property
     def config(self) -> TlsConfig:
@@ -143,6 +170,7 @@ class TlsListener:
             secrets = Secrets(config)
             context = server_context(config, secrets)
             mapper = PrincipalMapper(config.ssl_principal_mapping_rules)
+            to_others = ToOthers(client_context(config, secrets), KeyCost()) if self._is_between_brokers else None
         except InvalidRules as error:
             raise self._named("ssl.principal.mapping.rules", str(error)) from None
         except InvalidSetting as error:
@@ -150,7 +178,7 @@ class TlsListener:
         except OSError as error:  # no descriptor or no room for the file that OpenSSL reads the key from
             reason = f"the key cannot be given to OpenSSL: {error.strerror or error}"
             raise self._named("ssl.keystore.location", reason) from None
-        return InForce(config, secrets, context, mapper, files, KeyCost())
+        return InForce(config, secrets, context, mapper, files, KeyCost(), to_others)
 
     def _named(self, name: str, reason: str) -> InvalidSetting:
         return InvalidSetting(name, None, reason, message=f"listener {self.name}: {reason}")
@@ -166,6 +194,23 @@ class TlsListener:
         if self._in_force.secrets.authorities is None and changed.secrets.authorities is not None:
             reason = "Cannot add SSL truststore to an existing listener for which no truststore was configured."
             raise self._named("ssl.truststore.location", reason)
+        if self._is_between_brokers:
+            self._check_connections(changed)
+
+    def _check_connections(self, changed: InForce) -> None:
+        """Brokers with the old certificates and with the new ones have to reach each other."""
+        now = self._in_force
+        # An old certificate that has expired is no measure for the new one. Kafka measures by it, and has to be restarted.
+        before = changed if now.cannot_connect_to(now) else now
+        if problem := changed.cannot_connect_to(before) or before.cannot_connect_to(changed):
+            raise self._not_trusted(problem)
+
+    def _not_trusted(self, problem: str) -> InvalidSetting:
+        reason = (
+            "A client SSLEngine created with the provided settings can't connect to a server SSLEngine created with those"
+            f" settings: {problem}; ssl.truststore has to hold the authority of the certificate in ssl.keystore"
+        )
+        return self._named("ssl.truststore.location", reason)
 
 
 def _check_same_holder(now: KeyStore, new: KeyStore, config: TlsConfig) -> None:

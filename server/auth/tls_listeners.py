@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,10 +23,18 @@ FILES_LOOKED_AT_S = 10.0
 class TlsListeners:
     """See the module's docstring. InvalidSetting if one of them cannot begin."""
 
-    def __init__(self, endpoints: Iterable[Endpoint], configs: ConfigRepository) -> None:
+    def __init__(
+        self, endpoints: Iterable[Endpoint], configs: ConfigRepository, between_brokers: Collection[str] = ()
+    ) -> None:
+        """`between_brokers`: the listeners by way of which this broker connects to others."""
         self._configs = configs
         self._by_name = {
-            each.listener: TlsListener(each.listener, each.security_protocol, configs.texts)
+            each.listener: TlsListener(
+                each.listener,
+                each.security_protocol,
+                configs.texts,
+                is_between_brokers=each.listener in between_brokers,
+            )
             for each in endpoints
             if each.is_encrypted
         }

@@ -40,7 +40,7 @@ from ottla.replication.cluster.coordination import (
     NodeExists,
     SessionExpired,
 )
-from ottla.replication.cluster.peers import Peer, Peers, PeerUnavailable
+from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.cluster.state import NO_BROKER_EPOCH, BrokerRegistration
 from ottla.replication.following.fetcher import ReplicaFetchers
 from ottla.replication.hosting.controller_claims import ControllerClaims
@@ -52,21 +52,18 @@ from ottla.server.cluster.cluster_id import random_cluster_id, settle_cluster_id
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.controller.shell import ControllerElection
 from ottla.server.cluster.features import Features
-from ottla.server.cluster.local_peer import LocalPeer
 from ottla.server.cluster.log_dir_failures import LogDirFailures
 from ottla.server.cluster.log_dir_identities import settle_identities
 from ottla.server.cluster.own_logs import OwnLogs
 from ottla.server.cluster.session import ClusterSession, CoordinationTree, Session
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.cluster.way_to_controller import WayToController
+from ottla.server.cluster.ways_to_members import Port as PortOfWays
+from ottla.server.cluster.ways_to_members import WaysToMembers
 from ottla.server.ports import (
-    HasCluster,
     HasCoordinators,
     HasPlanner,
-    HasReadiness,
     HasReplicas,
-    HasSettings,
-    HasSurroundings,
     HasThrottles,
 )
 from ottla.wire.errors import ErrorCode
@@ -75,7 +72,6 @@ from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, C
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from ottla.replication.cluster.state import BrokerEndpoint
     from ottla.replication.partition.partition import Partition
     from ottla.server.auth.authorizer import AclAuthorizer
     from ottla.server.cluster.acl_store import AclStore
@@ -97,7 +93,7 @@ class JoinProblem(Exception):
     """Why a broker cannot become a member of its cluster; one line for the operator."""
 
 
-class Port(HasCluster, HasPlanner, HasCoordinators, HasReadiness, HasReplicas, HasSettings, HasSurroundings, HasThrottles, Protocol):
+class Port(HasPlanner, HasCoordinators, HasReplicas, HasThrottles, PortOfWays, Protocol):
     """What is needed of the broker here."""
 
     @property
@@ -110,10 +106,9 @@ class ClusterMember:
     def __init__(self, broker: Port, tree: CoordinationTree) -> None:
         self._broker = broker
         self._tree = tree
-        self._listener = broker.config.inter_broker_listener_name
         self._registration: BrokerRegistration | None = None
-        self._peers = self._ways_to_peers() if tree.is_shared else None  # a broker that is alone has none
-        self._to_controller = WayToController(self._endpoint, partial(self.peer, purpose="to-controller"))
+        self._ways = WaysToMembers(broker, is_alone=not tree.is_shared)
+        self._to_controller = WayToController(self._ways.endpoint_of_controller, self._ways.to_controller)
         # A session is held before the logs are loaded, but the broker registers only when `join` is called.
         self._may_join, self._has_joined, self._join_problem = trio.Event(), trio.Event(), ""
         self._background: trio.Nursery | None = None
@@ -154,8 +149,8 @@ class ClusterMember:
         self.election = ControllerElection(
             self.session,
             broker.node_id,
-            peer=self._peer_of,
-            inter_broker_listener=self._listener,
+            peer=self._ways.of_controller,
+            inter_broker_listener=broker.config.inter_broker_listener_name,
             is_unclean=lambda topic: broker.configs.log_config(topic).unclean_leader_election_enable,
             config=lambda: broker.config,
             is_alone=not tree.is_shared,
@@ -220,37 +215,13 @@ class ClusterMember:
 
     # ------------------------------------------------------------------ ways to brokers
 
-    def _ways_to_peers(self) -> Peers:
-        broker = self._broker
-        assert broker.readiness is not None
-        buffer_bytes = broker.config.replication.replica_socket_receive_buffer_bytes
-        return broker.surroundings.make_peers(broker.readiness, buffer_bytes, broker.config.peer_login)
-
     def registration(self, broker_id: int) -> BrokerRegistration | None:
         """A live broker, as the controller describes it."""
         return self._broker.cluster.brokers.get(broker_id)
 
     def peer(self, broker_id: int, *, purpose: str) -> Peer:
         """A new way to a broker. PeerUnavailable: the controller has not named such a broker."""
-        if broker_id == self._broker.node_id:
-            return LocalPeer(self._broker, purpose)
-        endpoint = self._endpoint(broker_id)
-        if endpoint is None or self._peers is None:
-            raise PeerUnavailable(f"broker {broker_id} is not known on listener {self._listener}")
-        return self._peers.to(endpoint, client_id=purpose)
-
-    def _endpoint(self, broker_id: int) -> BrokerEndpoint | None:
-        return self._broker.cluster.endpoint(broker_id, self._listener)
-
-    def _peer_of(self, registration: BrokerRegistration) -> Peer:
-        """The controller's way to a broker that has registered."""
-        client_id = str(self._broker.node_id)
-        if registration.node_id == self._broker.node_id:
-            return LocalPeer(self._broker, client_id)
-        endpoint = registration.endpoints.get(self._listener)
-        if endpoint is None or self._peers is None:
-            raise PeerUnavailable(f"broker {registration.node_id} has no listener {self._listener}")
-        return self._peers.to(endpoint, client_id=client_id)
+        return self._ways.to(broker_id, purpose=purpose)
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Ask whoever is the controller, once. Raises PeerUnavailable."""

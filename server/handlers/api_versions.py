@@ -50,7 +50,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext[Port]) -> 
         return ApiVersionsResponse(error_code=error, api_keys=[])
     served = served_api_versions(
         is_in_cluster=broker.is_in_cluster,
-        is_between_brokers=context.listener_name == broker.config.inter_broker_listener_name,
+        is_between_brokers=context.listener_name in broker.config.between_brokers,
     )
     response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served)
     if context.api_version >= FEATURES_VERSION:

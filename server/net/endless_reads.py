@@ -30,14 +30,18 @@ IDLE_LOOKED_AT_S = 0.1  # while nobody reads
 class Watch:
     """Looks at the reads of one event loop. Whoever reads sets `reading`, and counts in `count`."""
 
-    __slots__ = ("__weakref__", "count", "reading")
+    __slots__ = ("__weakref__", "_has_started", "count", "reading")
 
     def __init__(self) -> None:
+        self._has_started = False
         self.reading: socket.socket | None = None
         self.count = 0
 
     def start(self) -> None:
         """From now on, for the loop whose thread calls this, until nobody has this object any more."""
+        if self._has_started:
+            return
+        self._has_started = True
         if not hasattr(time, "pthread_getcpuclockid") or not system.CAN_CUT_OFF:
             return
         clock = time.pthread_getcpuclockid(threading.get_ident())

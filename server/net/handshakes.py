@@ -4,9 +4,7 @@ Theory
     A connection first waits for the peer's first bytes; until then it is a socket and a sleeping task. The bytes tell what
     the peer speaks. Who speaks TLS gets a session of OpenSSL, and as many steps of a handshake as it takes.
 
-    A step of the server is mostly one signature. Steps that the event loop can afford are done there, one at each turn of the
-    loop, so that a crowd that connects at once holds nobody up. A dear key (RSA 4096) signs in a thread. Which kind a key is
-    is measured with its first handshakes, in a thread as well.
+    `handshake_steps.py` says where they are done.
 
 Limits
     A handshake may take HANDSHAKE_S. An address may have PER_ADDRESS_MAX of them under way, and all together HANDSHAKES_MAX.
@@ -21,7 +19,6 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -30,10 +27,11 @@ from ottla.replication.reminders import Reminders
 from ottla.server.auth.der import MalformedDer
 from ottla.server.auth.principal_mapping import NoRuleFits
 from ottla.server.net.foreign_speech import what_is_spoken
+from ottla.server.net.handshake_steps import HandshakeSteps
 from ottla.server.net.tls_transport import Pieces, TlsTransport, transport_of
 
 if TYPE_CHECKING:
-    from ottla.server.auth.tls_listener import KeyCost, TlsListener
+    from ottla.server.auth.tls_listener import TlsListener
 
 logger = logging.getLogger("ottla.tls")
 
@@ -66,8 +64,7 @@ class Handshakes:
     ) -> None:
         self._handshake_s = handshake_s
         self._under_way = _UnderWay(handshakes_max, per_address_max)
-        self._turn = trio.Lock()
-        self._thread = trio.CapacityLimiter(1)
+        self._steps = HandshakeSteps()
         self._pieces = Pieces()
         self._reminders = Reminders()
         self.count = self.refused_count = 0
@@ -83,7 +80,7 @@ class Handshakes:
                 await self._look(sock)
                 # This takes the descriptor away from the plain socket.
                 current = tls = listener.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-                await self._shake_hands(tls, listener.cost)
+                await self._steps.take_all(tls, listener.cost)
                 principal = listener.principal(tls.getpeercert(binary_form=True))
                 welcomed = Welcomed(transport_of(tls, self._pieces), principal)
                 self.count += 1
@@ -115,41 +112,10 @@ class Handshakes:
         if spoken != "TLS":
             raise _Refused(f"it speaks {spoken}, and this listener speaks TLS")
 
-    async def _shake_hands(self, tls: ssl.SSLSocket, cost: KeyCost) -> None:
-        dearest_s = 0.0
-        in_thread = not cost.is_low
-        while True:
-            try:
-                if in_thread:
-                    # Not abandoned: a thread must not use a socket that is closed meanwhile.
-                    dearest_s = max(dearest_s, await trio.to_thread.run_sync(_timed_step, tls, limiter=self._thread))
-                else:
-                    await self._step_on_loop(tls)
-            except ssl.SSLWantReadError:
-                await trio.lowlevel.wait_readable(tls)
-            except ssl.SSLWantWriteError:
-                await trio.lowlevel.wait_writable(tls)
-            else:
-                break
-        if in_thread and not cost.is_known:
-            cost.note(dearest_s)
-
-    async def _step_on_loop(self, tls: ssl.SSLSocket) -> None:
-        # Who waits for the lock is woken at the next turn of the loop: one step each turn.
-        async with self._turn:
-            tls.do_handshake()
-
     def _tell(self, host: str, listener: TlsListener, what: str) -> None:
         self.refused_count += 1
         if self._reminders.is_due(host):
             logger.warning("closing a connection of %s to listener %s: %s", host, listener.name, what)
-
-
-def _timed_step(tls: ssl.SSLSocket) -> float:
-    """Seconds of the processor; whoever waits for a thread or the interpreter does not count."""
-    began = time.thread_time()
-    tls.do_handshake()
-    return time.thread_time() - began
 
 
 def _words(error: ssl.SSLError) -> str:

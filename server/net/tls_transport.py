@@ -53,40 +53,43 @@ _FAREWELL_BYTES_MAX = 128  # with the blocks and digests of the oldest suites
 class Pieces:
     """What the connections of one event loop share: the buffer that pieces of files are read into, and who watches reads."""
 
-    __slots__ = ("_is_watched", "view", "watch")
+    __slots__ = ("view", "watch")
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(PIECE_BYTES))
         self.watch = Watch()
-        self._is_watched = False
-
-    def have_reads_watched(self) -> None:
-        """Called in the thread of the event loop."""
-        if not self._is_watched:
-            self._is_watched = True
-            self.watch.start()
 
 
-class TlsTransport(PageCacheReader):
-    """An encrypted connection after its handshake; see the module's docstring."""
+class BrokenTls(ConnectionResetError):
+    """OpenSSL gave up a connection; `reason` is its word for why, such as TLSV1_ALERT_UNKNOWN_CA."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"TLS: {reason}")
+        self.reason = reason
+
+
+class TlsStream:
+    """The bytes of an encrypted connection after its handshake; see the module's docstring."""
 
     __slots__ = (
         "_begun",
         "_failure",
         "_has_news",
-        "_pieces",
         "_read",
         "_receive_waits_for",
         "_send_waits_for",
         "_tls",
+        "_watch",
         "_write",
         "socket",
     )
 
-    def __init__(self, sock: ssl.SSLSocket, pieces: Pieces) -> None:
+    def __init__(self, sock: ssl.SSLSocket, watch: Watch) -> None:
+        """In the thread of the event loop, whose reads `watch` looks at."""
+        watch.start()
+        self._watch = watch
         self.socket: socket.socket = sock
         self._tls = sock
-        self._pieces = pieces
         self._read, self._write = sock.read, sock.write
         self._receive_waits_for, self._send_waits_for = WAIT_READABLE, WAIT_WRITABLE
         self._begun = 0  # bytes of a record that is in OpenSSL's buffer: the next send has to come with as many at least
@@ -101,7 +104,7 @@ class TlsTransport(PageCacheReader):
         if self._failure is not None:
             self._has_news = False
             raise self._failure  # OpenSSL itself would take it for an end in order
-        watch = self._pieces.watch
+        watch = self._watch
         watch.count += 1
         watch.reading = self.socket
         try:
@@ -156,16 +159,6 @@ class TlsTransport(PageCacheReader):
             raise BlockingIOError
         return sent
 
-    def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        with self._pieces.view[: min(length, PIECE_BYTES)] as view:
-            count = _read_what_is_there(region.file.fileno(), view, position)
-            needed = min(self._begun, length)
-            if count < needed:  # pages were in memory when the record was begun
-                if os.fstat(region.file.fileno()).st_size >= position + needed:
-                    raise PageMissing
-                return 0
-            return self.send(view[:count]) if count else 0
-
     # --- waiting
 
     @property
@@ -178,7 +171,7 @@ class TlsTransport(PageCacheReader):
 
         async def serve(step: Step) -> Any:
             if not readiness.is_inside_the_wait:
-                return await self._serve_in_task(step)
+                return await self.serve_in_task(step)
 
             def encrypted_step() -> Any:
                 result = step()
@@ -195,7 +188,8 @@ class TlsTransport(PageCacheReader):
 
         return serve
 
-    async def _serve_in_task(self, step: Step) -> Any:
+    async def serve_in_task(self, step: Step) -> Any:
+        """The same in a task that is woken each time."""
         result: Any = WAIT_READABLE
         while type(result) is Wait:
             if result is WAIT_READABLE and self.holds_input:
@@ -208,6 +202,11 @@ class TlsTransport(PageCacheReader):
     async def until_sendable(self) -> None:
         """Return when a send that was refused may go on."""
         await self._until(self._send_waits_for)
+
+    @property
+    def send_waits_for(self) -> Wait:
+        """What a send that was refused waits for."""
+        return self._send_waits_for
 
     async def _until(self, direction: Wait) -> None:
         readable = direction is WAIT_READABLE
@@ -234,6 +233,26 @@ class TlsTransport(PageCacheReader):
         self.socket.close()
 
 
+class TlsTransport(TlsStream, PageCacheReader):
+    """An encrypted connection of a listener: its answers have regions of files between their bytes."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, sock: ssl.SSLSocket, pieces: Pieces) -> None:
+        super().__init__(sock, pieces.watch)
+        self._pieces = pieces
+
+    def send_region(self, region: FileRegion, position: int, length: int) -> int:
+        with self._pieces.view[: min(length, PIECE_BYTES)] as view:
+            count = _read_what_is_there(region.file.fileno(), view, position)
+            needed = min(self._begun, length)
+            if count < needed:  # pages were in memory when the record was begun
+                if os.fstat(region.file.fileno()).st_size >= position + needed:
+                    raise PageMissing
+                return 0
+            return self.send(view[:count]) if count else 0
+
+
 class KernelTlsTransport(TlsTransport):
     """The kernel encrypts what is sent, so regions go from the page cache without a copy into this process."""
 
@@ -245,7 +264,6 @@ class KernelTlsTransport(TlsTransport):
 
 def transport_of(sock: ssl.SSLSocket, pieces: Pieces) -> TlsTransport:
     """The transport of a connection after its handshake, by who encrypts it."""
-    pieces.have_reads_watched()
     return (KernelTlsTransport if kernel_encrypts(sock) else TlsTransport)(sock, pieces)
 
 
@@ -284,5 +302,5 @@ def _is_farewell(data: bytes) -> bool:
 
 def _broken(error: OSError) -> OSError:
     if isinstance(error, ssl.SSLError):
-        return ConnectionResetError(f"TLS: {error.reason or error}")
+        return BrokenTls(error.reason or str(error))
     return ConnectionResetError("the connection was cut off") if error.errno == errno.ENOTCONN else error

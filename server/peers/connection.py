@@ -18,17 +18,16 @@ Limits
 
 from __future__ import annotations
 
-import socket
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
 from ottla.server.gate.dispatch import response_class_of
-from ottla.server.net.readiness import WAIT_READABLE, Step, Wait
+from ottla.server.net.readiness import WAIT_READABLE, Wait
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import (
     RequestHeader,
@@ -39,6 +38,9 @@ from ottla.wire.headers import (
 )
 from ottla.wire.schema import Decoder, Encoder, Message, holds_records
 
+if TYPE_CHECKING:
+    from ottla.server.peers.transports import PeerTransport
+
 IDLE_S = 1.0  # after which a connection is looked at before it is used again
 BUFFER_BYTES = 64 * 1024
 LARGE_BUFFER_BYTES = 1024 * 1024  # what a connection may keep for good; see `_note_size`
@@ -46,9 +48,6 @@ SMALL_ANSWERS_MAX = 1_000  # in a row, before a large buffer is given up
 
 _CORRELATION_ID_MASK = 0x7FFFFFFF  # a signed 32-bit field, so the count begins again at 0
 _size = struct.Struct(">i")
-
-Serve = Callable[[socket.socket, Step], Awaitable[Any]]
-"""`Readiness.serve`, or what does the same."""
 
 
 class Exchange(NamedTuple):
@@ -105,14 +104,12 @@ class Exchanges:
 class PeerConnection:
     """One connection's life. `scope` is what the caller of `ask` waits in; it is cancelled when the connection ends."""
 
-    def __init__(self, sock: socket.socket, client_id: str, serve: Serve, frame_bytes_max: int) -> None:
+    def __init__(self, transport: PeerTransport, client_id: str, frame_bytes_max: int) -> None:
         self.closed_because: str | None = None
         self.is_at_fault = True  # the broker or the network, not somebody here
         self.renew_at_s: float | None = None  # when another connection has to take its place; None: never
-        self._socket = sock
-        self._write_end: socket.socket | None = None  # of the same connection, while the other waits to be readable
+        self._transport = transport
         self._client_id = client_id
-        self._serve = serve
         self._buffer = FrameBuffer(frame_bytes_max)
         self._last_correlation_id = 0
         self._waiting: deque[_Waiting] = deque()
@@ -124,15 +121,12 @@ class PeerConnection:
         # A look is a system call, and a busy connection would pay for it with every request.
         if self._waiting or trio.current_time() - self._last_used_s < IDLE_S:
             return False
-        try:
-            # A peek takes nothing away. A living connection without requests has nothing to read.
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-        # The end of the stream, or bytes that answer nothing: neither can be trusted with a request.
-        return True
+        return self._transport.is_stale()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it ended because the other broker does not take this one, which it will not do the next time either."""
+        return self._transport.is_refused
 
     def has_to_be_renewed(self) -> bool:
         """Whether its session ends soon, and nothing is on its way."""
@@ -190,35 +184,29 @@ class PeerConnection:
             if sent < len(frame):
                 data = memoryview(frame)[sent:]
                 while data:
-                    await self._until_writable()
+                    await self._transport.until_sendable()
                     data = data[self._send_some(data) :]
         finally:
             self._sending.release()
 
     def _send_some(self, data: bytes | memoryview) -> int:
         try:
-            return self._socket.send(data)
+            return self._transport.send(data)
         except BlockingIOError:
             return 0
-
-    async def _until_writable(self) -> None:
-        """By a descriptor of its own: the one that is served for reading cannot be waited for elsewhere."""
-        if self._write_end is None:
-            self._write_end = self._socket.dup()
-        await trio.lowlevel.wait_writable(self._write_end)
 
     async def _next_frame(self) -> tuple[int, int]:
         # The reader before may have received more than its own answer.
         frame = self._buffer.next_frame()
         if frame is None:
-            frame = await self._serve(self._socket, self._receive)
+            frame = await self._transport.serve(self._receive)
         assert frame is not None
         return frame
 
     def _receive(self) -> tuple[int, int] | Wait:
         """Read once what the socket holds; a frame, if that completed one."""
         try:
-            received = self._buffer.receive(self._socket)
+            received = self._buffer.receive(self._transport.receive_into)
         except BlockingIOError:
             return WAIT_READABLE
         if not received:
@@ -255,7 +243,7 @@ class PeerConnection:
         if not queue:
             # The last one closes. Somebody may still wait for the socket, and a descriptor
             # that is closed under a wait may be another file's by the time it wakes.
-            self._close_sockets()
+            self._transport.close()
 
     def close(self, reason: str, *, is_at_fault: bool = True) -> None:
         """No more is asked here; whoever waits is woken by its scope."""
@@ -266,12 +254,7 @@ class PeerConnection:
         for waiting in self._waiting:
             waiting.scope.cancel()
         if not self._waiting:
-            self._close_sockets()
-
-    def _close_sockets(self) -> None:
-        self._socket.close()
-        if self._write_end is not None:
-            self._write_end.close()
+            self._transport.close()
 
 
 class _Waiting:
@@ -333,7 +316,7 @@ class FrameBuffer:
         self._note_size(size)
         return start + _size.size, frame_end
 
-    def receive(self, sock: socket.socket) -> int:
+    def receive(self, receive_into: Callable[[Any], int]) -> int:
         """Read once into the room behind the bytes; 0 at the end of the stream."""
         if self._is_lent or self._is_oversized:
             # There are views of this buffer, or it is to be given up. Bytes without a frame go on in a new one.
@@ -344,7 +327,7 @@ class FrameBuffer:
             self._start = self._end = 0
         if self._end == len(self.data):
             self._make_room()
-        received = sock.recv_into(self._view[self._end :])
+        received = receive_into(self._view[self._end :])
         self._end += received
         return received
 

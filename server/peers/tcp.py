@@ -1,7 +1,9 @@
 """Ways to other brokers over TCP; the adapter of `replication/cluster/peers.py`.
 
-A peer has at most one connection (`connection.py`), made with the first request and again after it was lost. The log
-says once that a broker was lost, and once that it answers again.
+A peer has at most one connection (`connection.py`), made with the first request and again after it was lost: TCP, then TLS
+(`encryption.py`), then a login by SASL, the last two if the listener among brokers has them. The log says once that a broker
+was lost, and once that it answers again. What will be so the next time as well, such as a certificate that is refused, it
+says once a minute.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ import trio
 
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import BrokerEndpoint
-from ottla.server.auth.refusals import LoginFailed, LoginRefused
+from ottla.replication.reminders import Reminders
+from ottla.server.auth.refusals import LoginFailed, LoginRefused, NotEncrypted
 from ottla.server.net.readiness import serve_in_task
-from ottla.server.peers.connection import Exchange, Exchanges, PeerConnection, Serve
+from ottla.server.peers.connection import Exchange, Exchanges, PeerConnection
+from ottla.server.peers.transports import PeerTransport, PlainPeerTransport, Serve
 from ottla.wire.limits import FRAME_BYTES_MAX
 from ottla.wire.schema import Message
 
@@ -33,6 +37,9 @@ USED_OF_SESSION = 0.85
 LogIn = Callable[[Callable[[Message, int], Awaitable[Any]]], Awaitable[int]]
 """`PeerLogin.log_in`."""
 
+Encrypt = Callable[[socket.socket, str], Awaitable[PeerTransport]]
+"""`PeerEncryption.encrypted`."""
+
 
 class TcpPeers:
     """Makes ways to brokers, and says once in the log that one was lost, and once that it is back."""
@@ -44,27 +51,32 @@ class TcpPeers:
         receive_buffer_bytes: int = SYSTEM_DEFAULT,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        encrypt: Encrypt | None = None,
         log_in: LogIn | None = None,
     ) -> None:
         """`receive_buffer_bytes` is replica.socket.receive.buffer.bytes, taken for the least that a socket should have.
 
-        `log_in` is what each connection begins with; None: the others let everybody in.
+        `encrypt` and then `log_in` are what each connection begins with; None: the others speak plaintext, and let everybody in.
         """
         self.serve = serve
         self.receive_buffer_bytes = receive_buffer_bytes
         self.frame_bytes_max = frame_bytes_max
         self.connect_timeout_s = connect_timeout_s
+        self.encrypt = encrypt
         self.log_in = log_in
         self.exchanges = Exchanges()
         self._lost: set[int] = set()
+        self._reminders = Reminders()
 
     def to(self, endpoint: BrokerEndpoint, *, client_id: str) -> TcpPeer:
         """A way to the broker at this endpoint. Nothing is sent yet."""
         return TcpPeer(self, endpoint, client_id)
 
-    def note_lost(self, endpoint: BrokerEndpoint, reason: str) -> None:
-        """A request got no answer."""
-        if endpoint.node_id not in self._lost:
+    def note_lost(self, endpoint: BrokerEndpoint, reason: str, *, is_lasting: bool = False) -> None:
+        """A request got no answer. `is_lasting`: nor will the next one, until somebody changes something."""
+        # An older connection to the same broker may go on meanwhile, so what lasts must not count as new each time.
+        is_news = self._reminders.is_due(str(endpoint.node_id)) if is_lasting else endpoint.node_id not in self._lost
+        if is_news:
             self._lost.add(endpoint.node_id)
             logger.warning(
                 "Broker %d at %s:%d is unavailable: %s", endpoint.node_id, endpoint.host, endpoint.port, reason
@@ -115,7 +127,7 @@ class TcpPeer:
         # has abandoned is no news of the other broker, and the log does not call it lost.
         assert connection.closed_because is not None
         if connection.is_at_fault:
-            raise self._lost(connection.closed_because)
+            raise self._lost(connection.closed_because, is_lasting=connection.is_refused)
         raise PeerUnavailable(f"{self!r}: {connection.closed_because}")
 
     async def aclose(self) -> None:
@@ -126,8 +138,8 @@ class TcpPeer:
         if self._connection is not None:
             self._connection.close("closed", is_at_fault=False)
 
-    def _lost(self, reason: str) -> PeerUnavailable:
-        self._peers.note_lost(self.endpoint, reason)
+    def _lost(self, reason: str, *, is_lasting: bool = False) -> PeerUnavailable:
+        self._peers.note_lost(self.endpoint, reason, is_lasting=is_lasting)
         return PeerUnavailable(f"{self!r}: {reason}")
 
     def _usable_connection(self) -> PeerConnection | None:
@@ -159,8 +171,8 @@ class TcpPeer:
                 # Whoever had the lock before may have made one.
                 connection = self._usable_connection()
                 if connection is None:
-                    sock = await self._connected_socket()
-                    connection = PeerConnection(sock, self._client_id, self._peers.serve, self._peers.frame_bytes_max)
+                    transport = await self._transport(await self._connected_socket())
+                    connection = PeerConnection(transport, self._client_id, self._peers.frame_bytes_max)
                     if self._peers.log_in is not None:
                         await self._log_in(connection, self._peers.log_in)
                     self._connection = connection
@@ -188,7 +200,20 @@ class TcpPeer:
                 connection.close("its login was abandoned", is_at_fault=False)
                 raise
         connection.close("its login failed", is_at_fault=False)
-        raise self._lost(f"cannot log in: {error or connection.closed_because}") from error
+        is_lasting = error is not None or connection.is_refused
+        raise self._lost(f"cannot log in: {error or connection.closed_because}", is_lasting=is_lasting) from error
+
+    async def _transport(self, sock: socket.socket) -> PeerTransport:
+        """What carries bytes over a connected socket, which is closed if that comes to nothing."""
+        if self._peers.encrypt is None:
+            return PlainPeerTransport(sock, self._peers.serve)
+        reason = f"no TLS handshake within {self._peers.connect_timeout_s:g} s"
+        with trio.move_on_after(self._peers.connect_timeout_s):
+            try:
+                return await self._peers.encrypt(sock, self.endpoint.host)
+            except (NotEncrypted, OSError) as failure:
+                reason = f"no TLS connection: {failure}"
+        raise self._lost(reason, is_lasting=True)
 
     async def _connected_socket(self) -> socket.socket:
         host, port = self.endpoint.host, self.endpoint.port

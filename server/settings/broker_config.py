@@ -25,6 +25,7 @@ from ottla.groupcoord.config import (
 from ottla.groupcoord.group_settings import check_bounds_of_broker
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.authorizer_config import AuthorizerConfig, UnknownAuthorizer
+from ottla.server.settings.control_plane import control_plane_listener
 from ottla.server.settings.member_config import MemberConfig
 from ottla.server.settings.quota_config import QuotaConfig
 from ottla.server.settings.sasl_config import (
@@ -60,7 +61,6 @@ _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 BROKEN_RULE = "requirement failed"
 OF_SINGLE_LISTENERS = ("max.connections", "max.connection.creation.rate")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SPOKEN_BETWEEN_BROKERS = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
 def _per_ip_overrides(text: str) -> str | None:
@@ -192,14 +192,16 @@ class BrokerConfig:
     listeners: tuple[Endpoint, ...]
     advertised: Mapping[str, Endpoint]
     inter_broker_listener_name: str
+    control_plane_listener_name: str | None
+    """Of the controller's connections, if that is another one."""
     log_dirs: tuple[Path, ...]
     member: MemberConfig
     zookeeper: ZooKeeperConfig | None
     static: Mapping[str, str] = field(repr=False)  # with the passwords
     sasl: Mapping[str, SaslListenerConfig] = field(default_factory=dict)
     """Of each listener that speaks SASL."""
-    peer_login: PeerLoginConfig | None = None
-    """How this member of a cluster logs in at the others; None: it need not."""
+    peer_logins: Mapping[str, PeerLoginConfig] = field(default_factory=dict)
+    """How this member of a cluster logs in at the others, by the listener; one that is not here lets it in without."""
     authorizer: AuthorizerConfig | None = None
     first_users: tuple[Any, ...] = ()  # of --add-scram (server/auth/first_users.py); no setting, as it is not kept
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
@@ -208,6 +210,11 @@ class BrokerConfig:
         """The address that clients of a listener get; a port 0 stands for the one that was bound."""
         told = self.advertised.get(listener) or self.advertised[self.inter_broker_listener_name]
         return told if told.port else Endpoint(listener=told.listener, host=told.host, port=bound_port)
+
+    @property
+    def between_brokers(self) -> frozenset[str]:
+        """The listeners at which brokers speak to each other."""
+        return frozenset({self.inter_broker_listener_name, self.control_plane_listener_name or ""}) - {""}
 
     @property
     def ignored_settings(self) -> tuple[str, ...]:
@@ -263,8 +270,19 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     listeners, inter_broker = _listeners(server)
-    _check_between_brokers(zookeeper, listeners, inter_broker)
-    sasl = _sasl(listeners, static)
+    advertised = _advertised(server, listeners, inter_broker)
+    with_sasl = [each.listener for each in listeners if each.security_protocol.startswith("SASL_")]
+    try:
+        sasl = {name: sasl_of_listener(texts_of_listener(static, name), name) for name in with_sasl}
+        control_plane, logins = None, {}
+        # A broker that is alone neither logs in at another one nor speaks to a controller over a connection.
+        if zookeeper is not None:
+            wanted = zookeeper.control_plane_listener_name
+            control_plane = control_plane_listener(wanted, _protocol_map(server), advertised, inter_broker)
+            between = [name for name in (inter_broker, control_plane) if name in sasl]
+            logins = {name: peer_login(static, name, sasl[name]) for name in between}
+    except InvalidSetting as error:
+        raise ConfigError(str(error)) from None
     node_id = _node_id(server, static)
     # Clients see both names with the id that is in force, whichever was given.
     static["node.id"] = static["broker.id"] = str(node_id)
@@ -282,12 +300,13 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         share_coordinator=_read(ShareCoordinatorConfig, static),
         node_id=node_id,
         listeners=listeners,
-        advertised=_advertised(server, listeners, inter_broker),
+        advertised=advertised,
         inter_broker_listener_name=inter_broker,
+        control_plane_listener_name=control_plane,
         log_dirs=_log_dirs(server),
         member=_read(MemberConfig, static),
         sasl=sasl,
-        peer_login=None if zookeeper is None else _peer_login(sasl, inter_broker, static),
+        peer_logins=logins,
         zookeeper=zookeeper,
         static=static,
         authorizer=_authorizer(server, static),
@@ -467,32 +486,6 @@ def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     return config
-
-
-def _check_between_brokers(zookeeper: ZooKeeperConfig | None, listeners: Iterable[Endpoint], inter_broker: str) -> None:
-    spoken = next(each.security_protocol for each in listeners if each.listener == inter_broker)
-    if zookeeper is not None and spoken not in _SPOKEN_BETWEEN_BROKERS:
-        allowed = " or ".join(_SPOKEN_BETWEEN_BROKERS)
-        raise ConfigError(f"listener {inter_broker} speaks {spoken}: brokers speak only {allowed} among themselves")
-
-
-def _sasl(listeners: Iterable[Endpoint], static: Mapping[str, str]) -> dict[str, SaslListenerConfig]:
-    names = [each.listener for each in listeners if each.security_protocol.startswith("SASL_")]
-    try:
-        return {name: sasl_of_listener(texts_of_listener(static, name), name) for name in names}
-    except InvalidSetting as error:
-        raise ConfigError(str(error)) from None
-
-
-def _peer_login(
-    sasl: Mapping[str, SaslListenerConfig], inter_broker: str, static: Mapping[str, str]
-) -> PeerLoginConfig | None:
-    if inter_broker not in sasl:
-        return None
-    try:
-        return peer_login(static, inter_broker, sasl[inter_broker])
-    except InvalidSetting as error:
-        raise ConfigError(str(error)) from None
 
 
 def _log_dirs(server: ServerConfig) -> tuple[Path, ...]:

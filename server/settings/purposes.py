@@ -178,7 +178,6 @@ unstable.feature.versions.enable: Whether levels of features may be used that ar
 alter.config.policy.kraft.compatibility.enable: Whether a policy is shown all settings of a resource, or those that change.
 auto.include.jmx.reporter: Whether metrics are reported by JMX although metric.reporters does not say so.
 broker.id.generation.enable: Whether a broker that is not told its id gets one from ZooKeeper.
-control.plane.listener.name: Listener at which brokers hear from the controller.
 delegation.token.master.key: Older name of delegation.token.secret.key.
 eligible.leader.replicas.enable: Whether the controller keeps a list of replicas that may lead although they are not in sync.
 group.share.max.groups: Most share groups of a broker.

@@ -186,7 +186,6 @@ _OLDER_TABLE = """
 alter.config.policy.kraft.compatibility.enable boolean false
 auto.include.jmx.reporter boolean true
 broker.id.generation.enable boolean true
-control.plane.listener.name string -
 delegation.token.master.key password -
 eligible.leader.replicas.enable boolean false
 group.share.max.groups short 10 1..100

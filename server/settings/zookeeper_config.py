@@ -57,6 +57,9 @@ class ZooKeeperConfig:
     zookeeper_connection_timeout_ms: int | None = setting(
         None, kind=INT, doc="Longest wait for the first connection; by default the session timeout."
     )
+    control_plane_listener_name: str | None = setting(
+        None, doc="Listener that brokers and the controller use among themselves; by default the one among brokers."
+    )
     zookeeper_set_acl: bool = setting(False, doc="Whether only this user may change the nodes that are created.")
     zookeeper_sasl_username: str | None = setting(None, doc="User of SASL DIGEST-MD5; none: no SASL.")
     zookeeper_sasl_password: str | None = setting(None, kind=PASSWORD, doc="Password of SASL DIGEST-MD5.")

@@ -229,9 +229,9 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 def test_the_line_of_the_listener_says_who_logs_in():
     config = load_config({**MEMBER, LINE: f'{SCRAM_MODULE} required username="b" password="hunter2";'})
-    assert config.peer_login == PeerLoginConfig(mechanism="SCRAM-SHA-512", name="b", password="hunter2")
-    assert "hunter2" not in repr(config.peer_login)
-    assert load_config({**MEMBER, "inter.broker.listener.name": "OUT"}).peer_login is None
+    assert config.peer_logins == {"IN": PeerLoginConfig(mechanism="SCRAM-SHA-512", name="b", password="hunter2")}
+    assert "hunter2" not in repr(config.peer_logins)
+    assert load_config({**MEMBER, "inter.broker.listener.name": "OUT"}).peer_logins == {}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from ottla.server.peers import connection as peer_connection
 from ottla.server.peers import tcp as peers
 from ottla.server.peers.connection import BUFFER_BYTES, LARGE_BUFFER_BYTES, FrameBuffer, PeerConnection, exchange_of
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
+from ottla.server.peers.transports import PlainPeerTransport
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import (
@@ -519,11 +520,11 @@ def test_memory_follows_what_arrived_and_not_what_was_claimed() -> None:
     buffer = FrameBuffer(100 << 20)
     with ours, theirs:
         theirs.sendall(struct.pack(">i", 99 << 20) + b"x" * 1000)
-        buffer.receive(ours)
+        buffer.receive(ours.recv_into)
         assert buffer.next_frame() is None
         for _ in range(100):
             theirs.sendall(b"x" * 1000)
-            buffer.receive(ours)
+            buffer.receive(ours.recv_into)
         assert len(buffer.data) <= 4 * 101_000
 
 
@@ -537,12 +538,12 @@ def test_a_large_buffer_is_given_up_after_many_small_frames(monkeypatch: pytest.
         while (found := buffer.next_frame()) is None:
             if data:
                 data = data[theirs.send(data[:100_000]) :]
-            buffer.receive(ours)
+            buffer.receive(ours.recv_into)
         assert found == (4, 2 * LARGE_BUFFER_BYTES + 4)
         sizes = []
         for _ in range(6):
             theirs.send(frame(b"small"))
-            buffer.receive(ours)
+            buffer.receive(ours.recv_into)
             found = buffer.next_frame()
             assert found is not None
             assert buffer.data[found[0] : found[1]] == b"small"
@@ -568,7 +569,7 @@ def test_frames_come_out_as_they_went_in(bodies: list[bytes], lends: list[bool])
             while (found := buffer.next_frame()) is None:
                 if rest:
                     rest = rest[theirs.send(rest[:50_000]) :]
-                buffer.receive(ours)
+                buffer.receive(ours.recv_into)
             assert buffer.data[found[0] : found[1]] == body
             if is_lent:
                 buffer.lend()
@@ -590,7 +591,7 @@ def test_whatever_is_answered_is_an_answer_or_a_lie(data: bytes) -> None:
     async def ask() -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        connection = PeerConnection(ours, "client", serve_in_task, 1000)
+        connection = PeerConnection(PlainPeerTransport(ours, serve_in_task), "client", 1000)
         with theirs:
             theirs.sendall(data)
             theirs.shutdown(socket.SHUT_WR)
@@ -608,7 +609,7 @@ def test_a_frame_may_be_as_large_as_allowed_and_no_larger() -> None:
     with ours, theirs:
         buffer = FrameBuffer(10)
         theirs.sendall(frame(b"x" * 10) + frame(b"x" * 11))
-        buffer.receive(ours)
+        buffer.receive(ours.recv_into)
         assert buffer.next_frame() == (4, 14)
         with pytest.raises(ProtocolViolation, match="11 bytes, where at most 10"):
             buffer.next_frame()

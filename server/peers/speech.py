@@ -1,0 +1,20 @@
+"""How this broker speaks to other ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.server.auth.tls_listener import TlsListener
+    from ottla.server.settings.sasl_config import PeerLoginConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speech:
+    """How this broker speaks to one listener of the others, by its settings for a listener of that name."""
+
+    receive_buffer_bytes: int
+    encryption: TlsListener | None = None
+    """This broker's own listener of that name; None: it speaks plaintext."""
+    login: PeerLoginConfig | None = None
