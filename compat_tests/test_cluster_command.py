@@ -128,3 +128,38 @@ def test_a_broker_that_cannot_start_is_the_end_of_all(cluster, tmp_path):
     command = cluster("--brokers", "2")
     assert command.process.wait(60) == 1
     assert "ottla: broker 2 has ended (exit status 1" in command.said
+
+
+def test_a_secured_cluster_lets_in_who_has_the_files_of_the_client(cluster, tmp_path):
+    tls = tmp_path / "tls"
+    command = cluster("--secure", str(tls))
+    bootstrap = command.bootstrap()
+    # As it is printed.
+    told = dict(re.findall(r"-X ([\w.]+)=(\S+)", command.said))
+    assert f"ssl.keystore.location={tls}/client.pem" in command.said
+    config = {"bootstrap.servers": bootstrap, **told}
+    admin = AdminClient(config)
+    admin.create_topics([NewTopic("secured", 3, 3)])["secured"].result(30)
+    producer = Producer(config | {"acks": "all"})
+    for number in range(30):
+        producer.produce("secured", b"%d" % number)
+    assert producer.flush(30) == 0
+    failures = []
+    without = {name: text for name, text in told.items() if name not in ("ssl.certificate.location", "ssl.key.location")}
+    refused = Producer({"bootstrap.servers": bootstrap, **without, "error_cb": failures.append})
+    wait_until(lambda: refused.poll(0.1) or failures, "who shows no certificate is refused")
+
+    command.process.send_signal(signal.SIGINT)
+    assert command.process.wait(40) == 0, command.said
+    again = cluster()  # without the option, and secured all the same
+    assert again.bootstrap() == bootstrap
+    consumer = Consumer(config | {"group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["secured"])
+    found = set()
+
+    def all_read():
+        found.update(each.value() for each in consumer.consume(30, 0.5) if each.error() is None)
+        return len(found) == 30
+
+    wait_until(all_read, "every record is there", 60)
+    consumer.close()

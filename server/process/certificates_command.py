@@ -3,6 +3,7 @@
     authority.pem, authority.key.pem    whom to trust; its key signs more, and is needed on no broker
     <broker>.pem, <broker>.properties   key and certificate of a broker, and the settings that name them
     client.pem, client.properties       the same for a client, with Kafka's names for Java's clients and tools
+    <other>.pem, <other>.properties     the same for another client
 
 What is there is left as it is, so a second run adds what is missing. Keys are readable by their owner only. A file is
 there whole or not at all.
@@ -37,10 +38,10 @@ def check_host(host: str) -> str | None:
     return f"{host} is the name of another file" if host.lower() in RESERVED else None
 
 
-def make_certificates(folder: Path, brokers: Sequence[str], days: int) -> list[Path]:
+def make_certificates(folder: Path, brokers: Sequence[str], days: int, clients: Sequence[str] = ()) -> list[Path]:
     """Make what is not there yet, each certificate for so many days; returns the new files.
 
-    A broker named `localhost` is reached by the addresses of the machine itself, too.
+    `clients` are more of them, beside the one that is always made. A broker named `localhost` is reached by the addresses of the machine itself, too.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,8 +51,9 @@ def make_certificates(folder: Path, brokers: Sequence[str], days: int) -> list[P
             if not (folder / f"{host}.pem").exists():
                 hosts = LOOPBACK if host == "localhost" else (host,)
                 _add(made, folder, host, authority.issue(host, hosts, is_server=True), _BROKER)
-        if not (folder / f"{CLIENT}.pem").exists():
-            _add(made, folder, CLIENT, authority.issue(CLIENT, is_server=False), _CLIENT)
+        for name in dict.fromkeys((CLIENT, *clients)):
+            if not (folder / f"{name}.pem").exists():
+                _add(made, folder, name, authority.issue(name, is_server=False), _CLIENT)
     except OSError as error:
         raise CertificatesFailed(f"cannot write {error.filename or folder}: {error.strerror}") from None
     return made

@@ -1,8 +1,8 @@
 """The `ottla` command.
 
     ottla start [server.properties] [--override name=value ...]
-    ottla cluster [--brokers 3] [--data folder] [--override name=value ...]
-    ottla certificates folder [--broker host ...] [--days 825]
+    ottla cluster [--brokers 3] [--data folder] [--secure folder] [--override name=value ...]
+    ottla certificates folder [--broker host ...] [--client name ...] [--days 825]
     ottla version
 
 Exit codes: 0 stopped cleanly, 1 could not start or had to stop (port taken, data directory in use or not writable),
@@ -71,6 +71,9 @@ Data and logs are in one folder, and a second start with the same folder brings 
 if their ports are still free. If a process ends, one line says so and it is not started again; when the command ends, in
 whatever way, all its processes end.
 
+With --secure clients and brokers show certificates to each other, and what a client needs is printed. A cluster that was
+secured once stays so at its next starts.
+
 Settings have Apache Kafka's names and go to all brokers. With three brokers or more the defaults are those of a cluster that
 can do without one of them: default.replication.factor=3, min.insync.replicas=2, and the same for the internal topics
 (offsets.topic.replication.factor, transaction.state.log.replication.factor, transaction.state.log.min.isr); with two brokers
@@ -82,6 +85,7 @@ examples:
   ottla cluster                                  three brokers, data in ~/.local/share/ottla/cluster
   ottla cluster --brokers 5 --data /srv/five     five, with their data in /srv/five
   ottla cluster --override num.partitions=6      one setting for all brokers
+  ottla cluster --secure tls                     with TLS, and certificates of brokers and clients in tls/
 """
 
 _CERTIFICATES = """\
@@ -95,6 +99,7 @@ examples:
   ottla certificates tls                         for a broker on this machine
   ottla start tls/localhost.properties           which listens on SSL://:9092
   ottla certificates tls --broker broker1.example --broker broker2.example --broker broker3.example
+  ottla certificates tls --client shop           for another client of the same authority, called User:CN=shop
 """
 
 
@@ -108,9 +113,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "start":
         return _start(options.file, options.override, options.accept_empty_log_dir, options.add_scram)
     if options.command == "cluster":
-        return _cluster(options.brokers, options.data, options.override, options.accept_empty_log_dir)
+        return _cluster(
+            options.brokers, options.data, options.override, options.accept_empty_log_dir, options.secure
+        )
     if options.command == "certificates":
-        return _certificates(options.folder, options.broker, options.days)
+        return _certificates(options.folder, options.broker, options.client, options.days)
     parser.print_help()
     return EXIT_USAGE
 
@@ -161,6 +168,12 @@ def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     cluster.add_argument(
         "--override", action="append", default=[], metavar="name=value", help="one setting for all brokers; repeatable"
     )
+    cluster.add_argument(
+        "--secure",
+        type=Path,
+        metavar="FOLDER",
+        help="encrypt, and let in only who shows a certificate; they are in this folder, and made if they are not",
+    )
     _add_accepted(cluster)
 
 
@@ -179,6 +192,9 @@ def _add_certificates(commands: argparse._SubParsersAction[argparse.ArgumentPars
         default=[],
         metavar="HOST",
         help="name or address that clients reach a broker by (default: localhost); repeatable",
+    )
+    certificates.add_argument(
+        "--client", action="append", default=[], metavar="NAME", help="another client beside `client`; repeatable"
     )
     certificates.add_argument(
         "--days", type=_days, default=DAYS, metavar="N", help=f"how long the certificates are good (default: {DAYS})"
@@ -223,13 +239,17 @@ def _start(
 
 
 def _cluster(
-    brokers: int | None, data: Path | None, overrides: Sequence[str], accepted_log_dirs: Sequence[str]
+    brokers: int | None,
+    data: Path | None,
+    overrides: Sequence[str],
+    accepted_log_dirs: Sequence[str],
+    secure: Path | None,
 ) -> int:
     from ottla.server.process.cluster_command import ClusterFailed, run_cluster
     from ottla.server.settings.broker_config import ConfigError
 
     try:
-        run_cluster(brokers, data, _texts(None, overrides), accepted_log_dirs)
+        run_cluster(brokers, data, _texts(None, overrides), accepted_log_dirs, secure)
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)
     except ClusterFailed as error:
@@ -237,16 +257,20 @@ def _cluster(
     return EXIT_OK
 
 
-def _certificates(folder: Path, brokers: Sequence[str], days: int) -> int:
+def _certificates(folder: Path, brokers: Sequence[str], clients: Sequence[str], days: int) -> int:
     try:
         from ottla.server.process.certificates_command import CertificatesFailed, check_host, make_certificates
     except ImportError:
         return _fail("certificates are made with cryptography: pip install 'ottla[security]'", EXIT_FAILED)
-    brokers = brokers or ["localhost"]
-    for problem in filter(None, map(check_host, brokers)):
-        return _fail(f"--broker: {problem}", EXIT_USAGE)
+    if not brokers and not clients:
+        brokers = ["localhost"]
+    for option, names in (("--broker", brokers), ("--client", clients)):
+        for problem in filter(None, map(check_host, names)):
+            return _fail(f"{option}: {problem}", EXIT_USAGE)
+    if both := set(brokers) & set(clients):
+        return _fail(f"--client: {min(both)} is the name of a broker", EXIT_USAGE)
     try:
-        made = make_certificates(folder, brokers, days)
+        made = make_certificates(folder, brokers, days, clients)
     except CertificatesFailed as error:
         return _fail(str(error), EXIT_FAILED)
     print("\n".join(map(str, made)) or f"nothing to do: everything is in {folder}")

@@ -1,7 +1,8 @@
 """`ottla cluster`: ZooKeeper and several brokers on this machine, each a process of its own, as long as the command runs.
 
 The data folder holds all of it: zookeeper/, broker-1/ and so on with their logs beside them, and cluster.json with the
-ports, so that a second start brings the same cluster back at the same addresses.
+ports and the folder of its certificates, if it has any, so that a second start brings the same cluster back at the same
+addresses, and does not open what was closed.
 
 The command restarts nothing. Its children are in sessions of their own, so that Ctrl-C reaches the command alone, which
 stops the brokers before ZooKeeper; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
@@ -19,13 +20,14 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 import trio
 
 from ottla import __version__
 from ottla.replication.system import dying_with_this_process
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
+from ottla.server.process.secured_cluster import NotSecured, Secured
 from ottla.server.settings.broker_config import ConfigError, default_data_directory, load_config
 
 BROKERS: Final = 3
@@ -60,12 +62,17 @@ def cluster_settings(size: int) -> dict[str, str]:
 
 
 def run_cluster(
-    size: int | None, data: Path | None, settings: Mapping[str, str], accepted_log_dirs: Sequence[str] = ()
+    size: int | None,
+    data: Path | None,
+    settings: Mapping[str, str],
+    accepted_log_dirs: Sequence[str] = (),
+    secure: Path | None = None,
 ) -> None:
     """Run until SIGTERM or Ctrl-C; raises ConfigError or ClusterFailed.
 
     `size` None: as many brokers as the folder has, or three. `settings` are for all brokers. A broker whose log directory is
-    among `accepted_log_dirs` starts although that is not what it was.
+    among `accepted_log_dirs` starts although that is not what it was. `secure` is the folder of the certificates; None: that
+    of last time, or none.
     """
     for name in OWN_SETTINGS:
         if name in settings:
@@ -75,9 +82,13 @@ def run_cluster(
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock:
             _lock(lock, folder)
-            cluster = LocalCluster(folder, _ports(folder, size), settings, accepted_log_dirs)
+            known = Known.read(folder)
+            secured = _secured(secure, known)
+            ports = _ports(folder, size, known)
+            known.write(folder, ports, secured)
+            cluster = LocalCluster(folder, ports, settings, accepted_log_dirs, secured)
             trio.run(cluster.run)
-    except (OSError, ZooKeeperMissing) as error:
+    except (OSError, ZooKeeperMissing, NotSecured) as error:
         raise ClusterFailed(str(error)) from None
 
 
@@ -88,17 +99,44 @@ def _lock(file: IO[str], folder: Path) -> None:
         raise ClusterFailed(f"another `ottla cluster` runs in {folder}") from None
 
 
-def _ports(folder: Path, size: int | None) -> list[int]:
+class Known(NamedTuple):
+    """What cluster.json has of last time."""
+
+    ports: Sequence[int]
+    """ZooKeeper's, then those of brokers 1, 2 and so on."""
+    secure: str | None
+    """The folder of the certificates."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Known:
+        file = folder / "cluster.json"
+        found = json.loads(file.read_text()) if file.exists() else {}
+        return cls(found.get("ports", []), found.get("secure"))
+
+    @staticmethod
+    def write(folder: Path, ports: Sequence[int], secured: Secured | None) -> None:
+        kept: dict[str, object] = {"ports": list(ports)}
+        if secured is not None:
+            kept["secure"] = str(secured.folder)
+        (folder / "cluster.json").write_text(json.dumps(kept) + "\n")
+
+
+def _secured(wanted: Path | None, known: Known) -> Secured | None:
+    if wanted is None:
+        if known.secure is None:
+            return None
+        wanted = Path(known.secure)
+    return Secured(wanted)
+
+
+def _ports(folder: Path, size: int | None, known: Known) -> list[int]:
     """ZooKeeper's port, then those of brokers 1, 2 and so on: those of last time, or free ones in their place."""
-    file = folder / "cluster.json"
-    before: list[int] = json.loads(file.read_text())["ports"] if file.exists() else []
+    before = known.ports
     held = len(before) - 1
     size = size or (held if before else BROKERS)
     if size < held:
         raise ConfigError(f"{folder} holds a cluster of {held} brokers, which --brokers {size} would leave incomplete")
-    ports = _free_ports([*before, *[0] * (size + 1 - len(before))])
-    file.write_text(json.dumps({"ports": ports}) + "\n")
-    return ports
+    return _free_ports([*before, *[0] * (size + 1 - len(before))])
 
 
 def _free_ports(wanted: list[int]) -> list[int]:
@@ -124,11 +162,17 @@ class LocalCluster:
     """The processes of one cluster, for the time of one `run`."""
 
     def __init__(
-        self, folder: Path, ports: list[int], settings: Mapping[str, str], accepted_log_dirs: Sequence[str]
+        self,
+        folder: Path,
+        ports: list[int],
+        settings: Mapping[str, str],
+        accepted_log_dirs: Sequence[str],
+        secured: Secured | None = None,
     ) -> None:
-        """Raises ConfigError before anything has been started."""
+        """Raises ConfigError and NotSecured before anything has been started. `secured` None: everybody may come in."""
         zookeeper_port, *self._broker_ports = ports
         self._folder = folder
+        self._secured = secured
         self._accepted = self._checked(accepted_log_dirs)
         self._zookeeper = self._prepared_zookeeper(zookeeper_port)
         self._zookeeper_port = zookeeper_port
@@ -147,10 +191,10 @@ class LocalCluster:
         return Child("ZooKeeper", zookeeper_command(configuration), self._folder / "zookeeper.log")
 
     def _prepared_broker(self, number: int, port: int, settings: Mapping[str, str]) -> Child:
-        texts = cluster_settings(len(self._broker_ports)) | dict(settings)
+        own = {"listeners": f"PLAINTEXT://{HOST}:{port}"} if self._secured is None else self._secured.settings(HOST, port)
+        texts = cluster_settings(len(self._broker_ports)) | own | dict(settings)
         texts |= {
             "node.id": str(number),
-            "listeners": f"PLAINTEXT://{HOST}:{port}",
             "log.dirs": self._log_dir(number),
             "zookeeper.connect": f"{HOST}:{self._zookeeper_port}",
         }
@@ -253,10 +297,22 @@ class LocalCluster:
             f"  brokers         {len(self._brokers)}",
             f"  ZooKeeper       {HOST}:{self._zookeeper_port}",
             f"  data directory  {self._folder}",
-            f"  try             kcat -b {self.bootstrap} -L",
+            *self._how_to_connect(),
             f"listening on {self.bootstrap}",
         ]
         print("\n".join(lines), flush=True)
+
+    def _how_to_connect(self) -> list[str]:
+        secured = self._secured
+        if secured is None:
+            return [f"  try             kcat -b {self.bootstrap} -L"]
+        first, *others = secured.client_lines
+        return [
+            f"  client          {first}",
+            *[f"                  {each}" for each in others],
+            f"  Kafka's tools   --command-config {secured.client_properties}",
+            f"  try             kcat -b {self.bootstrap} {secured.for_kcat} -L",
+        ]
 
     async def _until_all_have_ended(self) -> None:
         while any(broker.exit_status is None for broker in self._brokers):

@@ -65,6 +65,22 @@ def test_more_brokers_are_added(folder: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith("nothing to do")
 
 
+def test_more_clients_are_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make(folder) == 0
+    capsys.readouterr()
+    assert make(folder, "--client", "shop") == 0
+    assert {Path(each).name for each in capsys.readouterr().out.split()} == {"shop.pem", "shop.properties"}
+    assert f"ssl.keystore.location={folder}/shop.pem" in (folder / "shop.properties").read_text().splitlines()
+    (der,) = [ssl.PEM_cert_to_DER_cert(each + "-----END CERTIFICATE-----") for each in _certificates(folder / "shop.pem")]
+    texts = parse_properties((folder / "localhost.properties").read_text())
+    assert TlsListener("SSL", "SSL", texts).principal(der) == "User:CN=shop"
+
+
+def _certificates(path: Path) -> list[str]:
+    _, _, rest = path.read_text().partition("-----BEGIN CERTIFICATE-----")
+    return ["-----BEGIN CERTIFICATE-----" + each for each in rest.split("-----END CERTIFICATE-----")[:-1]]
+
+
 def test_a_run_that_was_stopped_is_finished(folder: Path) -> None:
     assert make(folder) == 0
     for name in ("localhost.pem", AUTHORITY, "client.pem"):
@@ -77,6 +93,8 @@ def test_a_run_that_was_stopped_is_finished(folder: Path) -> None:
     ("arguments", "words"),
     [
         (["--broker", "a/b"], "a/b is neither a host name nor an address"),
+        (["--client", "authority"], "--client: authority is the name of another file"),
+        (["--client", "shop", "--broker", "shop"], "--client: shop is the name of a broker"),
         (["--broker", "bröker"], "neither a host name nor an address"),
         (["--broker", "client"], "client is the name of another file"),
         (["--broker", "x" * 65], "longer than 64 characters"),

@@ -1,5 +1,6 @@
 import fcntl
 import json
+import ssl
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,10 +8,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from ottla.server.auth.tls_listener import TlsListener
 from ottla.server.process import cluster_command, local_zookeeper
 from ottla.server.process.cli import main
 from ottla.server.process.cluster_command import cluster_settings
-from ottla.server.settings.broker_config import load_config
+from ottla.server.process.secured_cluster import Secured
+from ottla.server.settings.broker_config import BrokerConfig, load_config
+from ottla.server.tests.encrypted import pair_of
 
 
 @pytest.fixture(autouse=True)
@@ -149,3 +153,81 @@ def test_debians_zookeeper_goes_before_pysparks(tmp_path: Path, monkeypatch: pyt
     command = local_zookeeper.zookeeper_command(tmp_path / "zoo.cfg")
     assert command[0] == str(tmp_path / "bin" / "java")
     assert str(debian) in command
+
+
+def noted_settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, BrokerConfig]:
+    """What the brokers of the next clusters would be started with."""
+    noted: dict[str, BrokerConfig] = {}
+
+    class Noted:
+        def __init__(self, name: str, command: Sequence[str], log_path: Path) -> None:
+            pairs = [command[at + 1].partition("=") for at, each in enumerate(command) if each == "--override"]
+            if pairs:
+                noted[name] = load_config({setting: text for setting, _, text in pairs})
+
+    monkeypatch.setattr(cluster_command, "Child", Noted)
+    monkeypatch.setattr(cluster_command, "zookeeper_command", lambda configuration: [])
+    monkeypatch.setattr(trio, "run", lambda run: None)
+    return noted
+
+
+def test_a_secured_cluster_has_certificates_and_stays_secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = noted_settings(monkeypatch)
+    data, tls = tmp_path / "data", tmp_path / "tls"
+    arguments = ["cluster", "--data", str(data), "--brokers", "2"]
+    assert main(arguments) == 0
+    assert {each.security_protocol for config in noted.values() for each in config.listeners} == {"PLAINTEXT"}
+    for more in (["--secure", str(tls)], []):
+        noted.clear()
+        assert main([*arguments, *more]) == 0
+        assert set(noted) == {"broker 1", "broker 2"}
+        for config in noted.values():
+            (listener,) = config.listeners
+            assert (listener.host, listener.security_protocol) == ("127.0.0.1", "SSL")
+            assert config.inter_broker_listener_name == "SSL"
+            made = TlsListener("SSL", "SSL", config.static, is_between_brokers=True)
+            assert made.context.verify_mode is ssl.CERT_REQUIRED
+            # Brokers reach each other by this address, and look whether the certificate has it.
+            pair = pair_of(made.context, made.to_others.context, "127.0.0.1")
+            for end in pair:
+                end.close()
+    assert (tls / "client.properties").exists()
+
+
+def test_the_users_settings_go_over_those_of_a_secured_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = noted_settings(monkeypatch)
+    arguments = ["--data", str(tmp_path / "data"), "--secure", str(tmp_path / "tls")]
+    assert main(["cluster", *arguments, "--override", "ssl.client.auth=requested"]) == 0
+    assert {config.static["ssl.client.auth"] for config in noted.values()} == {"requested"}
+
+
+def test_a_folder_without_an_authority_to_sign_with_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tls").mkdir()
+    (tmp_path / "tls" / "authority.pem").touch()
+    code, words = failure(["--data", str(tmp_path / "data"), "--secure", str(tmp_path / "tls")], capsys)
+    assert code == 1
+    assert "nothing more can be signed" in words
+
+
+def test_certificates_without_their_package_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ottla.server.process.certificates_command", None)
+    code, words = failure(["--data", str(tmp_path / "data"), "--secure", str(tmp_path / "tls")], capsys)
+    assert code == 1
+    assert "pip install 'ottla[security]'" in words
+
+
+def test_how_to_connect_to_a_secured_cluster_is_said(tmp_path: Path) -> None:
+    secured = Secured(tmp_path)
+    assert secured.client_lines == [
+        "security.protocol=SSL",
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={tmp_path}/client.pem",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={tmp_path}/authority.pem",
+    ]
+    assert f"-X ssl.ca.location={tmp_path}/authority.pem" in secured.for_kcat
+    assert Secured(tmp_path).client_lines == secured.client_lines
