@@ -1,4 +1,5 @@
-"""Keystores and truststores, as Kafka's settings name them: PEM in files or in the settings themselves, PKCS12 in files.
+"""Keystores and truststores, as Kafka's settings name them: PEM in files or in the settings themselves, PKCS12 and
+JKS in files.
 
 A store comes to PEM in memory in the end, because that is what OpenSSL reads. Errors are InvalidSetting with the name of the
 setting that has to be changed. Passwords and keys are never part of a message.
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.auth.pem import Block, MalformedPem, certificates, private_key
+from ottla.server.auth.unreadable_store import UnreadableStore
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def read_key_store(config: TlsConfig) -> KeyStore | None:
         text = _text_of("ssl.keystore.location", location)
         return _of_pem("ssl.keystore.location", text, text, config.ssl_key_password)
     _check_type("ssl.keystore.type", config.ssl_keystore_type)
-    return _of_pkcs12(config, location)
+    return _of_binary_store(config, location)
 
 
 def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
@@ -84,7 +86,7 @@ def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
     if kind == "PEM":
         return _certificates("ssl.truststore.location", _text_of("ssl.truststore.location", location))
     _check_type("ssl.truststore.type", config.ssl_truststore_type)
-    return _pkcs12_authorities("ssl.truststore.location", location, password)
+    return _authorities_of_binary_store("ssl.truststore.location", location, password)
 
 
 def files_of(config: TlsConfig) -> tuple[str, ...]:
@@ -149,25 +151,29 @@ def _check_type(name: str, kind: str) -> None:
         raise InvalidSetting(name, kind, f"{kind} is not known; allowed: PEM, PKCS12, JKS")
 
 
-def _of_pkcs12(config: TlsConfig, location: str) -> KeyStore:
+def _of_binary_store(config: TlsConfig, location: str) -> KeyStore:
+    """A file of Java's. As there the first bytes say which format it has, and not its type."""
     name = "ssl.keystore.location"
-    data, stores = _pkcs12(name, location), _pkcs12_reader(name)
-    password = config.ssl_keystore_password
-    # The format allows two, but what reads it here takes only one.
-    if config.ssl_key_password not in (None, password):
-        _refuse("ssl.key.password", "the key of a PKCS12 store has to have the password of the store")
+    data, password, key_password = read_file(name, location), config.ssl_keystore_password, config.ssl_key_password
     try:
-        key, chain = stores.key_and_chain(data, password)
-    except stores.UnreadableStore as error:
+        if data.startswith(_JKS):
+            key, chain = _jks_reader(name).key_and_chain(data, password, key_password)
+        else:
+            # The format allows two, but what reads it here takes only one.
+            if key_password not in (None, password):
+                _refuse("ssl.key.password", "the key of a PKCS12 store has to have the password of the store")
+            key, chain = _pkcs12_reader(name).key_and_chain(data, password)
+    except UnreadableStore as error:
         raise _unusable(name, str(error)) from None
     return KeyStore(Block("PRIVATE KEY", key), chain, None)
 
 
-def _pkcs12_authorities(name: str, location: str, password: str | None) -> tuple[bytes, ...]:
-    data, stores = _pkcs12(name, location), _pkcs12_reader(name)
+def _authorities_of_binary_store(name: str, location: str, password: str | None) -> tuple[bytes, ...]:
+    data = read_file(name, location)
+    reader = _jks_reader(name) if data.startswith(_JKS) else _pkcs12_reader(name)
     try:
-        found: tuple[bytes, ...] = stores.authorities(data, password)
-    except stores.UnreadableStore as error:
+        found: tuple[bytes, ...] = reader.authorities(data, password)
+    except UnreadableStore as error:
         raise _unusable(name, str(error)) from None
     return found
 
@@ -181,10 +187,14 @@ def _pkcs12_reader(name: str) -> ModuleType:
     return pkcs12_stores
 
 
-def _pkcs12(name: str, location: str) -> bytes:
-    """The bytes of a store. Java takes PKCS12 for JKS, too, and makes nothing else since version 9."""
-    data = read_file(name, location)
-    if data.startswith(_JKS):
-        reason = "it has Java's own format, JKS: convert it with `keytool -importkeystore -deststoretype PKCS12`"
-        raise _unusable(name, reason)
-    return data
+def _jks_reader(name: str) -> ModuleType:
+    """The same for `jks_stores.py`."""
+    try:
+        from ottla.server.auth import jks_stores
+    except ImportError:
+        reason = (
+            "it has Java's own format, JKS, which is read with pyjks: pip install 'ottla[jks]', or convert it with"
+            " `keytool -importkeystore -deststoretype PKCS12`"
+        )
+        raise _unusable(name, reason) from None
+    return jks_stores

@@ -9,9 +9,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates, load_pkcs12
 
-
-class UnreadableStore(ValueError):
-    """Bytes that are no such store, or another password; the message has neither in it."""
+from ottla.server.auth.unreadable_store import UnreadableStore
 
 
 def key_and_chain(data: bytes, password: str | None) -> tuple[bytes, tuple[bytes, ...]]:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from ottla.server.auth.distinguished_names import distinguished_name
 from ottla.server.auth.key_stores import read_key_store, read_trust_store
-from ottla.server.auth.pkcs12_stores import UnreadableStore, authorities, key_and_chain
+from ottla.server.auth.pkcs12_stores import authorities, key_and_chain
 from ottla.server.auth.tls_listener import TlsListener
+from ottla.server.auth.unreadable_store import UnreadableStore
 from ottla.server.settings.broker_config import read_settings
 from ottla.server.settings.tls_config import TlsConfig
 from ottla.server.tests.encrypted import AUTHORITY, BROKER
@@ -68,13 +69,6 @@ def test_a_store_without_what_is_needed_is_refused() -> None:
         key_and_chain(TRUSTED, PASSWORD)
     # A key's own certificates count as trusted.
     assert len(authorities(KEYS, PASSWORD)) == 2
-
-
-def test_javas_own_format_is_told_apart(tmp_path: Path) -> None:
-    given = texts(tmp_path, "JKS")
-    (tmp_path / "keys").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
-    with pytest.raises(InvalidSetting, match="keytool -importkeystore"):
-        TlsListener("SSL", "SSL", given)
 
 
 @settings(deadline=None, max_examples=30)  # a password costs thousands of hashes on purpose
