@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.scram_users import ScramUsers
     from ottla.server.auth.strangers import Strangers
     from ottla.server.auth.tls_listeners import TlsListeners
+    from ottla.server.auth.tokens.table import DelegationTokens
     from ottla.server.cluster.session import CoordinationTree
     from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.coordinators.transaction_markers import TransactionMarkers
@@ -86,6 +87,7 @@ class Broker:
         self._early: list[LatePart] = []
         self.surroundings = surroundings or Surroundings()
         self.authorizer = self._authorizer(config)
+        self.tokens = self._tokens(config)
         self.readiness = readiness
         self.configs = ConfigRepository(config)
         self.tls = self._tls(config)
@@ -139,6 +141,13 @@ class Broker:
         from ottla.server.auth.authorizer import AclAuthorizer  # here, because most brokers have none
 
         return AclAuthorizer(config.authorizer, lambda: self.surroundings.clock_ms() / 1000)
+
+    def _tokens(self, config: BrokerConfig) -> DelegationTokens | None:
+        if not config.tokens.secret_key:
+            return None
+        from ottla.server.auth.tokens.table import DelegationTokens  # here, because most brokers have none
+
+        return DelegationTokens(config.tokens.secret_key)
 
     def _tls(self, config: BrokerConfig) -> TlsListeners | None:
         if not any(each.is_encrypted for each in config.listeners):
@@ -215,7 +224,7 @@ class Broker:
     def scram_users(self) -> ScramUsers:
         from ottla.server.auth.scram_users import ScramUsers
 
-        users = ScramUsers()
+        users = ScramUsers(self.member.security.login_secret, self.tokens)
         self.administration.settings.entities.on_change(users.on_entity)
         return users
 

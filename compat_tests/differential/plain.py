@@ -15,6 +15,8 @@ SHORT_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # how Kafka writes the ids that it 
 TIME = re.compile(r"(?<!\d)\d{13}(?!\d)")  # milliseconds since 1970, in words
 # Fields that hold an identity which a broker makes up; the values that stand for "none" are left as they are.
 IDENTITIES = {"producer_id": -1, "previous_producer_id": -1, "next_producer_id": -1, "session_id": 0}
+# Those of delegation tokens, of which nobody's is empty.
+OF_TOKENS = ("token_id", "hmac")
 # Fields that say where a broker is and what its disk is like.
 PLACES = ("cluster_id", "log_dir", "total_bytes", "usable_bytes")
 REPLACED_IN_RECORDS = ("batch_length", "crc")
@@ -55,6 +57,8 @@ class Plain:
             return "<port>"
         if name == "member_id" and SHORT_ID.fullmatch(value):
             return self._stand_in("id", value)
+        if name in OF_TOKENS and value:
+            return self._stand_in(name, bytes(value) if name == "hmac" else value)
         if name in IDENTITIES and value != IDENTITIES[name]:
             return self._stand_in("producer_id" if name.endswith("producer_id") else name, value)
         if field.type is Records:

@@ -257,6 +257,15 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "mechanism": ("PLAIN", "SCRAM-SHA-256", ""),
     "auth_bytes": ("", "00610062"),
     "UserName.name": ("nobody", "nobody", "another", ""),
+    # To somebody who is not known tokens are refused.
+    "principal_type": ("User", "User", "Group", ""),
+    "principal_name": ("somebody", ""),
+    "owner_principal_type": ("User", "Group", ""),
+    "owner_principal_name": (None, "somebody", ""),
+    "hmac": ("", "6d" * 64),
+    "max_lifetime_ms": (-1, 0, 1, INT64_MAX),
+    "renew_period_ms": (-1, 0, 1, INT64_MAX),
+    "expiry_time_period_ms": (-1, 0, 1, INT64_MAX),
     # Others' quotas must not show.
     "strict": (True,),
     "entity_type": ("user", "client-id", "ip", "nothing", ""),

@@ -3,9 +3,9 @@
 Server
     first   the client names itself -> nonce, salt and iterations of its credential
     final   the client's proof -> the server's signature; complete
-Whoever is not known gets a salt all the same, one that stays the same for the name, and fails with the proof, as with a
-wrong password: at the same step, after the same work, with the same words. Kafka fails at the first step, which tells who
-exists.
+Whoever is not known gets an answer all the same, which looks like that for a known user and stays the same for the name
+(`scram_made_up.py`), and fails with the proof, as with a wrong password: at the same step, after the same work, with the same
+words. So does a user whose credential has too few iterations. Kafka fails at the first step, which tells who exists.
 
 `tokenauth=true` logs in with a delegation token: the name is the token's id.
 """
@@ -60,8 +60,8 @@ class ScramStore(Protocol):
     def token(self, mechanism: str, token_id: str, now_ms: int) -> KnownToken | None:
         """A delegation token that has not expired."""
 
-    def no_credential(self, mechanism: str, name: str) -> ScramCredential:
-        """Of somebody who is not known: one that no proof fits, always the same for a name."""
+    def no_credential(self, mechanism: str, name: str, *, is_token: bool = False) -> ScramCredential:
+        """Of somebody, or of a token, that is not known: one that no proof fits, always the same for a name."""
 
 
 class ScramServer:
@@ -92,22 +92,23 @@ class ScramServer:
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
         login, credential = self._known(client, now_ms)
-        if credential.iterations < ITERATIONS_MIN:
-            raise LoginFailed(f"{credential.iterations} iterations, where {ITERATIONS_MIN} are the minimum")
         nonce = client.nonce + self._nonce()
         first = encode_server_first(ServerFirst(nonce, credential.salt, credential.iterations))
         return _Pending(login, credential, nonce, client.bare, first)
 
     def _known(self, client: ClientFirst, now_ms: int) -> tuple[Login | None, ScramCredential]:
         # Both are looked up in the same way, so that neither takes longer.
-        nobody = self._store.no_credential(self._mechanism, client.name)
-        if client.extensions.get(TOKEN_EXTENSION, "").lower() == "true":
+        is_token = client.extensions.get(TOKEN_EXTENSION, "").lower() == "true"
+        nobody = self._store.no_credential(self._mechanism, client.name, is_token=is_token)
+        if is_token:
             token = self._store.token(self._mechanism, client.name, now_ms)
             if token is None:
                 return None, nobody
             return Login(token.owner, token.expires_ms, by_token=True), token.credential
         credential = self._store.credential(self._mechanism, client.name)
-        return (None, nobody) if credential is None else (Login(f"User:{client.name}"), credential)
+        if credential is None or credential.iterations < ITERATIONS_MIN:
+            return None, nobody
+        return Login(f"User:{client.name}"), credential
 
     def _finished(self, pending: _Pending, token: bytes) -> bytes:
         final = decode_client_final(token)

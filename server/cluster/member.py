@@ -55,6 +55,7 @@ from ottla.server.cluster.features import Features
 from ottla.server.cluster.log_dir_failures import LogDirFailures
 from ottla.server.cluster.log_dir_identities import settle_identities
 from ottla.server.cluster.own_logs import OwnLogs
+from ottla.server.cluster.security import Security
 from ottla.server.cluster.session import ClusterSession, CoordinationTree, Session
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.cluster.way_to_controller import WayToController
@@ -74,8 +75,10 @@ if TYPE_CHECKING:
 
     from ottla.replication.partition.partition import Partition
     from ottla.server.auth.authorizer import AclAuthorizer
+    from ottla.server.auth.tokens.table import DelegationTokens
     from ottla.server.cluster.acl_store import AclStore
     from ottla.server.cluster.controller.active_controller import ActiveController
+    from ottla.server.cluster.token_store import TokenStore
     from ottla.wire.schema import Message
 
 logger = logging.getLogger("ottla.cluster")
@@ -98,6 +101,9 @@ class Port(HasPlanner, HasCoordinators, HasReplicas, HasThrottles, PortOfWays, P
 
     @property
     def authorizer(self) -> AclAuthorizer | None: ...
+
+    @property
+    def tokens(self) -> DelegationTokens | None: ...
 
 
 class ClusterMember:
@@ -177,20 +183,25 @@ class ClusterMember:
         self._tell_replicas()
 
     @cached_property
-    def acls(self) -> AclStore | None:
-        """The rules of the authorizer, if there is one."""
-        authorizer = self._broker.authorizer
-        if authorizer is None:
-            return None
-        from ottla.server.cluster.acl_store import AclStore  # here, because most brokers have no rules
-
-        return AclStore(
-            authorizer,
+    def security(self) -> Security:
+        """What concerns its clients."""
+        return Security(
+            self._broker,
             self.session,
             refusal=self.administration.refusal,
+            is_controller=lambda: self.controller is not None,
             has_readers=self._tree.is_shared,
-            clock_ms=self._broker.now_ms,
         )
+
+    @property
+    def acls(self) -> AclStore | None:
+        """The rules of the authorizer, if there is one."""
+        return self.security.acls
+
+    @property
+    def tokens(self) -> TokenStore | None:
+        """The delegation tokens, if there may be any."""
+        return self.security.tokens
 
     def _tell_replicas(self) -> None:
         replicas, cluster = self._broker.replicas, self._broker.cluster
@@ -288,8 +299,8 @@ class ClusterMember:
         logger.info("Broker %d is registered, broker epoch %d", self._broker.node_id, self.broker_epoch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hear, "Settings", self.notifications.run)
-            if self.acls is not None and self._tree.is_shared:
-                nursery.start_soon(self._hear, "ACLs", self.acls.run)
+            for what, listen in self.security.listeners().items():
+                nursery.start_soon(self._hear, what, listen)
             await nursery.start(self.election.run)
             self._has_joined.set()  # the election has begun: it is known whom to ask as the controller
 
@@ -384,15 +395,13 @@ class ClusterMember:
         await self._tree.begin()
         # Before the logs, which are loaded with them.
         await self.administration.settings.read_all()
-        await self._read_acls()
+        await self._read_security()
         await self.features.read()
         return cluster_id
 
-    async def _read_acls(self) -> None:
-        if self.acls is None:
-            return
+    async def _read_security(self) -> None:
         try:
-            await self.acls.read_all()
+            await self.security.read_all()
         except znodes.MalformedNode as problem:
             # What cannot be read may be a deny. Kafka does not start either.
             raise JoinProblem(f"the ACLs of the cluster cannot be read: {problem}") from None
@@ -425,6 +434,8 @@ class ClusterMember:
                 await nursery.start(self.isr_changes.run)
             nursery.start_soon(self.administration.run)
             nursery.start_soon(self.log_dir_failures.run)
+            if self.tokens is not None:
+                nursery.start_soon(self.tokens.work)
             task_status.started()
 
     async def join(self) -> None:

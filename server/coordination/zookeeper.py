@@ -66,8 +66,8 @@ ATTEMPT_S_MIN, ATTEMPT_S_MAX = 0.3, 3.0
 GOODBYE_S = 3.0  # a server that does not answer must not hold up the stop
 
 WORLD_WRITABLE_PATH = "/consumers"  # as in Kafka: its old consumers write there themselves
-# Passwords and tokens, which Kafka lets nobody else read.
-SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+# Passwords and tokens, which Kafka lets nobody else read, and a secret of Ottla's.
+SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens", "/ottla/login_secret")
 
 _ERRORS: dict[type[Exception], type[CoordinationError]] = {
     kazoo_errors.NoNodeError: NoNode,

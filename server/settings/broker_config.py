@@ -36,6 +36,7 @@ from ottla.server.settings.sasl_config import (
     sasl_of_listener,
 )
 from ottla.server.settings.tls_config import TlsConfig
+from ottla.server.settings.token_config import OlderTokenConfig, TokenConfig
 from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings, older_settings
 from ottla.server.settings.zookeeper_config import ZooKeeperConfig, check_password_encoder, parse_connect
 from ottla.wire.settings import (
@@ -188,6 +189,7 @@ class BrokerConfig:
     transactions: TransactionConfig
     quotas: QuotaConfig
     share_coordinator: ShareCoordinatorConfig
+    tokens: TokenConfig
     node_id: int
     listeners: tuple[Endpoint, ...]
     advertised: Mapping[str, Endpoint]
@@ -237,7 +239,7 @@ def broker_settings() -> Mapping[str, Setting]:
         SharePartitionConfig,
         DeadLetterConfig,
     )
-    rest = (ReplicationConfig, MemberConfig, QuotaConfig, SaslConfig, TlsConfig)
+    rest = (ReplicationConfig, MemberConfig, QuotaConfig, SaslConfig, TlsConfig, TokenConfig)
     for config_class in (ServerConfig, *coordinators, *rest):
         known.update(settings_of(config_class))
     return known
@@ -246,13 +248,13 @@ def broker_settings() -> Mapping[str, Setting]:
 @cache
 def settings_of_member() -> Mapping[str, Setting]:
     """The same for a member of a cluster, which also describes what Kafka 3.9 has for ZooKeeper."""
-    return {**older_settings(), **settings_of(ZooKeeperConfig), **broker_settings()}
+    return {**older_settings(), **settings_of(OlderTokenConfig), **settings_of(ZooKeeperConfig), **broker_settings()}
 
 
 @cache
 def known_names() -> frozenset[str]:
     """Every name that a start-up file may hold."""
-    return frozenset(broker_settings()) | frozenset(settings_of(ZooKeeperConfig)) | FORMER_SETTINGS
+    return frozenset(settings_of_member()) | FORMER_SETTINGS
 
 
 def load_config(texts: Mapping[str, str]) -> BrokerConfig:
@@ -263,7 +265,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     _refuse_unserved(server, static)
     zookeeper = _zookeeper(static)
     try:
-        log = log_config_from(static)
+        log, tokens = log_config_from(static), TokenConfig.of(static)
         log.check_consistency()
         check_together(server, replication)
         check_bounds_of_broker(partial(broker_value, static))
@@ -298,6 +300,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         transactions=_read(TransactionConfig, static),
         quotas=_read(QuotaConfig, static),
         share_coordinator=_read(ShareCoordinatorConfig, static),
+        tokens=tokens,
         node_id=node_id,
         listeners=listeners,
         advertised=advertised,

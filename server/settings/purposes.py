@@ -30,10 +30,6 @@ controller.quorum.request.timeout.ms: Longest wait of a KRaft node for an answer
 controller.quorum.retry.backoff.ms: Pause before a KRaft node tries a request to a controller again.
 controller.quorum.voters: The KRaft controllers that vote, as id@host:port.
 cordoned.log.dirs: Data directories that get no new partitions.
-delegation.token.expiry.check.interval.ms: Time between two looks for delegation tokens that have expired.
-delegation.token.expiry.time.ms: How long a delegation token is good for if it is not renewed.
-delegation.token.max.lifetime.ms: Age beyond which a delegation token cannot be renewed.
-delegation.token.secret.key: Key that the passwords of delegation tokens are made with.
 delete.records.purgatory.purge.interval.requests: How many finished DeleteRecords requests Kafka keeps before it clears them away.
 early.start.listeners: Listeners that Kafka opens before its authorizer is ready.
 fetch.purgatory.purge.interval.requests: How many finished fetch requests Kafka keeps before it clears them away.
@@ -178,7 +174,6 @@ unstable.feature.versions.enable: Whether levels of features may be used that ar
 alter.config.policy.kraft.compatibility.enable: Whether a policy is shown all settings of a resource, or those that change.
 auto.include.jmx.reporter: Whether metrics are reported by JMX although metric.reporters does not say so.
 broker.id.generation.enable: Whether a broker that is not told its id gets one from ZooKeeper.
-delegation.token.master.key: Older name of delegation.token.secret.key.
 eligible.leader.replicas.enable: Whether the controller keeps a list of replicas that may lead although they are not in sync.
 group.share.max.groups: Most share groups of a broker.
 inter.broker.protocol.version: Version that brokers speak among themselves while a cluster is upgraded.

@@ -35,10 +35,6 @@ controller.quorum.request.timeout.ms int 2000 0..
 controller.quorum.retry.backoff.ms int 20 0..
 controller.quorum.voters list ''
 cordoned.log.dirs list '' per-broker
-delegation.token.expiry.check.interval.ms long 3600000 1..
-delegation.token.expiry.time.ms long 86400000 1..
-delegation.token.max.lifetime.ms long 604800000 1..
-delegation.token.secret.key password -
 delete.records.purgatory.purge.interval.requests int 1
 early.start.listeners list -
 fetch.purgatory.purge.interval.requests int 1000
@@ -186,7 +182,6 @@ _OLDER_TABLE = """
 alter.config.policy.kraft.compatibility.enable boolean false
 auto.include.jmx.reporter boolean true
 broker.id.generation.enable boolean true
-delegation.token.master.key password -
 eligible.leader.replicas.enable boolean false
 group.share.max.groups short 10 1..100
 inter.broker.protocol.version string 3.9-IV0

@@ -55,11 +55,13 @@ def guard(broker: Any, *rights: Right) -> OnlyThese:
     return broker.authorizer
 
 
-async def ask(broker: Any, request: Message, version: int) -> Any:
+async def ask(broker: Any, request: Message, version: int, *, security_protocol: str = "PLAINTEXT") -> Any:
     """What the broker answers, in whatever form its handler gives it."""
     route = all_routes()[type(request).api_key]
+    context = broker.context(version)
+    context.security_protocol = security_protocol
     try:
-        answer: Any = await finished(route.handler(request, broker.context(version)))
+        answer: Any = await finished(route.handler(request, context))
     except KafkaError as error:
         refusal = route.response_class.of_error(error.code, error.message)
         assert refusal is not None, f"{route.name} has no room for {error}"

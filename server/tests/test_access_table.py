@@ -22,11 +22,12 @@ from ottla.wire.messages.describe_configs import DescribeConfigsRequest
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.wire.schema import Array, Int8, Message, String, Struct
 
-TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, USER = (
     ResourceType.TOPIC,
     ResourceType.GROUP,
     ResourceType.CLUSTER,
     ResourceType.TRANSACTIONAL_ID,
+    ResourceType.USER,
 )
 OPERATION = AclOperation
 
@@ -67,6 +68,8 @@ RIGHTS: dict[str, tuple[ResourceType, AclOperation]] = {
     "DescribeLogDirs": (CLUSTER, OPERATION.DESCRIBE),
     "CreatePartitions": (TOPIC, OPERATION.ALTER),
     "DeleteGroups": (GROUP, OPERATION.DELETE),
+    "CreateDelegationToken": (USER, OPERATION.CREATE_TOKENS),
+    "DescribeDelegationToken": (USER, OPERATION.DESCRIBE_TOKENS),
     "ElectLeaders": (CLUSTER, OPERATION.ALTER),
     "IncrementalAlterConfigs": (TOPIC, OPERATION.ALTER_CONFIGS),
     "AlterPartitionReassignments": (CLUSTER, OPERATION.ALTER),
@@ -107,8 +110,12 @@ RIGHTS: dict[str, tuple[ResourceType, AclOperation]] = {
 one; where brokers and clients ask in versions of their own, that of the last version. DescribeCluster asks for it only to
 tell what the client may do."""
 
-WITHOUT_RIGHTS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
-"""Whoever asks is not known yet."""
+WITHOUT_RIGHTS = {
+    # Whoever asks is not known yet.
+    *("ApiVersions", "SaslHandshake", "SaslAuthenticate"),
+    # The token says who may.
+    *("RenewDelegationToken", "ExpireDelegationToken"),
+}
 
 
 def test_of_each_key_that_is_served_it_is_known_which_right_it_asks_for() -> None:
@@ -162,8 +169,10 @@ EXAMPLES: dict[str, Message] = {
 }
 BY_NAME = {"Fetch": 12, "Produce": 12}
 """Later versions name topics by their ids, and of one that does not exist nobody asks."""
-OF_WHAT_IS_THERE = {"ListTransactions"}
+OF_WHAT_IS_THERE = {"ListTransactions", "DescribeDelegationToken"}
 """They ask for rights to what they have found."""
+KNOWN = {"CreateDelegationToken"}
+"""They are refused to everybody who is not known."""
 CHECKED = [each for each in all_routes().values() if each.name in RIGHTS.keys() - OF_WHAT_IS_THERE]
 
 
@@ -172,6 +181,7 @@ async def test_a_key_asks_for_the_right_that_the_table_says(tmp_path: Path, rout
     broker: Any = await opened(tmp_path)
     broker.authorizer = authorizer = AskedFor()
     request = EXAMPLES.get(route.name) or filled(route.request_class)
+    security_protocol = "SASL_PLAINTEXT" if route.name in KNOWN else "PLAINTEXT"
     with suppress(CloseConnection):  # the answer to a refused Produce with acks=0
-        await ask(broker, request, BY_NAME.get(route.name, route.versions.last))
+        await ask(broker, request, BY_NAME.get(route.name, route.versions.last), security_protocol=security_protocol)
     assert RIGHTS[route.name] in authorizer.asked

@@ -19,7 +19,8 @@ class Member(ClusterMember):
     """As much of a member as registers. It has lost its session, and another one has begun."""
 
     def __init__(self) -> None:
-        self._broker: Any = SimpleNamespace(node_id=1, authorizer=None)
+        self._broker: Any = SimpleNamespace(node_id=1)
+        self.security = cast(Any, SimpleNamespace(listeners=dict))
         self._may_join, self._has_joined = trio.Event(), trio.Event()
         self._may_join.set()
         self.session = ClusterSession()

@@ -2,7 +2,7 @@
 
 import base64
 import contextlib
-import secrets
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -22,7 +22,8 @@ from ottla.server.auth.scram_credentials import (
     encode_credential,
     salted_password,
 )
-from ottla.server.auth.scram_messages import decode_client_final, decode_client_first
+from ottla.server.auth.scram_made_up import LOOKS_MAX, SALT_BYTES_MAX
+from ottla.server.auth.scram_messages import decode_client_final, decode_client_first, sasl_name
 from ottla.server.auth.scram_users import ScramUsers, new_salt
 
 MECHANISMS = pytest.mark.parametrize("mechanism", HASHES)
@@ -105,25 +106,89 @@ def test_who_is_unknown_has_the_same_salt_each_time():
     assert users.no_credential("SCRAM-SHA-512", "bob").salt != salts[0]
 
 
-@pytest.mark.parametrize(("salt_bytes", "iterations"), [(64, 10_000), (16, 4_096), (None, 8_192)])
-def test_who_is_unknown_looks_like_most_users(salt_bytes: int | None, iterations: int):
-    users = ScramUsers()
-    for name in ("alice", "bob", "carol"):
-        salt = new_salt() if salt_bytes is None else secrets.token_bytes(salt_bytes)
-        known = ScramCredential(salt, b"s" * 32, b"k" * 32, iterations)
-        users.put(name, {"SCRAM-SHA-256": encode_credential(known)})
-    users.put("odd", {"SCRAM-SHA-256": encode_credential(ScramCredential(b"x" * 7, b"s", b"k", 16_384))})
-    nobody = users.no_credential("SCRAM-SHA-256", "nobody")
-    assert nobody.iterations == iterations
-    if salt_bytes is None:
-        assert len(nobody.salt) <= 26 and nobody.salt.isalnum()
-    else:
-        assert len(nobody.salt) == salt_bytes
-        assert nobody.salt != users.no_credential("SCRAM-SHA-256", "somebody").salt
-    assert users.no_credential("SCRAM-SHA-512", "nobody").iterations == 4_096, "nobody has any"
-    for name in ("alice", "bob", "carol"):
-        users.put(name, {})
-    assert users.no_credential("SCRAM-SHA-256", "nobody").iterations == 16_384
+# ---------------------------------------------------------------------- who does not exist
+
+SECRET = b"s" * 32
+STRANGERS = [f"stranger {number}" for number in range(2_000)]
+
+
+def known(*kinds: tuple[int, int, bytes], mechanism: str = "SCRAM-SHA-256", secret: bytes = SECRET) -> ScramUsers:
+    """Users of these kinds: how many, with so many iterations and such a salt."""
+    users = ScramUsers(secret)
+    for count, iterations, salt in kinds:
+        kept = encode_credential(ScramCredential(salt, b"key", b"key", iterations))
+        for number in range(count):
+            users.put(f"{iterations} {len(salt)} {number}", {mechanism: kept})
+    return users
+
+
+def look(users: ScramUsers, name: str, mechanism: str = "SCRAM-SHA-256") -> tuple[int, int]:
+    credential = users.no_credential(mechanism, name)
+    return credential.iterations, len(credential.salt)
+
+
+def first_answer(users: ScramUsers, name: str, extension: bytes = b"") -> bytes:
+    server = ScramServer("SCRAM-SHA-256", users, lambda: "server")
+    return server.step(b"n,,n=%s,r=client%s" % (name.encode(), extension), NOW_MS)
+
+
+def test_without_users_strangers_look_as_kafkas_tools_make_them():
+    users = ScramUsers(SECRET)
+    looks = [look(users, name) for name in STRANGERS]
+    assert {iterations for iterations, _ in looks} == {4096}
+    # A number below 2**130 has 26 digits to the base of 36 in 41 of 100 cases.
+    assert {25, 26} <= {salt for _, salt in looks} <= set(range(20, 27))
+    assert 600 < sum(salt == 26 for _, salt in looks) < 1_000
+
+
+def test_strangers_look_like_users_and_as_often():
+    users = known((30, 4096, new_salt()), (10, 8192, bytes(range(64))))
+    looks = Counter((iterations, salt == 64) for iterations, salt in (look(users, name) for name in STRANGERS))
+    assert set(looks) == {(4096, False), (8192, True)}
+    assert 0.21 < looks[8192, True] / len(STRANGERS) < 0.29
+    # Each mechanism has users of its own.
+    assert {look(users, name, "SCRAM-SHA-512")[0] for name in STRANGERS[:50]} == {4096}
+
+
+def test_strangers_look_the_same_on_every_broker_and_after_a_restart():
+    kinds = ((3, 4096, new_salt()), (3, 8192, bytes(64)))
+    one, other, foreign = known(*kinds), known(*reversed(kinds)), known(*kinds, secret=b"t" * 32)
+    for name in STRANGERS[:50]:
+        assert first_answer(one, name) == first_answer(other, name) != first_answer(foreign, name)
+        token = b",tokenauth=true"
+        assert first_answer(one, name, token) == first_answer(other, name, token) != first_answer(one, name)
+
+
+def test_a_new_user_changes_few_strangers_and_those_look_as_after_a_new_password():
+    users = known((40, 4096, new_salt()), (10, 8192, bytes(64)), (10, 16384, bytes(32)))
+    before = {name: users.no_credential("SCRAM-SHA-256", name) for name in STRANGERS}
+    kept = encode_credential(ScramCredential(bytes(64), b"key", b"key", 8192))
+    users.put("one more", {"SCRAM-SHA-256": kept})
+    after = {name: users.no_credential("SCRAM-SHA-256", name) for name in STRANGERS}
+    changed = [name for name in STRANGERS if before[name] != after[name]]
+    assert 0 < len(changed) < len(STRANGERS) / 20
+    for name in changed:
+        assert after[name].iterations == 8192 and before[name].iterations != 8192
+        assert before[name].salt != after[name].salt
+    users.put("one more", {})
+    assert {name: users.no_credential("SCRAM-SHA-256", name) for name in STRANGERS} == before
+
+
+def test_what_is_drawn_from_has_bounds():
+    users = known(*((1, 4096 + number, bytes(number)) for number in range(1, 600)))
+    looks = {look(users, name) for name in STRANGERS}
+    assert len(looks) == LOOKS_MAX and all(salt <= SALT_BYTES_MAX for _, salt in looks)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([4095, 4096, 8192, None])), max_size=20))
+def test_whatever_users_come_and_go_strangers_look_like_those_that_are_there(changes: list[tuple[str, int | None]]):
+    users, kept = ScramUsers(SECRET), {}
+    for name, iterations in changes:
+        kept[name] = iterations
+        credential = encode_credential(ScramCredential(b"salt", b"key", b"key", iterations or 0))
+        users.put(name, {} if iterations is None else {"SCRAM-SHA-256": credential})
+    usable = {each for each in kept.values() if each is not None and each >= 4096} or {4096}
+    assert {look(users, name)[0] for name in STRANGERS[:100]} <= usable
 
 
 @MECHANISMS
@@ -184,11 +249,30 @@ def test_another_authorization_id_is_refused_in_words():
     assert ScramServer("SCRAM-SHA-256", users, lambda: "s").step(b"n,a=alice,n=alice,r=c", NOW_MS)
 
 
-def test_too_few_iterations_are_refused():
+def test_too_few_iterations_are_refused_as_if_there_were_no_such_user(caplog: pytest.LogCaptureFixture):
     users = Users({})
     users.put("alice", {"SCRAM-SHA-256": encode_credential(credential("SCRAM-SHA-256", "x", iterations=4095))})
-    with pytest.raises(LoginFailed, match="4095 iterations"):
-        ScramServer("SCRAM-SHA-256", users, lambda: "s").step(b"n,,n=alice,r=c", NOW_MS)
+    assert "4095 iterations" in caplog.text
+    server = ScramServer("SCRAM-SHA-256", users, lambda: "s")
+    with pytest.raises(LoginFailed, match="Invalid client credentials"):
+        converse(ScramClient("SCRAM-SHA-256", "alice", "x", "c"), server)
+    assert b"i=4096" in ScramServer("SCRAM-SHA-256", users, lambda: "s").step(b"n,,n=alice,r=c", NOW_MS)
+
+
+@given(
+    st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name),
+    st.dictionaries(st.from_regex(r"[A-Za-z]{1,12}", fullmatch=True), st.from_regex(r"[^,\x00]{1,9}", fullmatch=True), max_size=5),
+)
+def test_extensions_of_a_beginning_are_read(name: str, extensions: dict[str, str]):
+    text = "".join(f",{key}={value}" for key, value in extensions.items())
+    try:
+        first = f"n,,n={sasl_name(name)},r=nonce{text}".encode()
+    except UnicodeEncodeError:
+        return
+    read = decode_client_first(first)
+    assert (read.name, read.nonce, read.extensions) == (name, "nonce", extensions)
+    server = ScramServer("SCRAM-SHA-256", ScramUsers(SECRET), lambda: "server")
+    assert server.step(first, NOW_MS).startswith(b"r=nonceserver,s=")
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,9 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "transaction_timeout_ms": st.integers(0, (1 << 31) - 1),
     "log_append_time_ms": TIMES,
     "retention_time_ms": TIMES,
+    # Those of delegation tokens.
+    **dict.fromkeys(("max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms"), st.integers(0, 1 << 41)),
+    **dict.fromkeys(("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"), st.integers(0, 1 << 41)),
 }
 
 

@@ -1,0 +1,112 @@
+"""What the brokers of a cluster agree on about their clients: rules, delegation tokens, and a secret for logins.
+
+Each part is there only if this broker's settings ask for it. All of them are in the coordination tree.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.server.ports import HasSettings, HasSurroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ottla.replication.cluster.coordination import Coordination, CoordinationError
+    from ottla.server.auth.authorizer import AclAuthorizer
+    from ottla.server.auth.tokens.table import DelegationTokens
+    from ottla.server.cluster.acl_store import AclStore
+    from ottla.server.cluster.token_store import TokenStore
+    from ottla.wire.errors import KafkaError
+
+
+class Port(HasSettings, HasSurroundings, Protocol):
+    """What is needed of the broker here."""
+
+    @property
+    def authorizer(self) -> AclAuthorizer | None: ...
+
+    @property
+    def tokens(self) -> DelegationTokens | None: ...
+
+
+class Security:
+    """See the module's docstring. `refusal` turns a write that failed into the error for its client."""
+
+    def __init__(
+        self,
+        broker: Port,
+        coordination: Coordination,
+        *,
+        refusal: Callable[[CoordinationError], KafkaError],
+        is_controller: Callable[[], bool],
+        has_readers: bool,
+    ) -> None:
+        """`has_readers`: other brokers read the same tree, and have to hear of changes."""
+        self._broker = broker
+        self._coordination = coordination
+        self._refusal = refusal
+        self._is_controller = is_controller
+        self._has_readers = has_readers
+        self.login_secret: bytes | None = None
+        """What answers to logins of unknown users are made of; None before it was read, and if nobody logs in."""
+
+    @cached_property
+    def acls(self) -> AclStore | None:
+        """The rules of the authorizer, if there is one."""
+        authorizer = self._broker.authorizer
+        if authorizer is None:
+            return None
+        from ottla.server.cluster.acl_store import AclStore  # here, because most brokers have no rules
+
+        return AclStore(
+            authorizer,
+            self._coordination,
+            refusal=self._refusal,
+            has_readers=self._has_readers,
+            clock_ms=self._broker.now_ms,
+        )
+
+    @cached_property
+    def tokens(self) -> TokenStore | None:
+        """The delegation tokens, if there is a key for them."""
+        table = self._broker.tokens
+        if table is None:
+            return None
+        from ottla.server.cluster.token_store import TokenStore  # here, because most brokers have no tokens
+
+        return TokenStore(
+            table,
+            self._broker.configs.started_with.tokens,
+            self._coordination,
+            refusal=self._refusal,
+            is_controller=self._is_controller,
+            has_readers=self._has_readers,
+            clock_ms=self._broker.now_ms,
+            run_in_thread=self._broker.surroundings.run_in_thread,
+        )
+
+    async def read_all(self) -> None:
+        """Put everything into force. Raises CoordinationError, and MalformedNode: a rule that cannot be read may be a deny."""
+        if self._broker.configs.started_with.sasl and self.login_secret is None:
+            from ottla.server.cluster.login_secret import settle_login_secret
+
+            self.login_secret = await settle_login_secret(self._coordination)
+        if self.acls is not None:
+            await self.acls.read_all()
+        if self.tokens is not None:
+            if self.login_secret is not None:
+                from ottla.server.auth.scram_made_up import MadeUpCredentials
+
+                self.tokens.table.salt_of = MadeUpCredentials(self.login_secret).salt_of_token
+            await self.tokens.read_all()
+
+    def listeners(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What hears of changes by other brokers, for the life of a session, each with its name for the log."""
+        found: dict[str, Callable[[], Awaitable[None]]] = {}
+        if self._has_readers and self.acls is not None:
+            found["ACLs"] = self.acls.run
+        if self._has_readers and self.tokens is not None:
+            found["Delegation tokens"] = self.tokens.run
+        return found

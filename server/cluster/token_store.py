@@ -1,0 +1,309 @@
+"""Delegation tokens as the coordination tree has them, and their changes (Kafka 3.9's DelegationTokenManagerZk).
+
+Any broker changes tokens. A change is decided on what the tree has at that moment, written on the version that was read,
+together with a notice by which other brokers hear of it, and is then in force here. If another broker was faster it is
+decided anew. A broker that is alone keeps the same nodes and needs no notices.
+
+At the start of every session all tokens are read; after that only those that a notice names. A node that holds no token is
+left aside with one line in the log, and so is one beyond the limits below. While the tree is out of reach the tokens that are
+known go on to be good, until they expire.
+
+The controller removes tokens that have expired, every delegation.token.expiry.check.interval.ms.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.replication.cluster.coordination import (
+    BadVersion,
+    CoordinationError,
+    CoordinationUnavailable,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    SetData,
+)
+from ottla.replication.cluster.znodes import MalformedNode
+from ottla.server.auth.tokens import znodes
+from ottla.server.auth.tokens.token import DelegationToken, expired, new_token, renewed
+from ottla.server.cluster.cluster_id import make_missing
+from ottla.server.cluster.notices import ChangeNotices
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.server.auth.tokens.table import DelegationTokens
+    from ottla.server.settings.token_config import TokenConfig
+
+logger = logging.getLogger("ottla.tokens")
+
+TOKENS_MAX = 20_000  # Kafka has no limit; each takes about two kilobytes
+TOKENS_OF_REQUESTER_MAX = 5_000  # so that nobody uses up all of them
+NODE_BYTES_MAX = 64 * 1024  # ZooKeeper takes no request of more than about a megabyte
+TRIES = 11
+RETRY_S = 0.1
+NODES_PER_TURN = 200
+REMOVED_AT_ONCE = 100
+DERIVED_AT_ONCE = 8  # tokens whose credentials one call of a thread makes: 25 ms
+
+Change = Callable[[DelegationToken], DelegationToken | None]
+
+
+class TokenStore:
+    """See the module's docstring. `refusal` turns a write that failed into the error for its client."""
+
+    def __init__(
+        self,
+        table: DelegationTokens,
+        config: TokenConfig,
+        coordination: Coordination,
+        *,
+        refusal: Callable[[CoordinationError], KafkaError],
+        is_controller: Callable[[], bool],
+        has_readers: bool,
+        clock_ms: Callable[[], int],
+        run_in_thread: Callable[..., Awaitable[Any]],
+    ) -> None:
+        """`has_readers`: other brokers read the same tree, and have to hear of changes."""
+        self.table = table
+        self._config = config
+        self._coordination = coordination
+        self._refusal = refusal
+        self._is_controller = is_controller
+        self._has_readers = has_readers
+        self._clock_ms = clock_ms
+        self._run_in_thread = run_in_thread
+        # Whoever reads or writes tokens does so alone: what was read before a write must not come into force after it.
+        self._turn = trio.Lock()
+        self._notices = ChangeNotices(coordination, znodes.CHANGES, znodes.CHANGE_PREFIX, clock_ms)
+        self._noticed = trio.Event()
+        self._is_new = trio.Event()
+
+    # ------------------------------------------------------------------ changing
+
+    async def create(
+        self, requester: str, owner: str, renewers: tuple[str, ...], lifetime_ms: int
+    ) -> tuple[DelegationToken, bytes]:
+        """A new token and its HMAC. Raises KafkaError."""
+        token = new_token(requester, owner, renewers, lifetime_ms, self._config, self._clock_ms())
+        data = _checked(token)
+        async with self._turn:
+            if len(self.table) >= TOKENS_MAX or self.table.count_of(requester) >= TOKENS_OF_REQUESTER_MAX:
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, "There are too many delegation tokens.")
+            try:
+                await self._write(Create(znodes.token_path(token.token_id), data), token.token_id)
+            except CoordinationError as error:
+                raise self._refused(error) from None
+            self._put(token)
+        logger.info("Created the delegation token %s of %.300r", token.token_id, owner)
+        return token, self.table.hmac(token.token_id)
+
+    async def renew(self, hmac: bytes, principal: str, period_ms: int) -> int:
+        """Let a token expire later; when it does. Raises KafkaError."""
+        now_ms = self._clock_ms()
+        changed = await self._change(hmac, lambda token: renewed(token, principal, period_ms, self._config, now_ms))
+        assert changed is not None
+        return changed.expires_ms
+
+    async def expire(self, hmac: bytes, principal: str, period_ms: int) -> int:
+        """Let a token expire at another time, or at once if `period_ms` is negative; when it does. Raises KafkaError."""
+        now_ms = self._clock_ms()
+        changed = await self._change(hmac, lambda token: expired(token, principal, period_ms, now_ms))
+        return now_ms if changed is None else changed.expires_ms
+
+    async def _change(self, hmac: bytes, change: Change) -> DelegationToken | None:
+        known = self.table.by_hmac(hmac)
+        if known is None:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        # Without a look at the tree: who may not do it costs no more than this.
+        change(known)
+        for attempt in range(TRIES):
+            if attempt:
+                await trio.sleep(RETRY_S)
+            async with self._turn:
+                try:
+                    return await self._changed(known.token_id, change)
+                except (BadVersion, NoNode):
+                    continue  # another broker was faster
+                except CoordinationError as error:
+                    raise self._refused(error) from None
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The token could not be changed in {TRIES} tries")
+
+    async def _changed(self, token_id: str, change: Change) -> DelegationToken | None:
+        path = znodes.token_path(token_id)
+        (node,) = await self._coordination.get_all([path])
+        token = self._take(token_id, node)
+        if node is None or token is None:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        changed = change(token)
+        if changed is None:
+            await self._write(Delete(path, node.version), token_id)
+            self.table.remove(token_id)
+            logger.info("Removed the delegation token %s of %.300r", token_id, token.owner)
+        elif changed != token:
+            await self._write(SetData(path, znodes.encode_token(changed), node.version), token_id)
+            self._put(changed)
+            logger.info("The delegation token %s of %.300r expires at another time", token_id, token.owner)
+        return changed
+
+    async def _write(self, operation: Operation, token_id: str) -> None:
+        await self._coordination.multi([operation, *self._notice(token_id)])
+
+    def _notice(self, token_id: str) -> list[Operation]:
+        return [self._notices.of(token_id.encode())] if self._has_readers else []
+
+    def _refused(self, error: CoordinationError) -> KafkaError:
+        logger.error("A delegation token cannot be written: %r", error)
+        if isinstance(error, (NoNode, NodeExists)):  # of a node that every session makes, or of a random name
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return self._refusal(error)
+
+    def _put(self, token: DelegationToken) -> None:
+        self.table.put(token)
+        self._is_new.set()
+
+    # ------------------------------------------------------------------ reading, and hearing of changes
+
+    async def read_all(self) -> None:
+        """Put all tokens into force. Raises CoordinationError."""
+        await make_missing(self._coordination, znodes.PATHS)
+        async with self._turn:
+            nodes = await self._coordination.children_data(znodes.TOKENS)
+            for token_id in [each.token_id for each in self.table if each.token_id not in nodes]:
+                self.table.remove(token_id)
+            await self._take_all(nodes)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hear of changes for the life of one session; started when all tokens were read. Raises SessionExpired at its end."""
+        await self._persistently(lambda: make_missing(self._coordination, znodes.PATHS))
+        # Before anything is read, so that no notice is missed in between.
+        end = self._coordination.watch_children(znodes.CHANGES, lambda _: self._noticed.set())
+        try:
+            await self._persistently(self._read_everything)
+            task_status.started()
+            while True:
+                await self._noticed.wait()
+                self._noticed = trio.Event()
+                await self._persistently(self._read_what_changed)
+        finally:
+            end()
+
+    async def _persistently(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Do what may be done again, as often as it takes. Raises SessionExpired."""
+        while True:
+            try:
+                return await action()
+            except CoordinationUnavailable:
+                await self._coordination.until_available()
+
+    async def _read_everything(self) -> None:
+        # First: what is changed while the tokens are read is then read once more, and not missed.
+        await self._notices.pass_over()
+        await self.read_all()
+
+    async def _read_what_changed(self) -> None:
+        held, number = await self._notices.read()
+        named = [text for text in dict.fromkeys(each.decode(errors="replace") for each in held) if znodes.is_token_id(text)]
+        for start in range(0, len(named), NODES_PER_TURN):
+            some = named[start : start + NODES_PER_TURN]
+            async with self._turn:
+                nodes = await self._coordination.get_all([znodes.token_path(each) for each in some])
+                await self._take_all(dict(zip(some, nodes, strict=True)))
+        # Only now: if reading fails, the same tokens are read again.
+        await self._notices.heeded(number)
+
+    async def _take_all(self, nodes: Mapping[str, Node | None]) -> None:
+        for number, (token_id, node) in enumerate(nodes.items(), 1):
+            self._take(token_id, node)
+            if number % NODES_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _take(self, token_id: str, node: Node | None) -> DelegationToken | None:
+        """Put what a node holds into force; None: no token."""
+        token = None
+        if node is not None:
+            try:
+                token = znodes.decode_token(token_id, node.data)
+            except MalformedNode as error:
+                logger.error("Left aside a delegation token that cannot be read: %s", error)
+        if token is not None and self.table.get(token_id) is None and len(self.table) >= TOKENS_MAX:
+            logger.error("Left aside the delegation token %s, because there are %d others", token_id, TOKENS_MAX)
+            return None
+        if token is None:
+            self.table.remove(token_id)
+        elif token != self.table.get(token_id):
+            self._put(token)
+        return token
+
+    # ------------------------------------------------------------------ in the background
+
+    async def work(self) -> None:
+        """Remove what has expired, and make in advance what logins need, for the life of the broker."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._derive)
+            nursery.start_soon(self._remove_expired)
+
+    async def _derive(self) -> None:
+        while True:
+            await self._is_new.wait()
+            self._is_new = trio.Event()
+            # Only if somebody may log in by SCRAM is there a salt.
+            while self.table.salt_of is not None and (some := self.table.underived(DERIVED_AT_ONCE)):
+                self.table.take(await self._run_in_thread(self.table.derive, some))
+
+    async def _remove_expired(self) -> None:
+        while True:
+            await trio.sleep(self._config.delegation_token_expiry_check_interval_ms / 1000)
+            if self._is_controller():
+                try:
+                    await self.remove_expired()
+                except CoordinationError as error:
+                    logger.warning("Delegation tokens that have expired cannot be removed yet: %r", error)
+
+    async def remove_expired(self) -> None:
+        """Remove all tokens that are over. Raises CoordinationError."""
+        now_ms = self._clock_ms()
+        over = [token.token_id for token in self.table if token.is_over(now_ms)]
+        for start in range(0, len(over), REMOVED_AT_ONCE):
+            async with self._turn:
+                await self._remove_some(over[start : start + REMOVED_AT_ONCE], now_ms)
+
+    async def _remove_some(self, token_ids: Sequence[str], now_ms: int) -> None:
+        nodes = await self._coordination.get_all([znodes.token_path(each) for each in token_ids])
+        operations: list[Operation] = []
+        removed = []
+        for token_id, node in zip(token_ids, nodes, strict=True):
+            # It may have been renewed, or removed, by a broker whose notice has not been read yet.
+            token = self._take(token_id, node)
+            if node is not None and token is not None and token.is_over(now_ms):
+                operations += [Delete(znodes.token_path(token_id), node.version), *self._notice(token_id)]
+                removed.append(token)
+        if not operations:
+            return
+        try:
+            await self._coordination.multi(operations)
+        except (BadVersion, NoNode, NodeExists):
+            return  # another broker was faster; the rest has time until the next look
+        for token in removed:
+            self.table.remove(token.token_id)
+            logger.info("The delegation token %s of %.300r has expired", token.token_id, token.owner)
+
+
+def _checked(token: DelegationToken) -> bytes:
+    """What the node of a new token is to hold. Raises KafkaError if it could not be read later."""
+    data = znodes.encode_token(token)
+    try:
+        if len(data) > NODE_BYTES_MAX or znodes.decode_token(token.token_id, data) != token:
+            raise MalformedNode("too long")
+    except MalformedNode:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "The names of owner and renewers are too long.") from None
+    return data

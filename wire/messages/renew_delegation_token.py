@@ -1,0 +1,17 @@
+"""RenewDelegationToken (key 39): let a token expire later (KIP-48).
+
+v2 flexible
+"""
+
+from ottla.wire.schema import Bytes, Int16, Int32, Int64, Message, field
+
+
+class RenewDelegationTokenRequest(Message, key=39, versions="1-2", flexible="2+"):
+    hmac: bytes = field(Bytes)
+    renew_period_ms: int = field(Int64)
+
+
+class RenewDelegationTokenResponse(Message, key=39, versions="1-2", flexible="2+"):
+    error_code: int = field(Int16)
+    expiry_timestamp_ms: int = field(Int64)
+    throttle_time_ms: int = field(Int32, default=0)
