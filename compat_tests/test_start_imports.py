@@ -18,6 +18,8 @@ sys.exit(status)
 ALL_HANDLERS = "from ottla.server.gate.dispatch import all_routes; all_routes()"
 
 NOT_ASKED_FOR = (
+    "h11",
+    "joserfc",
     "kazoo",
     "ottla.groupcoord.groups.consumer.",
     "ottla.groupcoord.groups.modern.",
@@ -32,6 +34,7 @@ NOT_ASKED_FOR = (
     "ottla.groupcoord.transactions.service",
     "ottla.groupcoord.transactions.shard",
     "ottla.server.cluster.streams_topics",
+    "ottla.server.auth.oauth",
     "ottla.server.coordination.zookeeper",
     "ottla.server.coordinators.share_coordinators",
     "ottla.server.coordinators.transaction_markers",
@@ -44,6 +47,7 @@ NOT_ASKED_FOR = (
     "ottla.server.handlers.list_transactions",
     "ottla.server.handlers.share_",
     "ottla.server.handlers.streams_",
+    "ottla.server.settings.token_rules",
     "ottla.server.share.",
     "ottla.wire.messages.consumer_group_",
     "ottla.wire.messages.share_",

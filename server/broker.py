@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.authorizer import AclAuthorizer
     from ottla.server.auth.failed_logins import FailedLogins
     from ottla.server.auth.first_users import FirstUser
+    from ottla.server.auth.oauth.key_sources import KeySources
     from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.auth.scram_users import ScramUsers
     from ottla.server.auth.strangers import Strangers
@@ -240,13 +241,21 @@ class Broker:
 
         return Strangers()
 
+    @cached_property
+    def _token_key_sources(self) -> KeySources:
+        from ottla.server.auth.oauth.key_sources import KeySources
+
+        return self._started(KeySources())
+
     def sasl_of(self, listener: str) -> SaslListener | None:
         """What authenticates the clients of a listener; None if it does not speak SASL."""
         if (config := self.configs.started_with.sasl.get(listener)) is None:
             return None
         from ottla.server.auth.sasl_listener import SaslListener
 
-        made = SaslListener(config, self.scram_users, self._failed_logins, self._strangers)
+        made = SaslListener(
+            config, self.scram_users, self._failed_logins, self._strangers, lambda: self._token_key_sources
+        )
         made.follow(self.configs, listener)
         return made
 

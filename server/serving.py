@@ -39,6 +39,7 @@ from ottla.wire.settings import InvalidSetting
 if TYPE_CHECKING:
     import socket
 
+    from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.settings.broker_config import BrokerConfig, Endpoint
     from ottla.server.settings.overrides import Texts
@@ -157,7 +158,14 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
             endpoint.listener, sock, broker, calls, buffers, broker.readiness, limits, protocol, sasl, encryption
         )
         broker.listeners.append(listener)
-        nursery.start_soon(listener.run)
+        nursery.start_soon(_run, listener, sasl)
+
+
+async def _run(listener: Listener, sasl: SaslListener | None) -> None:
+    # Who comes before that waits in the socket.
+    if sasl is not None:
+        await sasl.until_ready()
+    await listener.run()
 
 
 def _own_limits(texts: Texts) -> OwnLimits:

@@ -22,6 +22,9 @@ class ServerMechanism(Protocol):
     login: Login | None
     """Set when the exchange is complete."""
 
+    refusal: str | None
+    """Why the client will be refused, for the log, if it has been told already and has the last word."""
+
     def step(self, token: bytes, now_ms: int) -> bytes:
         """The answer to a client's token; empty if there is nothing to say."""
 

@@ -42,6 +42,7 @@ class PlainServer:
 
     def __init__(self, users: PlainUsers) -> None:
         self.login: Login | None = None
+        self.refusal: str | None = None
         self._users = users
 
     def step(self, token: bytes, now_ms: int) -> bytes:

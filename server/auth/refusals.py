@@ -8,7 +8,14 @@ from __future__ import annotations
 
 
 class LoginRefused(Exception):
-    """The peer is told why (Kafka's SaslAuthenticationException)."""
+    """The peer is told why (Kafka's SaslAuthenticationException).
+
+    `reason` is for the log, where that is not to hear what the peer is told: a name that the peer has given.
+    """
+
+    def __init__(self, told: str, *, reason: str | None = None) -> None:
+        super().__init__(told)
+        self.reason = reason or told
 
 
 class LoginFailed(Exception):

@@ -97,6 +97,11 @@ class SaslExchange:
         return self.state is State.TOKENS and not self._has_headers
 
     @property
+    def refusal(self) -> str | None:
+        """Why this client has been refused, if it knows and has only to say so."""
+        return None if self._mechanism is None else self._mechanism.refusal
+
+    @property
     def works_in_thread(self) -> bool:
         """Whether the next token is to be handled in a thread."""
         return self._offered is not None and self._offered.in_thread
@@ -145,7 +150,7 @@ class SaslExchange:
         try:
             answer = self._step(token, now_ms)
         except LoginRefused as refused:
-            self._refuse(str(refused), str(refused))
+            self._refuse(refused.reason, str(refused))
         except LoginFailed as failed:
             # The reason may say whether there is such a user, so the client does not hear it.
             self._refuse(
@@ -162,7 +167,9 @@ class SaslExchange:
         """The token that goes back, bare as well."""
         try:
             return self._step(token, now_ms)
-        except (LoginRefused, LoginFailed) as failed:
+        except LoginRefused as refused:
+            self._fail(refused.reason)
+        except LoginFailed as failed:
             self._fail(str(failed))
 
     def may_begin_anew(self, now_ms: int) -> bool:

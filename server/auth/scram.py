@@ -69,6 +69,7 @@ class ScramServer:
 
     def __init__(self, mechanism: str, store: ScramStore, nonce: Callable[[], str]) -> None:
         self.login: Login | None = None
+        self.refusal: str | None = None
         self._mechanism = mechanism
         self._store = store
         self._nonce = nonce

@@ -143,6 +143,8 @@ class Authentication:
         inbox.detach()
         received: Frame = await self._transport.serving(self._readiness)(self._receive)
         if received.is_end:
+            if (refusal := self._exchange.refusal) is not None:
+                raise _Refused(refusal)
             raise ConnectionResetError("the peer has left during authentication")
         return received.data
 

@@ -122,8 +122,6 @@ sasl.login.refresh.window.jitter: Random part of the time at which a login crede
 sasl.login.retry.backoff.max.ms: Longest pause between two attempts to get an OAuth token.
 sasl.login.retry.backoff.ms: First pause between two attempts to get an OAuth token.
 sasl.mechanism.controller.protocol: SASL mechanism that KRaft nodes use towards controllers.
-sasl.oauthbearer.allow.unverified.audience: Whether an OAuth token is taken although nobody says which audience it has to have.
-sasl.oauthbearer.allow.unverified.issuer: Whether an OAuth token is taken although nobody says which issuer it has to have.
 sasl.oauthbearer.assertion.algorithm: Algorithm that assertions towards an OAuth server are signed with.
 sasl.oauthbearer.assertion.claim.aud: Audience of assertions towards an OAuth server.
 sasl.oauthbearer.assertion.claim.exp.seconds: How long an assertion towards an OAuth server is good for.
@@ -137,18 +135,8 @@ sasl.oauthbearer.assertion.private.key.passphrase: Password of sasl.oauthbearer.
 sasl.oauthbearer.assertion.template.file: File with further claims of assertions towards an OAuth server.
 sasl.oauthbearer.client.credentials.client.id: Name that this broker gives to an OAuth server.
 sasl.oauthbearer.client.credentials.client.secret: Password that this broker gives to an OAuth server.
-sasl.oauthbearer.clock.skew.seconds: How far the clocks of the OAuth server and the broker may differ.
-sasl.oauthbearer.expected.audience: Audiences one of which an OAuth token has to name.
-sasl.oauthbearer.expected.issuer: Issuer that an OAuth token has to name.
-sasl.oauthbearer.jwks.endpoint.refresh.ms: Time between two reads of the OAuth server's public keys.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms: Longest pause between two attempts to read the OAuth server's public keys.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms: First pause between two attempts to read the OAuth server's public keys.
-sasl.oauthbearer.jwks.endpoint.url: Address of the OAuth server's public keys, which may be a file.
 sasl.oauthbearer.jwt.retriever.class: Class that gets OAuth tokens.
-sasl.oauthbearer.jwt.validator.class: Class that judges OAuth tokens.
 sasl.oauthbearer.scope: Scope that this broker asks an OAuth server for.
-sasl.oauthbearer.scope.claim.name: Claim of an OAuth token that has its scope.
-sasl.oauthbearer.sub.claim.name: Claim of an OAuth token that has the user's name.
 sasl.oauthbearer.token.endpoint.url: Address at which an OAuth server gives out tokens.
 security.providers: Classes of plug-ins that provide cryptography to the Java machine.
 server.max.startup.time.ms: Longest time that a start of Kafka may take.

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.server.settings.oauth_config import HANDLER_NAME, OAUTHBEARER, OAuthConfig, TokenRules
 from ottla.wire.settings import (
     CLASS,
     LONG,
@@ -26,19 +27,22 @@ if TYPE_CHECKING:
     from ottla.server.settings.jaas import JaasEntry
 
 PLAIN, SCRAM_256, SCRAM_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
-SERVED_MECHANISMS = (PLAIN, SCRAM_256, SCRAM_512)
+SERVED_MECHANISMS = (PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER)
+# The settings of OAUTHBEARER, and of what judges its tokens, as a listener or one of its mechanisms has them.
+_FIXED_PREFIXES = ("sasl.oauthbearer.", f"{OAUTHBEARER.lower()}.sasl.")
 JAAS_NAME = "sasl.jaas.config"
 _MODULES = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
     SCRAM_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
     SCRAM_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
+    OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 # Users of SCRAM are in the coordination tree, so a broker that is not a client itself needs no line.
 _NEED_JAAS = (PLAIN,)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SaslConfig:
+class SaslConfig(OAuthConfig):
     """How clients authenticate by SASL."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
@@ -54,7 +58,7 @@ class SaslConfig:
         "GSSAPI", dynamic="per-broker", doc="Mechanism by which brokers authenticate at each other."
     )
     sasl_server_callback_handler_class: str | None = setting(
-        None, kind=CLASS, doc="Verifies credentials; of a mechanism that is served no value is accepted."
+        None, kind=CLASS, doc="Verifies credentials; only OAUTHBEARER accepts a value, one of Kafka's own two classes."
     )
     sasl_server_max_receive_size: int = setting(
         524_288, doc="Largest frame in bytes that is accepted before authentication."
@@ -74,6 +78,8 @@ class MechanismConfig:
     name: str
     jaas: JaasEntry | None
     max_reauth_ms: int
+    tokens: TokenRules | None = None
+    """Which tokens are taken, for OAUTHBEARER."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,8 +100,14 @@ class PeerLoginConfig:
     password: str = field(repr=False)
 
 
-def sasl_of_listener(texts: Mapping[str, str], listener: str) -> SaslListenerConfig:
-    """The SASL settings of a listener; `texts` are the broker's as that listener has them (`texts_of_listener`)."""
+def sasl_of_listener(
+    texts: Mapping[str, str], listener: str, started_with: Mapping[str, str] | None = None
+) -> SaslListenerConfig:
+    """The SASL settings of a listener; `texts` are the broker's as that listener has them (`texts_of_listener`).
+
+    `started_with`: the same of the start, which alone say which tokens are taken. None: these are they, and the files that they
+    name have to be there.
+    """
     known = settings_of(SaslConfig)
     config = SaslConfig(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
     prefix = f"listener.name.{listener.lower()}."
@@ -108,7 +120,11 @@ def sasl_of_listener(texts: Mapping[str, str], listener: str) -> SaslListenerCon
                 f"{prefix}sasl.enabled.mechanisms={','.join(config.sasl_enabled_mechanisms)}",
                 f"mechanism {name} is not served; allowed: {', '.join(SERVED_MECHANISMS)}",
             )
-        mechanisms[name] = _mechanism(texts, prefix, name, config)
+        mechanisms[name] = found = _mechanism(
+            texts, prefix, name, config, texts if started_with is None else started_with
+        )
+        if started_with is None and found.tokens is not None:
+            _check_key_file(found.tokens, prefix)
     return SaslListenerConfig(
         mechanisms=mechanisms,
         receive_bytes_max=config.sasl_server_max_receive_size,
@@ -124,6 +140,9 @@ def peer_login(static: Mapping[str, str], listener: str, served: SaslListenerCon
     name = "sasl.mechanism.inter.broker.protocol"
     declared = settings_of(SaslConfig)[name]
     mechanism = parse_value(declared, static[name]) if name in static else declared.default
+    if mechanism == OAUTHBEARER:
+        allowed = ", ".join(each for each in SERVED_MECHANISMS if each != OAUTHBEARER)
+        raise _wrong(f"{name}={mechanism}", f"brokers do not log in at each other by tokens; allowed: {allowed}")
     if mechanism not in served.mechanisms:
         allowed = ", ".join(served.mechanisms)
         raise _wrong(f"{name}={mechanism}", f"must be one of the mechanisms enabled on listener {listener}: {allowed}")
@@ -135,18 +154,47 @@ def peer_login(static: Mapping[str, str], listener: str, served: SaslListenerCon
     return PeerLoginConfig(mechanism=mechanism, name=options["username"], password=options["password"])
 
 
-def _mechanism(texts: Mapping[str, str], prefix: str, name: str, config: SaslConfig) -> MechanismConfig:
+def check_fixed(
+    texts: Mapping[str, str], in_force: Mapping[str, str], started_with: Mapping[str, str], listener: str
+) -> None:
+    """Refuse a change of what says whose tokens a listener takes. InvalidSetting; all are as that listener has them."""
+    for name in sorted(texts.keys() | in_force.keys()):
+        # What is there already, because another broker has let it in, keeps nobody from changing something else.
+        if name.startswith(_FIXED_PREFIXES) and texts.get(name) not in (in_force.get(name), started_with.get(name)):
+            raise _wrong(
+                f"listener.name.{listener.lower()}.{name}", "it is settled in server.properties, when the broker starts"
+            )
+
+
+def _mechanism(
+    texts: Mapping[str, str], prefix: str, name: str, config: SaslConfig, started_with: Mapping[str, str]
+) -> MechanismConfig:
     own = f"{name.lower()}."
-    handler_name = "sasl.server.callback.handler.class"
-    if handler := texts.get(own + handler_name, config.sasl_server_callback_handler_class):
-        raise _wrong(f"{prefix}{own}{handler_name}={handler}", "callback handlers are not served; remove the setting")
+    of_tokens = name == OAUTHBEARER
+    handler = texts.get(own + HANDLER_NAME, config.sasl_server_callback_handler_class)
+    if handler and not of_tokens:
+        raise _wrong(f"{prefix}{own}{HANDLER_NAME}={handler}", "callback handlers are not served; remove the setting")
+    jaas = jaas_of(started_with if of_tokens else texts, prefix, name, is_needed=name in _NEED_JAAS)
     text = texts.get(own + "connections.max.reauth.ms")
     declared = settings_of(SaslConfig)["connections.max.reauth.ms"]
     return MechanismConfig(
         name=name,
-        jaas=jaas_of(texts, prefix, name, is_needed=name in _NEED_JAAS),
+        jaas=jaas,
         max_reauth_ms=config.connections_max_reauth_ms if text is None else parse_value(declared, text),
+        tokens=_token_rules(started_with, prefix, jaas) if of_tokens else None,
     )
+
+
+def _token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> TokenRules:
+    from ottla.server.settings.token_rules import token_rules  # most brokers take no tokens
+
+    return token_rules(texts, prefix, jaas)
+
+
+def _check_key_file(rules: TokenRules, prefix: str) -> None:
+    from ottla.server.settings.token_rules import check_key_file  # as above
+
+    check_key_file(rules, prefix)
 
 
 def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed: bool) -> JaasEntry | None:

@@ -1,0 +1,461 @@
+"""Real clients log in by tokens, and Apache Kafka hears the same tokens as Ottla and says the same.
+
+Whoever issues the tokens is a small server here: /keys has its public keys, /token gives out tokens for a password.
+"""
+
+import asyncio
+import base64
+import http.server
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import aiokafka
+import aiokafka.abc
+import pytest
+from compat_tests.apache.brokers import ApacheKafka4, accepts_connections
+from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
+from compat_tests.support.java_tools import FAST_START, jars
+from compat_tests.support.wire_client import WireClient
+from confluent_kafka import Producer
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from ottla.server.tests.oauth_issuer import curve, first_message, part, published, rsa, signed, unsigned
+from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+
+KAFKAS = "org.apache.kafka.common.security.oauthbearer."
+MODULE = f"{KAFKAS}OAuthBearerLoginModule"
+CLIENT, SECRET = "alice", "word-of-the-oauth-client"
+SHORT_S = 10  # a token that a client has to renew while a test runs
+
+
+def claims(**changed: Any) -> dict[str, Any]:
+    now = int(time.time())
+    usual = {"sub": CLIENT, "iss": "https://issuer/", "aud": "kafka", "iat": now - 60, "exp": now + 600, "scope": "all"}
+    return {name: value for name, value in (usual | changed).items() if value is not None}
+
+
+class Issuer(http.server.BaseHTTPRequestHandler):
+    key_ids: tuple[str, ...] = ("first",)
+
+    def do_GET(self) -> None:
+        self.say(200 if self.path == "/keys" else 404, published(*map(rsa, self.key_ids), curve("P-256", "p256")))
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        expected = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+        if self.headers["Authorization"] != f"Basic {expected}":
+            self.say(401, b"{}")
+            return
+        token = {"access_token": signed(claims()), "expires_in": 600, "token_type": "Bearer"}
+        self.say(200, json.dumps(token).encode())
+
+    def say(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[str]:
+    for each in ("first", "second", "unknown", "new"):
+        rsa(each)  # here, where one thread makes them
+    curve("P-256", "p256")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Issuer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def settings(issuer: str) -> dict[str, str]:
+    """Of both brokers: listener SIGNED takes signed tokens, listener OPEN takes what nobody has signed."""
+    return {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.signed.oauthbearer.sasl.server.callback.handler.class": f"{KAFKAS}OAuthBearerValidatorCallbackHandler",
+        "listener.name.signed.oauthbearer.sasl.jaas.config": f"{MODULE} required;",
+        "listener.name.signed.sasl.oauthbearer.jwks.endpoint.url": f"{issuer}/keys",
+        "listener.name.signed.sasl.oauthbearer.expected.audience": "kafka,other",
+        "listener.name.signed.sasl.oauthbearer.expected.issuer": "https://issuer/",
+        "listener.name.open.oauthbearer.sasl.jaas.config": f"{MODULE} required"
+        ' unsecuredValidatorRequiredScope="all" unsecuredValidatorAllowableClockSkewMs="3000"'
+        ' unsecuredLoginStringClaim_sub="broker";',  # without it Kafka's own login at this listener ends the start
+        "num.partitions": "1",
+    }
+
+
+class Ports:
+    """Where the two listeners are."""
+
+    def __init__(self) -> None:
+        self.signed, self.open = free_port(), free_port()
+
+    def listeners(self) -> str:
+        return f"SIGNED://127.0.0.1:{self.signed},OPEN://127.0.0.1:{self.open}"
+
+
+PROTOCOLS = "SIGNED:SASL_PLAINTEXT,OPEN:SASL_PLAINTEXT"
+
+
+class OAuthKafka(ApacheKafka4):
+    """It reads keys only from addresses that a system property allows."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.ports = Ports()
+
+    def java(self, *options: str) -> list[str]:
+        address = self.settings["listener.name.signed.sasl.oauthbearer.jwks.endpoint.url"]
+        return super().java(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={address}", *options)
+
+    def properties(self, listener: str) -> dict[str, str]:
+        found = super().properties(listener)
+        for name, more in (
+            ("listeners", self.ports.listeners()),
+            ("advertised.listeners", self.ports.listeners()),
+            ("listener.security.protocol.map", PROTOCOLS),
+        ):
+            found[name] += f",{more}"
+        return found
+
+
+@pytest.fixture(scope="module")
+def ottla(tmp_path_factory: pytest.TempPathFactory, issuer: str) -> Iterator[Ports]:
+    ports = Ports()
+    listening = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},{ports.listeners()}",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{PROTOCOLS}",
+    }
+    broker = OttlaProcess(tmp_path_factory.mktemp("ottla"), settings(issuer) | listening)
+    broker.start()
+    yield ports
+    broker.stop()
+    # A token begins with what every JSON object in base64 begins with.
+    assert "eyJ" not in broker.log and SECRET not in broker.log
+    assert "failed authentication" in broker.log
+
+
+# ---------------------------------------------------------------------- clients
+
+
+def librdkafka(port: int, **more: Any) -> dict[str, Any]:
+    options = {name.replace("_", "."): value for name, value in more.items() if name != "oauth_cb"}
+    return {
+        "bootstrap.servers": f"127.0.0.1:{port}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        **options,
+        **({"oauth_cb": more["oauth_cb"]} if "oauth_cb" in more else {}),
+    }
+
+
+def produce(options: dict[str, Any], times: int = 1) -> list[Any]:
+    """What went wrong."""
+    failures: list[Any] = []
+    producer = Producer(options | {"error_cb": failures.append})
+    for _ in range(times):
+        producer.produce("oauth", b"x", on_delivery=lambda error, _: failures.append(error) if error else None)
+        if producer.flush(30):
+            failures.append("it is not delivered")
+        if times > 1:
+            time.sleep(1)
+    return failures
+
+
+def test_librdkafka_with_a_callback_renews_its_token(ottla: Ports) -> None:
+    given = []
+
+    def token(_: str) -> tuple[str, float]:
+        expires = int(time.time()) + SHORT_S
+        given.append(expires)
+        return signed(claims(exp=expires)), float(expires)
+
+    assert produce(librdkafka(ottla.signed, oauth_cb=token), times=SHORT_S + 4) == []
+    assert len(given) > 1
+
+
+def test_librdkafka_asks_the_issuer_itself(ottla: Ports, issuer: str) -> None:
+    options = librdkafka(
+        ottla.signed,
+        sasl_oauthbearer_method="oidc",
+        sasl_oauthbearer_client_id=CLIENT,
+        sasl_oauthbearer_client_secret=SECRET,
+        sasl_oauthbearer_token_endpoint_url=f"{issuer}/token",
+    )
+    assert produce(options) == []
+
+
+def test_librdkafka_makes_unsigned_tokens(ottla: Ports) -> None:
+    options = librdkafka(
+        ottla.open,
+        enable_sasl_oauthbearer_unsecure_jwt="true",
+        sasl_oauthbearer_config="principal=bob scope=all",
+    )
+    assert produce(options) == []
+
+
+def test_librdkafka_hears_that_its_token_is_wrong(ottla: Ports) -> None:
+    failures: list[Any] = []
+
+    def token(_: str) -> tuple[str, float]:
+        return signed(claims(aud="elsewhere")), time.time() + 600
+
+    producer = Producer(librdkafka(ottla.signed, oauth_cb=token) | {"error_cb": failures.append})
+    wait_until(lambda: producer.poll(0.1) or failures, "the failure is told")
+    assert "invalid_token" in str(failures)
+
+
+class Tokens(AbstractTokenProvider):
+    def __init__(self, **changed: Any) -> None:
+        self.changed = changed
+
+    def token(self) -> str:
+        return signed(claims(exp=int(time.time()) + SHORT_S) | self.changed)
+
+    def extensions(self) -> dict[str, str]:
+        return {"traceId": "123"}
+
+
+def python(ottla: Ports, **changed: Any) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": f"127.0.0.1:{ottla.signed}",
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": Tokens(**changed),
+    }
+
+
+def test_kafka_python_logs_in_and_again(ottla: Ports) -> None:
+    producer = KafkaProducer(**python(ottla))
+    for _ in range(SHORT_S + 4):
+        producer.send("python", b"x").get(20)
+        time.sleep(1)
+    producer.close()
+
+
+def test_kafka_python_is_refused(ottla: Ports) -> None:
+    with pytest.raises(KafkaError):
+        KafkaProducer(**python(ottla, iss="mallory"), bootstrap_timeout_ms=3000)
+
+
+class AsyncTokens(aiokafka.abc.AbstractTokenProvider):
+    async def token(self) -> str:
+        return signed(claims(), curve("P-256", "p256"), "ES256")
+
+
+def test_aiokafka_logs_in(ottla: Ports) -> None:
+    async def send() -> None:
+        options = {"bootstrap_servers": f"127.0.0.1:{ottla.signed}", "security_protocol": "SASL_PLAINTEXT"}
+        options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": AsyncTokens()}
+        async with aiokafka.AIOKafkaProducer(**options) as producer:
+            await producer.send_and_wait("aio", b"x")
+
+    asyncio.run(send())
+
+
+@pytest.mark.parametrize("kind", ["token endpoint", "token file", "unsecured"])
+def test_java_logs_in(ottla: Ports, issuer: str, run: Any, tmp_path: Any, kind: str) -> None:
+    token = tmp_path / "token"
+    token.write_text(signed(claims()))
+    address = f"{issuer}/token" if kind == "token endpoint" else token.as_uri()
+    options = 'unsecuredLoginStringClaim_sub="alice" unsecuredLoginStringClaim_scope="all"'
+    if kind != "unsecured":
+        options = f'clientId="{CLIENT}" clientSecret="{SECRET}"'
+    lines = [
+        "security.protocol=SASL_PLAINTEXT",
+        "sasl.mechanism=OAUTHBEARER",
+        f"sasl.jaas.config={MODULE} required {options};",
+    ]
+    if kind != "unsecured":
+        lines += [
+            f"sasl.login.callback.handler.class={KAFKAS}OAuthBearerLoginCallbackHandler",
+            f"sasl.oauthbearer.token.endpoint.url={address}",
+        ]
+    config = tmp_path / "client.properties"
+    config.write_text("\n".join(lines) + "\n")
+    port = ottla.open if kind == "unsecured" else ottla.signed
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={address}"
+    command = ["java", *FAST_START, allowed, "-cp", f"{jars('kafka_4', tools=True)}/*", "org.apache.kafka.tools.TopicCommand"]
+    arguments = ["--bootstrap-server", f"127.0.0.1:{port}", "--command-config", str(config)]
+    run(*command, *arguments, "--create", "--topic", f"java-{kind.replace(' ', '-')}", timeout_s=180)
+
+
+def test_a_new_key_of_the_issuer_is_found_by_its_first_tokens(ottla: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Issuer, "key_ids", ("first", "new"))
+    token = signed(claims(), rsa("new"))
+    first = told(ottla.signed, first_message(token))
+    assert first[-1][:2] == (58, '{"status":"invalid_token"}')
+    wait_until(lambda: told(ottla.signed, first_message(token))[-1][0] == 0, "the key is read", 40)
+
+
+# ---------------------------------------------------------------------- beside Apache Kafka
+
+Told = list[Any]
+
+
+def told(port: int, message: bytes) -> Told:
+    """What a broker says to a first message, and to the byte with which a client hears that it is refused.
+
+    Of each answer: the error, its words, the bytes, and whether the session has time left. None: the connection ends.
+    """
+    found: Told = []
+    with WireClient(("127.0.0.1", port), client_id="oauth") as client:
+        assert client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
+        token = message
+        while True:
+            client.send(SaslAuthenticateRequest(auth_bytes=token), 2)
+            answer = client.receive()
+            if answer is None:
+                return [*found, None]
+            found.append(
+                (answer.error_code, answer.error_message or "", bytes(answer.auth_bytes), answer.session_lifetime_ms > 0)
+            )
+            if answer.error_code or not answer.auth_bytes:
+                return found
+            token = b"\x01"
+
+
+def now(shift: float) -> int:
+    return int(time.time() + shift)
+
+
+def hmac_signed() -> str:
+    return f"{part({'alg': 'HS256', 'kid': 'first'})}.{part(claims())}.{part(b'x' * 32)}"
+
+
+SIGNED = {
+    "good": lambda: signed(claims()),
+    "elliptic": lambda: signed(claims(), curve("P-256", "p256"), "ES256"),
+    "PS256": lambda: signed(claims(), algorithm="PS256"),
+    "no key id": lambda: signed(claims(), kid=None),
+    "no key id, elliptic": lambda: signed(claims(), curve("P-256", "p256"), "ES256", kid=None),
+    "another key id": lambda: signed(claims(), curve("P-256", "p256"), "ES256", kid="first"),
+    "unknown key": lambda: signed(claims(), rsa("unknown")),
+    "wrong key": lambda: signed(claims(), rsa("second"), kid="first"),
+    "unsigned": lambda: unsigned(claims()),
+    "hmac": hmac_signed,
+    "expired": lambda: signed(claims(exp=now(-40))),
+    "expired within the skew": lambda: signed(claims(exp=now(-10))),
+    "no end": lambda: signed(claims(exp=None)),
+    "an end that is text": lambda: signed(claims(exp="soon")),
+    "no beginning": lambda: signed(claims(iat=None)),
+    "issued in the future": lambda: signed(claims(iat=now(100))),
+    "issued after its end": lambda: signed(claims(iat=now(1000))),
+    "issued before 1970": lambda: signed(claims(iat=-5)),
+    "not yet": lambda: signed(claims(nbf=now(100))),
+    "not yet, within the skew": lambda: signed(claims(nbf=now(10))),
+    "not before its end": lambda: signed(claims(nbf=now(1000))),
+    "fractions": lambda: signed(claims(exp=now(600) + 0.5, iat=now(-1) + 0.5)),
+    "another issuer": lambda: signed(claims(iss="https://issuer")),
+    "no issuer": lambda: signed(claims(iss=None)),
+    "issuer is a list": lambda: signed(claims(iss=["https://issuer/"])),
+    "another audience": lambda: signed(claims(aud="x")),
+    "no audience": lambda: signed(claims(aud=None)),
+    "one of the audiences": lambda: signed(claims(aud=["x", "other"])),
+    "an audience that is a number": lambda: signed(claims(aud=["kafka", 5])),
+    "no audiences at all": lambda: signed(claims(aud=[])),
+    "no user": lambda: signed(claims(sub=None)),
+    "empty user": lambda: signed(claims(sub="")),
+    "blank user": lambda: signed(claims(sub="  ")),
+    "user is a number": lambda: signed(claims(sub=5)),
+    "user in any script": lambda: signed(claims(sub="奥特拉")),
+    "id is a number": lambda: signed(claims(jti=5)),
+    "no scope": lambda: signed(claims(scope=None)),
+    "scope is a number": lambda: signed(claims(scope=5)),
+    "empty scope": lambda: signed(claims(scope="")),
+    "scopes": lambda: signed(claims(scope=["a", "b"])),
+    "scope twice": lambda: signed(claims(scope=["a", "a"])),
+    "blank scope among others": lambda: signed(claims(scope=["a", " "])),
+    "something critical": lambda: f"{part({'alg': 'RS256', 'kid': 'first', 'crit': ['own'], 'own': 1})}.{part(claims())}.AAAA",
+    "claims are a list": lambda: signed(b"[]"),
+    "claims are no JSON": lambda: signed(b"{"),
+    "a claim twice": lambda: signed(json.dumps(claims()).encode()[:-1] + b', "sub": "bob"}'),
+    "nested deeply": lambda: signed(b"[" * 20_000),
+    "two parts": lambda: "e30.e30",
+    "four parts": lambda: "e30.e30.e30.e30",
+    "dots": lambda: "...",
+    "no base64": lambda: "~.~.~",
+}
+OPEN = {
+    "good": lambda: unsigned(claims()),
+    "signed": lambda: signed(claims()),
+    "signature": lambda: unsigned(claims()) + "AAAA",
+    "none in capitals": lambda: unsigned(claims(), {"alg": "NONE"}),
+    "expired": lambda: unsigned(claims(exp=now(-5))),
+    "expired within the skew": lambda: unsigned(claims(exp=now(-1))),
+    "no end": lambda: unsigned(claims(exp=None)),
+    "of the future": lambda: unsigned(claims(iat=now(60))),
+    "issued after its end": lambda: unsigned(claims(iat=now(2), exp=now(1))),
+    "not yet": lambda: unsigned(claims(nbf=now(100))),
+    "no user": lambda: unsigned(claims(sub=None)),
+    "user is a list": lambda: unsigned(claims(sub=["a"])),
+    "no scope": lambda: unsigned(claims(scope=None)),
+    "another scope": lambda: unsigned(claims(scope=["some", "more"])),
+    "scope with others": lambda: unsigned(claims(scope=["some", "all"])),
+    "scopes in one text": lambda: unsigned(claims(scope="some all")),
+    "two parts": lambda: "e30.e30",
+    "no JSON": lambda: "e.e.",
+}
+MESSAGES = {
+    "authorization id": lambda token: first_message(token, CLIENT),
+    "another authorization id": lambda token: first_message(token, "bob"),
+    "extensions": lambda token: first_message(token, "", "a=b\x01c=d e\x01"),
+    "extension without a value": lambda token: first_message(token, "", "a=\x01"),
+    "extension with a digit": lambda token: first_message(token, "", "a1=x\x01"),
+    "two tokens, the good one last": lambda token: first_message("x", "", f"auth=Bearer {token}\x01"),
+    "the good one first": lambda token: first_message(token, "", "auth=Bearer x\x01"),
+    "small letters": lambda token: first_message(token).replace(b"Bearer", b"bearer  "),
+    "no token": lambda token: b"n,,\x01a=b\x01\x01",
+    "no end": lambda token: first_message(token)[:-1],
+    "channel binding": lambda token: b"y" + first_message(token)[1:],
+    "empty": lambda token: b"",
+    "the last byte first": lambda token: b"\x01",
+    "no ASCII": lambda token: first_message(token, "", "a=ü\x01"),
+}
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory, issuer: str) -> Iterator[Ports]:
+    broker = OAuthKafka(tmp_path_factory.mktemp("kafka"), settings(issuer))
+    broker.start()
+    for port in (broker.ports.signed, broker.ports.open):
+        wait_until(lambda: accepts_connections("127.0.0.1", port), "the listener is open", 60)  # noqa: B023
+    yield broker.ports
+    broker.stop()
+
+
+def test_both_say_the_same_to_signed_tokens(ottla: Ports, kafka: Ports) -> None:
+    said = {}
+    for name, made in SIGNED.items():
+        message = first_message(made())
+        said[name] = (told(ottla.signed, message), told(kafka.signed, message))
+    assert {name: pair for name, pair in said.items() if pair[0] != pair[1]} == {}
+    assert len(said["good"][0]) == 1 and len(said["wrong key"][0]) == 2
+
+
+def test_both_say_the_same_to_unsigned_tokens(ottla: Ports, kafka: Ports) -> None:
+    said = {}
+    for name, made in OPEN.items():
+        message = first_message(made())
+        said[name] = (told(ottla.open, message), told(kafka.open, message))
+    assert {name: pair for name, pair in said.items() if pair[0] != pair[1]} == {}
+
+
+def test_both_say_the_same_to_first_messages(ottla: Ports, kafka: Ports) -> None:
+    said = {}
+    for name, made in MESSAGES.items():
+        message = made(signed(claims()))
+        said[name] = (told(ottla.signed, message), told(kafka.signed, message))
+    assert {name: pair for name, pair in said.items() if pair[0] != pair[1]} == {}

@@ -1,0 +1,97 @@
+"""Reads one document over http or https, for keys: one GET, no redirects, bounded in bytes and in time.
+
+A redirect would lead to an address that the operator has not named. Proxies are not asked, whatever the environment says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import h11
+import trio
+
+from ottla.server.settings.token_rules import KEY_SET_BYTES_MAX
+
+if TYPE_CHECKING:
+    import ssl
+
+TIME_S = 20.0
+"""For all of it. Kafka's library waits as long for a connection, and again for each piece of the answer."""
+
+_PIECE_BYTES = 1 << 16
+_NO_HTTP = "the server speaks no HTTP, or leaves before the end of its answer"
+_PORTS = {"http": 80, "https": 443}
+
+
+class FailedRead(Exception):
+    """Nothing was read; the text is for the log."""
+
+
+async def fetch(url: str, context: ssl.SSLContext | None) -> bytes:
+    """The document's bytes. `context` is for https. Raises FailedRead."""
+    try:
+        with trio.fail_after(TIME_S):
+            return await _fetch(url, context)
+    except trio.TooSlowError:
+        raise FailedRead(f"there is no whole answer after {TIME_S:g} s") from None
+    # UnicodeError: the host's name cannot be a name in DNS.
+    except (OSError, UnicodeError, trio.BrokenResourceError) as error:
+        raise FailedRead(f"the server cannot be asked: {_said(error)}") from None
+    except h11.ProtocolError:
+        raise FailedRead(_NO_HTTP) from None
+
+
+async def _fetch(url: str, context: ssl.SSLContext | None) -> bytes:
+    parts = urlsplit(url)
+    assert parts.hostname is not None  # `oauth_config.py` sees to it
+    port = parts.port or _PORTS[parts.scheme]
+    stream: trio.abc.Stream = await trio.open_tcp_stream(parts.hostname, port)
+    if context is not None:
+        stream = trio.SSLStream(stream, context, server_hostname=parts.hostname, https_compatible=True)
+    try:
+        # Some servers answer a longer path than they are asked for, and some none without these.
+        headers = [
+            ("Host", parts.netloc),
+            ("Accept", "application/json"),
+            ("User-Agent", "ottla"),
+            ("Connection", "close"),
+        ]
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection = h11.Connection(h11.CLIENT)
+        await _send(stream, connection, h11.Request(method="GET", target=target, headers=headers))
+        await _send(stream, connection, h11.EndOfMessage())
+        return await _body(stream, connection)
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+async def _send(stream: trio.abc.Stream, connection: h11.Connection, event: h11.Request | h11.EndOfMessage) -> None:
+    if data := connection.send(event):
+        await stream.send_all(data)
+
+
+async def _body(stream: trio.abc.Stream, connection: h11.Connection) -> bytes:
+    body = bytearray()
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(bytes(await stream.receive_some(_PIECE_BYTES)))
+        elif isinstance(event, h11.Response):
+            if event.status_code != 200:
+                raise FailedRead(f"the server answers with status {event.status_code}")
+        elif isinstance(event, h11.Data):
+            body += event.data
+            if len(body) > KEY_SET_BYTES_MAX:
+                raise FailedRead(f"the answer has more than {KEY_SET_BYTES_MAX} bytes")
+        elif isinstance(event, h11.EndOfMessage):
+            return bytes(body)
+        elif not isinstance(event, h11.InformationalResponse):
+            raise FailedRead(_NO_HTTP)
+
+
+def _said(error: Exception) -> str:
+    # trio puts errors of TLS, and those of single addresses, below its own.
+    cause = error.__cause__ or error
+    said = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None) or getattr(error, "strerror", None)
+    return str(said or error or type(error).__name__)
