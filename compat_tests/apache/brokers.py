@@ -104,7 +104,7 @@ class ApacheKafka(BrokerProcess):
 
     def command(self) -> list[str]:
         self.port = self.port or free_port()
-        listener = {"listeners": f"PLAINTEXT://{self.host}:{self.port}", "log.dirs": str(self.data_dir)}
+        listener = {"listeners": f"{self.protocol}://{self.host}:{self.port}", "log.dirs": str(self.data_dir)}
         config = self.directory / "server.properties"
         write_properties(config, ALONE | listener | self.properties(listener["listeners"]) | self.settings)
         self.prepare(config)
@@ -135,7 +135,7 @@ class ApacheKafka4(ApacheKafka):
             "listeners": f"{listener},CONTROLLER://{controller}",
             "advertised.listeners": listener,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{self.protocol}:{self.protocol}",
         }
 
     def prepare(self, config: Path) -> None:

@@ -23,7 +23,10 @@ def address_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AddressOf]:
         key = kind, tuple(sorted(settings.items()))
         if key not in running:
             directory: Path = tmp_path_factory.mktemp(kind)
-            running[key] = KINDS[kind](directory, settings).start()
+            running[key] = KINDS[kind](directory, settings)
+            # Clients come in where brokers would.
+            running[key].protocol = settings.get("security.inter.broker.protocol", "PLAINTEXT")
+            running[key].start()
         return running[key].host, running[key].port
 
     yield address

@@ -19,6 +19,7 @@ import select
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from compat_tests.differential.logins import ADMIN, SECURED, log_in
 from compat_tests.differential.plain import Plain
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.raw import receive_frame
@@ -85,6 +86,8 @@ class Link:
         self.talk = talk
         self.name = name
         self.client = WireClient(talk.address, client_id=name, timeout_s=TIMEOUT_S)
+        if talk.secured:
+            log_in(self.client, talk.users.get(name, ADMIN))
         self.socket = self.client.socket
         self.sent: list[tuple[str, type[Message], int]] = []
 
@@ -131,13 +134,23 @@ class Link:
 class Talk:
     """One telling of a scenario to one broker."""
 
-    def __init__(self, address: tuple[str, int], subject: type[Message], version: int) -> None:
+    def __init__(
+        self, address: tuple[str, int], subject: type[Message], version: int, *, secured: bool = False
+    ) -> None:
+        """`secured`: whether one has to log in, as `logins.SECURED` has it."""
         self.address = address
+        self.secured = secured
+        self.users: dict[str, str] = {}
+        """Who logs in on the link of a name, if it is not the administrator."""
+
         self.subject = subject
         self.version = version
         self.release = release_for(subject, version)
         self.steps: list[tuple[str, Any]] = []
         self.run = secrets.token_hex(4)
+        self.topics: dict[bytes, str] = {}
+        """The names of the topics that were made, by their ids."""
+
         self._plain = Plain(self.run, address[1])
         self._links: dict[str, Link] = {}
 
@@ -151,8 +164,9 @@ class Talk:
         return self._links[name]
 
     def hang_up(self, name: str) -> None:
-        """Closes the connection of that name, which must be there."""
-        self._links.pop(name).close()
+        """Closes the connection of that name, unless the broker has."""
+        if (link := self._links.pop(name, None)) is not None:
+            link.close()
 
     def close(self) -> None:
         for link in self._links.values():
@@ -237,6 +251,7 @@ class Talk:
         asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
         ends = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)])
         self.until(ends, lambda answer: not any(each.error_code for each in answer.topics[0].partitions))
+        self.topics[topic.topic_id] = name
         return Topic(name, topic.topic_id)
 
     def group(self, kind: str = "group") -> str:
@@ -261,7 +276,7 @@ class Scenario(NamedTuple):
         return f"{self.area}/{self.name}"
 
     def tell(self, address: tuple[str, int], version: int) -> list[tuple[str, Any]]:
-        talk = Talk(address, self.subject, version)
+        talk = Talk(address, self.subject, version, secured=self.settings.items() >= SECURED.items())
         try:
             self.play(talk)
         finally:

@@ -19,6 +19,8 @@ IDENTITIES = {"producer_id": -1, "previous_producer_id": -1, "next_producer_id":
 OF_TOKENS = ("token_id", "hmac")
 # Fields that say where a broker is and what its disk is like.
 PLACES = ("cluster_id", "log_dir", "total_bytes", "usable_bytes")
+# Kafka writes down all that its object for a request holds, ports and identities in memory; Ottla the name of the request.
+REFUSED = re.compile(r"Request (?:Request\(.*\)|[A-Z]\w+) needs")
 REPLACED_IN_RECORDS = ("batch_length", "crc")
 
 
@@ -76,6 +78,7 @@ class Plain:
     def _text(self, text: str) -> str:
         text = MEMBER_ID.sub(lambda found: self._stand_in("id", found[0]), text)
         text = TIME.sub(lambda found: str(self._number(int(found[0]))), text)
+        text = REFUSED.sub("Request <request> needs", text)
         return self._address.sub(":<port>", text.replace(f"-{self._run}", ""))
 
     def _number(self, value: Any) -> Any:

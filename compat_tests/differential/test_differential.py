@@ -15,9 +15,19 @@ from compat_tests.differential.comparison import differences
 from compat_tests.differential.conftest import RECORDS
 from compat_tests.differential.conversation import SCENARIOS, release_for
 
+from ottla.server.gate.dispatch import all_routes
+
 HERE = Path(__file__).resolve().parent
 for module in sorted((HERE / "scenarios").glob("*.py")):
     importlib.import_module(f"compat_tests.differential.scenarios.{module.stem}")
+
+# What brokers of Kafka 3.9 send each other, and brokers of 4.4 neither send nor answer.
+ONLY_AMONG_BROKERS_OF_3_9 = {
+    *("LeaderAndIsrRequest", "StopReplicaRequest", "UpdateMetadataRequest", "ControlledShutdownRequest"),
+    *("AlterPartitionRequest", "AllocateProducerIdsRequest"),
+}
+AREAS_OF_RIGHTS = ("rights_to_", "tokens")
+WITHOUT_RIGHTS = {"ApiVersionsRequest", "SaslHandshakeRequest", "SaslAuthenticateRequest"}
 
 needed = set()
 compared = set()
@@ -52,6 +62,12 @@ def told_by_kafka(scenario, version, address_of):
 def test_every_allowed_difference_is_one():
     if compared == set(SCENARIOS):  # only then: it may be needed by a scenario that was not selected
         assert [allowed for allowed in ALLOWED if allowed not in needed] == []
+
+
+def test_every_request_is_asked_with_and_without_rights():
+    served = {each.request_class.__name__ for each in all_routes().values()}
+    asked = {each.subject.__name__ for each in SCENARIOS.values() if each.area.startswith(AREAS_OF_RIGHTS)}
+    assert served - asked == ONLY_AMONG_BROKERS_OF_3_9 | WITHOUT_RIGHTS
 
 
 def test_every_golden_file_has_its_scenario():

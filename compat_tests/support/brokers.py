@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from compat_tests.support import secrecy
+
 Answer = TypeVar("Answer")
 
 # One broker serves nearly all tests; its settings make waits short and suit kafka-python's own suite as well.
@@ -28,6 +30,9 @@ class BrokerProcess:
     """A broker in a process of its own, whose data directory outlives any number of stops, kills and restarts."""
 
     clean_exit_status = 0
+    protocol = "PLAINTEXT"
+    """What its only listener speaks, unless the settings name listeners."""
+
     start_timeout_s = 60.0  # less than one on a machine that has nothing else to do
     stop_timeout_s = 20.0
 
@@ -39,6 +44,9 @@ class BrokerProcess:
         self.host, self.port = "127.0.0.1", 0
         self.inside: list[str] = []
         """A prefix for the command, which puts the process somewhere: `nsenter ...`. It must not fork."""
+
+        self.secrets: set[str] = set()
+        """Passwords beside those in the settings."""
 
         self.process: subprocess.Popen[bytes] | None = None
         self._already_logged = 0
@@ -71,6 +79,7 @@ class BrokerProcess:
     def launch(self) -> None:
         """The first half of `start`: several brokers can start at a time."""
         self._already_logged = self.log_path.stat().st_size if self.log_path.exists() else 0
+        secrecy.keep(self._all_secrets())
         command = [*self.inside, *self.command()]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
@@ -89,6 +98,9 @@ class BrokerProcess:
 
     def died(self) -> bool:
         return self.process.poll() is not None
+
+    def _all_secrets(self) -> set[str]:
+        return self.secrets | secrecy.secrets_of(self.settings)
 
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, no marker is written."""
@@ -127,8 +139,15 @@ class BrokerProcess:
 
 
 class OttlaProcess(BrokerProcess):
+    def wait_for_clean_end(self) -> None:
+        super().wait_for_clean_end()
+        log = self.log
+        told = [each for each in self._all_secrets() if each in log]
+        assert not told, f"the broker's log has the passwords {told}"
+
     def command(self) -> list[str]:
-        overrides = {"listeners": f"PLAINTEXT://{self.host}:{self.port}", "log.dirs": str(self.data_dir)} | self.settings
+        overrides = {"listeners": f"{self.protocol}://{self.host}:{self.port}", "log.dirs": str(self.data_dir)}
+        overrides |= self.settings
         pairs = [("--override", f"{name}={value}") for name, value in overrides.items()]
         return [sys.executable, "-m", "ottla", "start", *itertools.chain.from_iterable(pairs)]
 

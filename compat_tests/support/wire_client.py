@@ -8,6 +8,7 @@ import struct
 from collections import deque
 from typing import Any, Self
 
+from compat_tests.support import secrecy
 from compat_tests.support.raw import receive_frame
 
 from ottla.server.gate.dispatch import response_class_of
@@ -19,6 +20,8 @@ from ottla.wire.headers import (
     request_header_version,
     response_header_version,
 )
+from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.wire.schema import Message
 
 
@@ -55,6 +58,13 @@ class WireClient:
     def close(self) -> None:
         self.socket.close()
 
+    def log_in(self, user: str, password: str) -> None:
+        """By SASL/PLAIN, on a listener that speaks it."""
+        answer = self.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        assert not answer.error_code, answer
+        answer = self.ask(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), 2)
+        assert not answer.error_code, answer
+
     def send(self, request: Message, version: int, *, answered: bool = True) -> None:
         """`answered` is False where the protocol has no answer (Produce with acks=0)."""
         self._last_correlation_id += 1
@@ -67,6 +77,7 @@ class WireClient:
         payload = receive_frame(self.socket)
         if payload is None:
             return None
+        assert not (told := secrecy.told(payload)), f"the broker tells {told}"
         expected_id, answer_class, version = self._expected.popleft()
         correlation_id, response = decode_response(payload, answer_class, version)
         if correlation_id != expected_id:

@@ -25,7 +25,7 @@ from ottla.server.auth.scram_credentials import (
     encode_credential,
 )
 from ottla.server.auth.scram_users import user_entity
-from ottla.server.gate.access import Guarded, may_on_cluster
+from ottla.server.gate.access import Guarded, refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
@@ -57,14 +57,13 @@ async def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     alterations: list[Alteration] = [*request.deletions, *request.upsertions]
     named = Counter(each.name for each in alterations)
-    if not may_on_cluster(context, AclOperation.ALTER):
-        denied = [
-            AlterUserScramCredentialsResult(
-                user=name, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None
-            )
+    denied = refusal_on_cluster(context, AclOperation.ALTER, "AlterUserScramCredentials")
+    if denied is not None:
+        refused = [
+            AlterUserScramCredentialsResult(user=name, error_code=denied.code, error_message=denied.message)
             for name in sorted(named)
         ]
-        return AlterUserScramCredentialsResponse(results=denied)
+        return AlterUserScramCredentialsResponse(results=refused)
     entities = context.broker.administration.settings.entities
     by_name = {each.name: each for each in reversed(alterations)}  # the first one of each name
     results = []

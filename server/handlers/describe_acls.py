@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.replication.slices import Slices
 from ottla.server.auth.acls import AclFilter
-from ottla.server.gate.access import require_on_cluster
+from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection, handles
@@ -40,7 +40,9 @@ async def describe_acls(request: DescribeAclsRequest, context: RequestContext[Po
         request.pattern_type_filter and request.resource_type_filter and request.permission_type and request.operation
     ):
         raise CloseConnection("DescribeAcls with elements of type UNKNOWN")
-    require_on_cluster(context, AclOperation.DESCRIBE)
+    denied = refusal_on_cluster(context, AclOperation.DESCRIBE, "DescribeAcls")
+    if denied is not None:
+        return DescribeAclsResponse(error_code=denied.code, error_message=denied.message, resources=[])
     acls = context.broker.member.acls
     if acls is None:
         return DescribeAclsResponse(

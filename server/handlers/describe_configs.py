@@ -92,10 +92,16 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+_OF_BROKERS = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+
+
 def forbidden(
     context: RequestContext[HasAuthorizer], operation: AclOperation, resource_type: int, name: str
 ) -> KafkaError | None:
-    """What Kafka answers to a client that may not do this to the settings of a resource; None if it may."""
+    """What Kafka answers to a client that may not do this to the settings of a resource; None if it may.
+
+    It has no text for who may not change the settings of brokers and their loggers.
+    """
     if resource_type == ResourceType.TOPIC:
         guarded = Guarded.TOPIC
     elif resource_type == ResourceType.GROUP:
@@ -105,7 +111,8 @@ def forbidden(
     if may(context, operation, guarded, name):
         return None
     code = REFUSALS[guarded]
-    return KafkaError(code, code.message)
+    is_bare = operation is AclOperation.ALTER_CONFIGS and resource_type in _OF_BROKERS
+    return KafkaError(code, None if is_bare else code.message)
 
 
 @handles(DescribeConfigsRequest, answers_at_length=True, reads_only=True)

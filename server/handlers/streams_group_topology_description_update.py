@@ -25,7 +25,7 @@ def streams_group_topology_description_update(
     try:
         require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     except KafkaError as error:
-        return StreamsGroupTopologyDescriptionUpdateResponse(error_code=error.code, error_message=error.code.message)
+        return StreamsGroupTopologyDescriptionUpdateResponse(error_code=error.code, error_message=None)
     return StreamsGroupTopologyDescriptionUpdateResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         error_message="The broker has no streams group topology description plugin configured.",

@@ -75,6 +75,7 @@ async def describe(
     entry: tuple[str | None, str | None, int, int] = (None, None, 1, 1),
     who: str = "User:admin",
 ) -> set[Acl]:
+    """KafkaError if the answer is one."""
     request = DescribeAclsRequest(
         resource_type_filter=resource[0],
         resource_name_filter=resource[1],
@@ -85,7 +86,9 @@ async def describe(
         permission_type=entry[3],
     )
     response = await describe_acls(request, ask_as(broker, who))
-    assert (response.error_code, response.error_message) == (0, "")
+    if response.error_code:
+        raise KafkaError(ErrorCode(response.error_code), response.error_message)
+    assert response.error_message == ""
     return {
         acl(
             each.resource_name,
@@ -191,6 +194,7 @@ async def test_rules_need_rights_to_the_cluster(tmp_path: Path) -> None:
     with pytest.raises(KafkaError) as caught:
         await describe(broker, who="User:a")
     assert caught.value.code is forbidden
+    assert caught.value.message == "Request DescribeAcls needs DESCRIBE permission."
     await create(broker, acl("kafka-cluster", ALTER, of=CLUSTER))
     assert await create(broker, acl("t"), who="User:a") == [(0, "")]
     assert len(await describe(broker, who="User:a")) == 2
