@@ -258,12 +258,21 @@ def java() -> list[str]:
 @pytest.fixture(scope="session")
 def coordinated(java: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command of clients/java/Coordinated.java, up to the scenario."""
+    return _compiled(java, "Coordinated", tmp_path_factory.mktemp("coordinated"))
+
+
+@pytest.fixture(scope="session")
+def java_scenarios(java: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of clients/java/Scenarios.java, up to the scenario."""
+    return _compiled(java, "Scenarios", tmp_path_factory.mktemp("java"))
+
+
+def _compiled(java: list[str], name: str, folder: Path) -> list[str]:
     *command, class_path = java
-    folder = tmp_path_factory.mktemp("coordinated")
     compiler = _need(shutil.which("javac"), "javac")
-    source = ROOT / "compat_tests" / "clients" / "java" / "Coordinated.java"
+    source = ROOT / "compat_tests" / "clients" / "java" / f"{name}.java"
     subprocess.run([compiler, "-cp", class_path, "-d", folder, source], check=True, timeout=120)
-    return [*command, f"{folder}:{class_path}", "Coordinated"]
+    return [*command, f"{folder}:{class_path}", name]
 
 
 @pytest.fixture(scope="session")

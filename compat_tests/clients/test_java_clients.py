@@ -1,33 +1,14 @@
 """Kafka's Java clients: clients/java/Scenarios.java does the work, what it has to find is said here."""
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
-SOURCE = Path(__file__).parent / "java" / "Scenarios.java"
 ASSIGNORS = "org.apache.kafka.clients.consumer"
 
 
-@pytest.fixture(scope="session")
-def compiled(java, tmp_path_factory):
-    """The folder of the compiled scenarios."""
-    compiler = shutil.which("javac")
-    if compiler is None:
-        pytest.skip("javac is not on this machine (`make setup` brings it)")
-    target = tmp_path_factory.mktemp("java")
-    subprocess.run([compiler, "-cp", java[-1], "-d", target, SOURCE], check=True, timeout=120)
-    return target
-
-
 @pytest.fixture
-def scenario(run, java, compiled, bootstrap, unique):
+def scenario(run, java_scenarios, bootstrap, unique):
     def play(name, topic, argument=""):
-        *command, class_path = java
-        printed = run(
-            *command, f"{compiled}:{class_path}", "Scenarios", name, bootstrap, topic, unique("group"), argument
-        )
+        printed = run(*java_scenarios, name, bootstrap, topic, unique("group"), argument)
         return dict(line.split("=", 1) for line in printed.splitlines())
 
     return play

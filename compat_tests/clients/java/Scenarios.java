@@ -1,4 +1,8 @@
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -7,6 +11,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
@@ -63,14 +68,31 @@ public class Scenarios {
         }
     }
 
+    /** The settings that the file named in CLIENT_PROPERTIES has, such as those of TLS and SASL. */
+    static Map<String, Object> common() {
+        Properties properties = new Properties();
+        String path = System.getenv("CLIENT_PROPERTIES");
+        if (path != null) {
+            try (var reader = Files.newBufferedReader(Path.of(path))) {
+                properties.load(reader);
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+        Map<String, Object> config = new HashMap<>();
+        properties.forEach((name, value) -> config.put((String) name, value));
+        return config;
+    }
+
     static KafkaProducer<byte[], byte[]> producer(Map<String, Object> options) {
-        Map<String, Object> config = new HashMap<>(options);
+        Map<String, Object> config = common();
+        config.putAll(options);
         config.put("bootstrap.servers", bootstrap);
         return new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
     static KafkaConsumer<byte[], byte[]> consumer(Map<String, Object> options) {
-        Map<String, Object> config = new HashMap<>();
+        Map<String, Object> config = common();
         config.put("bootstrap.servers", bootstrap);
         config.put("group.id", group);
         config.put("auto.offset.reset", "earliest");

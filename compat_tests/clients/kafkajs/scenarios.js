@@ -1,9 +1,10 @@
 // KafkaJS against the broker named in argv: `node scenarios.js SCENARIO BOOTSTRAP TOPIC GROUP`. Prints one JSON value.
-// The asserting is done by test_kafkajs.py.
+// KAFKAJS_SECURITY has JSON of its options `ssl` and `sasl`. The asserting is done by test_kafkajs.py and test_with_rights.py.
 const { Kafka, CompressionTypes, ConfigResourceTypes, logLevel } = require('kafkajs')
 
 const [scenario, bootstrap, topic, group] = process.argv.slice(2)
-const kafka = new Kafka({ clientId: 'ottla-tests', brokers: [bootstrap], logLevel: logLevel.ERROR })
+const security = JSON.parse(process.env.KAFKAJS_SECURITY ?? '{}')
+const kafka = new Kafka({ clientId: 'ottla-tests', brokers: [bootstrap], logLevel: logLevel.ERROR, ...security })
 
 const text = buffer => (buffer === null || buffer === undefined ? null : buffer.toString())
 
