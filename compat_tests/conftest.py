@@ -4,6 +4,7 @@ The broker is `python -m ottla start` unless the environment says otherwise, so 
 Apache Kafka before Ottla is blamed:
 
     OTTLA_COMPAT_BROKER=kafka               start Apache Kafka 4 wherever a test would start Ottla
+    OTTLA_COMPAT_GUARDED=1                  start Ottla with TLS, SASL and rules, and log in for every client
     OTTLA_COMPAT_BOOTSTRAP=127.0.0.1:9092   use this running broker; tests that stop and start brokers are skipped
 
 A client that is not on this machine is a skip that pytest counts. Under CI=true every skip in this folder is a failure.
@@ -32,6 +33,7 @@ from compat_tests.apache.brokers import ApacheKafka, ApacheKafka3, ApacheKafka4,
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, RunningBroker, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.groups import wait_for_groups
+from compat_tests.support.guarding import GuardedForAll
 from compat_tests.support.java_tools import FAST_START, JavaTools
 
 # --- a missing client: skip here, failure in CI -----------------------------------------------------------------------
@@ -82,6 +84,8 @@ def _need(thing: Path | str | None, what: str) -> str:
 def _new_process(directory: Path, settings: dict[str, str]) -> BrokerProcess:
     if os.environ.get("OTTLA_COMPAT_BROKER") == "kafka":
         return ApacheKafka4(directory, settings)
+    if os.environ.get("OTTLA_COMPAT_GUARDED") == "1" and "listeners" not in settings:
+        return GuardedForAll(directory, settings)
     return OttlaProcess(directory, settings)
 
 
