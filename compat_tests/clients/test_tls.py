@@ -1,10 +1,15 @@
 """Real clients over TLS: with and without a certificate of their own, and with SASL inside."""
 
+import shutil
+import socket
+import ssl
 import time
 
 import pytest
 from compat_tests.support.brokers import OttlaProcess, wait_until
-from confluent_kafka import Consumer, Producer
+from compat_tests.support.raw import receive_frame, request
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from kafka import KafkaConsumer, KafkaProducer
 
 from ottla.server.process.certificates_command import make_certificates
@@ -139,6 +144,55 @@ def refused(config):
 def logged(broker, line):
     """The client can have the alert before the broker's line is written."""
     wait_until(lambda: line in broker.log, f"the log says {line!r}")
+
+
+def connected(broker, files):
+    """A connection after its handshake, and the certificate that the broker has shown."""
+    context = ssl.create_default_context(cafile=files / "authority.pem")
+    context.load_cert_chain(files / "client.pem")
+    plain = socket.create_connection((broker.host, broker.port), timeout=30)
+    connection = context.wrap_socket(plain, server_hostname="localhost")
+    return connection, connection.getpeercert(binary_form=True)
+
+
+def is_served(connection):
+    connection.sendall(request("ApiVersions", 0))
+    return receive_frame(connection) is not None
+
+
+def test_a_certificate_changes_and_every_connection_stays(encrypted, files, tmp_path):
+    for name in ("authority.pem", "authority.key.pem"):
+        shutil.copy(files / name, tmp_path)
+    make_certificates(tmp_path, ["localhost"], days=3)
+    old, new = files / "localhost.pem", tmp_path / "localhost.pem"
+    settings = librdkafka(encrypted, files, **certificate(files))
+    admin, producer = AdminClient(settings), Producer(settings | {"acks": "all"})
+
+    def change(path):
+        name = "listener.name.ssl.ssl.keystore.location"
+        entry = ConfigEntry(name, str(path), incremental_operation=AlterConfigOpType.SET)
+        [answer] = admin.incremental_alter_configs([ConfigResource("broker", "0", incremental_configs=[entry])]).values()
+        answer.result(30)
+
+    failures = []
+    held, first = connected(encrypted, files)
+    with held:
+        for path in (new, old, new):
+            change(path)
+            other, shown = connected(encrypted, files)
+            with other:
+                assert is_served(other)
+            assert (shown == first) == (path == old)
+            assert is_served(held)
+            producer.produce("changed", b"x", on_delivery=lambda error, _: failures.append(error))
+            assert producer.flush(30) == 0
+        # What cannot be a keystore is refused, and the one in use stays.
+        with pytest.raises(KafkaException, match="INVALID_REQUEST"):
+            change(tmp_path / "no such file")
+        again, shown = connected(encrypted, files)
+        again.close()
+        assert shown != first and is_served(held)
+    assert failures == [None] * 3
 
 
 def test_who_shows_no_certificate_is_refused(encrypted, files):
