@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.gate.context import ANONYMOUS
 
 if TYPE_CHECKING:
-    from ottla.server.cluster.ports import Member
     from ottla.server.gate.context import RequestContext
 
 USER = "User"
@@ -15,12 +14,7 @@ NO_TIME = -1
 """What stands for a time in the answer to who may not ask."""
 
 
-class HasTokens(Protocol):
-    @property
-    def member(self) -> Member: ...
-
-
-def may_ask(context: RequestContext[HasTokens]) -> bool:
+def may_ask(context: RequestContext[Any]) -> bool:
     """Whether this client may ask for tokens at all: it has to be known by something other than a token."""
     protocol = context.security_protocol
     is_unknown = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)
