@@ -14,6 +14,8 @@ JARS := $(patsubst %/pom.xml,$(CACHE)/jars/%/.ready,$(POMS))
 BENCH_JARS := $(patsubst %,$(CACHE)/jars/compat_tests/apache/releases/%/.ready,kafka_4 kafka_4_tools kafka_3 streams_4) \
     $(CACHE)/jars/spark_examples/flights/.ready
 NODE_MODULES := $(CACHE)/node/node_modules/.ready
+# Without its packages: one is compiled where it is installed, which needs a compiler, and is for another format of stores.
+PYJKS := 'pyjks>=20'
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 KGO := $(CACHE)/kgo/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
@@ -84,6 +86,7 @@ clean:  ## remove what was built and downloaded
 .venv/.ready-to-test: pyproject.toml wire/_native.c | .venv/bin/python
 	@echo "installing ottla and what its tests need into .venv"
 	@$(PIP) install -e '.[test,spark]'
+	@$(PIP) install --no-deps $(PYJKS)
 	@touch $@ .venv/.ready-to-start
 
 .venv/.ready-to-bench: .venv/.ready-to-test
