@@ -34,6 +34,10 @@ BETWEEN_BROKERS: dict[str, Iterable[int]] = {
 UNKNOWN: dict[str, Iterable[int]] = {
     "ApiVersions": [5],
     "DeleteGroups": [3],
+    "CreateDelegationToken": [1, 2, 3],
+    "RenewDelegationToken": [1, 2],
+    "ExpireDelegationToken": [1, 2],
+    "DescribeDelegationToken": [1, 2, 3],
     "TxnOffsetCommit": [6],
     "ConsumerGroupHeartbeat": [0, 1],
     "ConsumerGroupDescribe": [0, 1],
