@@ -74,7 +74,7 @@ class Client(threading.Thread):
 
     def finish(self) -> None:
         self.is_over.set()
-        self.join(NO_PROGRESS_S + 30)
+        self.join(2 * NO_PROGRESS_S + 30)
         assert not self.is_alive(), f"{self.name} does not come to an end:\n{self._stack()}"
         if self.failure is not None:
             raise self.failure

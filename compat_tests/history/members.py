@@ -94,8 +94,12 @@ class Members(Client):
         for member in self._shares:
             member.is_draining = True
         administrator = make("administrator")
-        with trio.fail_after(NO_PROGRESS_S):
+        accepted = self.accepted
+        with trio.fail_after(NO_PROGRESS_S) as patience:
             while not await is_drained(administrator, SHARE, self._topic, range(self._partitions)):
+                if self.accepted > accepted:
+                    accepted = self.accepted
+                    patience.deadline = trio.current_time() + NO_PROGRESS_S
                 await trio.sleep(0.5)
 
 
