@@ -28,6 +28,7 @@ from benchmarks.workloads import (
     latency,
     partitions,
     replays,
+    security,
     share_groups,
     spark,
     startup,
@@ -51,13 +52,14 @@ GROUPS: dict[str, Callable[[Session], Generator[Row]]] = {
     "share-groups": share_groups.rows,
     "streams": streams.rows,
     "spark": spark.rows,
+    "security": security.rows,
     "partitions": partitions.rows,
     "stored": stored.rows,
     "cluster": cluster.rows,
     "failover": failover.rows,
 }
 # These have brokers of their own, beside which no other should run.
-ALONE = ("startup", "partitions", "stored", "cluster", "failover")
+ALONE = ("startup", "security", "partitions", "stored", "cluster", "failover")
 # After so long, one round of each remaining row has to do; and after so long again, no row is begun.
 PATIENCE_S, QUICK_PATIENCE_S = 41 * 60.0, 10 * 60.0
 GRACE_S, QUICK_GRACE_S = 3 * 60.0, 60.0

@@ -65,6 +65,9 @@ class Broker:
         """The command that runs it in the foreground; called anew before every start, with time for preparations."""
         raise NotImplementedError
 
+    def settings(self) -> dict[str, str]:
+        return SETTINGS
+
     @property
     def pid(self) -> int:
         assert self._process is not None
@@ -139,7 +142,7 @@ class Ottla(Broker):
         return version("ottla")
 
     def command(self) -> list[str]:
-        settings = SETTINGS | {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": str(self.data_dir)}
+        settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": str(self.data_dir)} | self.settings()
         overrides = [part for name, value in settings.items() for part in ("--override", f"{name}={value}")]
         return [*bound_to_us(), *self.program(), "start", *overrides]
 
@@ -156,7 +159,7 @@ class Kafka(Broker):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._kafka = ApacheKafka4(directory, SETTINGS)
+        self._kafka = ApacheKafka4(directory, self.settings())
         self._kafka.port = self.port
 
     @classmethod
