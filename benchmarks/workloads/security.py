@@ -18,8 +18,8 @@ from benchmarks.clients import run as run_program
 from benchmarks.rows import Metric, Row, at_least, at_most, within
 from benchmarks.secured import RULED, SECURED, Secured, add_quotas, add_rules, add_user, kinds, properties
 from benchmarks.session import Session, warm_up
-from benchmarks.wire_client import batch_of, produce_frame
-from benchmarks.workloads.startup import cold_start, first_record, idle_memory
+from benchmarks.wire_client import Client, batch_of, produce_frame
+from benchmarks.workloads.startup import TOPIC, cold_start, first_record, idle_memory
 from benchmarks.workloads.throughput import (
     CONSUMED_BYTES,
     EAGER,
@@ -189,7 +189,7 @@ def rules_rows(session: Session, brokers: list[Secured], ruled: list[Secured]) -
         return numbers | {"ratio": numbers["on"] / numbers["off"]}
 
     metrics = (
-        Metric("ratio", "", within(1.05, ""), label="p50 with rules / p50 without"),
+        Metric("ratio", "times", within(1.05, "times"), label="p50 with rules / p50 without"),
         Metric("on", "us", digits=0, label="p50 with rules"),
     )
     yield Row(f"latency at {LATENCY_RATE:,} records/s beside 10,000 rules", ruled, p50, metrics, session.rounds)
@@ -206,13 +206,16 @@ def p50_us(broker: Secured) -> float:
 
 def start_again(broker: Broker) -> Numbers:
     """From the start of the process to the first acknowledged record."""
-    request = produce_frame("first", batch_of(1024))
+    request = produce_frame(TOPIC, batch_of(1024))
     broker.stop()
     command = broker.command()
     began = time.perf_counter()
     broker.start_as(command)
     first_record(broker, request)
-    return {"started_s": time.perf_counter() - began}
+    needed_s = time.perf_counter() - began
+    with Client(broker.port) as client:
+        client.delete_topic(TOPIC)  # the next start makes it again
+    return {"started_s": needed_s}
 
 
 def decisions_row(session: Session) -> Row:
