@@ -113,7 +113,7 @@ def kinds(of: dict[type[Broker], type[Secured]]) -> list[type[Secured]]:
 
 
 def make_rsa_key(path: Path) -> None:
-    """RSA 2048, signed by itself: what is measured does not verify it."""
+    """Make a certificate for an RSA 2048 key, signed by itself. The clients of the benchmarks do not verify it."""
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     key, certificate = path.with_suffix(".key"), path.with_suffix(".certificate")
     subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
@@ -133,7 +133,7 @@ def add_user(broker: Broker) -> None:
 
 
 def add_rules(broker: Broker, count: int = RULES) -> None:
-    """So many of strangers to topics of their own, and what the user of SCRAM needs for the topics of the benchmarks."""
+    """Add `count` rules: nearly all give strangers topics of their own, three give the user of SCRAM all topics."""
     rules = [_rule(TOPIC, f"topic-{number}", f"User:stranger-{number % 100}", READ) for number in range(count - 3)]
     rules += [_rule(TOPIC, "*", f"User:{USER}", operation) for operation in (READ, WRITE, DESCRIBE)]
     with Client(broker.port) as client:

@@ -13,7 +13,7 @@ known go on to be in force, as in Kafka.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +23,6 @@ from ottla.replication.cluster.coordination import (
     AccessDenied,
     BadVersion,
     CoordinationError,
-    CoordinationUnavailable,
     Create,
     Delete,
     NodeExists,
@@ -35,6 +34,7 @@ from ottla.replication.cluster.znodes import MalformedNode
 from ottla.server.auth import acl_znodes
 from ottla.server.auth.acls import Acl, AclFilter, Entry, Pattern, PatternType
 from ottla.server.cluster.cluster_id import make_missing
+from ottla.server.cluster.notices import persistently
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -259,31 +259,23 @@ class AclStore:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hear of changes for the life of one session; started when all rules were read. Raises SessionExpired at its end."""
-        await self._persistently(lambda: make_missing(self._coordination, acl_znodes.all_paths()))
+        await persistently(self._coordination, lambda: make_missing(self._coordination, acl_znodes.all_paths()))
         # Before anything is read, so that no notice is missed in between.
         ends = [self._coordination.watch_children(path, self._on_notice) for path in acl_znodes.CHANGES.values()]
         try:
-            await self._persistently(self._read_everything)
+            await persistently(self._coordination, self._read_everything)
             task_status.started()
             while True:
                 await self._changed.wait()
                 self._changed = trio.Event()
                 for kind in acl_znodes.CHANGES:
-                    await self._persistently(partial(self._read_what_changed, kind))
+                    await persistently(self._coordination, partial(self._read_what_changed, kind))
         finally:
             for end in ends:
                 end()
 
     def _on_notice(self, _: str) -> None:
         self._changed.set()
-
-    async def _persistently(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Do what may be done again, as often as it takes. Raises SessionExpired."""
-        while True:
-            try:
-                return await action()
-            except CoordinationUnavailable:
-                await self._coordination.until_available()
 
     async def _read_everything(self) -> None:
         # First: what is changed while the rules are read is then read once more, and not missed.

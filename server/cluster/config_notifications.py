@@ -15,15 +15,16 @@ What is kept of users, clients and addresses is read in the same way (`entity_co
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import AccessDenied, CoordinationUnavailable, Delete, NoNode
+from ottla.server.cluster.notices import persistently
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from ottla.replication.cluster.coordination import Coordination, Node
     from ottla.replication.cluster.state import ClusterState
@@ -34,8 +35,6 @@ logger = logging.getLogger("ottla.cluster.config")
 PREFIX = "config_change_"
 EXPIRATION_MS = 15 * 60 * 1000
 TOPICS, BROKERS = "topics/", "brokers/"
-
-T = TypeVar("T")
 
 
 class ConfigNotifications:
@@ -77,12 +76,12 @@ class ConfigNotifications:
             self._cluster.on_topic_change(self._on_topic_change),
         ]
         try:
-            await self._persistently(self._read_everything)
+            await persistently(self._coordination, self._read_everything)
             task_status.started()
             while True:
                 await self._changed.wait()
                 self._changed = trio.Event()
-                await self._persistently(self._read_what_changed)
+                await persistently(self._coordination, self._read_what_changed)
         finally:
             for end in ends:
                 end()
@@ -107,14 +106,6 @@ class ConfigNotifications:
             self._changed.set()
 
     # ------------------------------------------------------------------ reading
-
-    async def _persistently(self, action: Callable[[], Awaitable[T]]) -> T:
-        """Do what only reads, as often as it takes. Raises SessionExpired."""
-        while True:
-            try:
-                return await action()
-            except CoordinationUnavailable:
-                await self._coordination.until_available()
 
     async def _read_everything(self) -> None:
         # First: what is changed while the settings are read is then read once more, and not missed.

@@ -6,17 +6,28 @@ and are removed by whoever sees them after that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ottla.replication.cluster.coordination import AccessDenied, Create, Delete, NoNode
+from ottla.replication.cluster.coordination import AccessDenied, CoordinationUnavailable, Create, Delete, NoNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ottla.replication.cluster.coordination import Coordination
 
 EXPIRATION_MS = 15 * 60 * 1000
 _DIGITS_MAX = 19
+
+T = TypeVar("T")
+
+
+async def persistently(coordination: Coordination, action: Callable[[], Awaitable[T]]) -> T:
+    """Do what may be done again, as often as it takes. Raises SessionExpired."""
+    while True:
+        try:
+            return await action()
+        except CoordinationUnavailable:
+            await coordination.until_available()
 
 
 class ChangeNotices:

@@ -22,7 +22,6 @@ import trio
 from ottla.replication.cluster.coordination import (
     BadVersion,
     CoordinationError,
-    CoordinationUnavailable,
     Create,
     Delete,
     NodeExists,
@@ -34,7 +33,7 @@ from ottla.replication.cluster.znodes import MalformedNode
 from ottla.server.auth.tokens import znodes
 from ottla.server.auth.tokens.token import DelegationToken, expired, new_token, renewed
 from ottla.server.cluster.cluster_id import make_missing
-from ottla.server.cluster.notices import ChangeNotices
+from ottla.server.cluster.notices import ChangeNotices, persistently
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -184,26 +183,18 @@ class TokenStore:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hear of changes for the life of one session; started when all tokens were read. Raises SessionExpired at its end."""
-        await self._persistently(lambda: make_missing(self._coordination, znodes.PATHS))
+        await persistently(self._coordination, lambda: make_missing(self._coordination, znodes.PATHS))
         # Before anything is read, so that no notice is missed in between.
         end = self._coordination.watch_children(znodes.CHANGES, lambda _: self._noticed.set())
         try:
-            await self._persistently(self._read_everything)
+            await persistently(self._coordination, self._read_everything)
             task_status.started()
             while True:
                 await self._noticed.wait()
                 self._noticed = trio.Event()
-                await self._persistently(self._read_what_changed)
+                await persistently(self._coordination, self._read_what_changed)
         finally:
             end()
-
-    async def _persistently(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Do what may be done again, as often as it takes. Raises SessionExpired."""
-        while True:
-            try:
-                return await action()
-            except CoordinationUnavailable:
-                await self._coordination.until_available()
 
     async def _read_everything(self) -> None:
         # First: what is changed while the tokens are read is then read once more, and not missed.
