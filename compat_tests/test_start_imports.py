@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 PROGRAM = """
 import sys
-from ottla.server.process.cli import main
+from ottla.server.commands.cli import main
 status = main(sys.argv[1:])
 print("imported", *sys.modules)
 sys.exit(status)

@@ -131,7 +131,7 @@ class Watch(trio.abc.Instrument):
 
 
 def main() -> int:
-    from ottla.server.process import cli
+    from ottla.server.commands import cli
 
     notes = Notes(Path(sys.argv[1]))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ottla.server.auth.tls_listener import TlsListener
+from ottla.server.commands.cli import main
 from ottla.server.process.certificates_command import AUTHORITY, AUTHORITY_KEY
-from ottla.server.process.cli import main
 from ottla.server.settings.properties import parse_properties
 from ottla.server.tests.encrypted import pair_of
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from ottla import __version__
-from ottla.server.process.cli import main
+from ottla.server.commands.cli import main
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from ottla.server.auth.tls_listener import TlsListener
+from ottla.server.commands.cli import main
 from ottla.server.process import cluster_command, local_zookeeper
-from ottla.server.process.cli import main
 from ottla.server.process.cluster_command import cluster_settings
 from ottla.server.process.secured_cluster import Secured
 from ottla.server.settings.broker_config import BrokerConfig, load_config

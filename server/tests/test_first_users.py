@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from ottla.server.auth.first_users import MalformedUser, parse_first_user
 from ottla.server.auth.scram_credentials import decode_credential, salted_password
-from ottla.server.process import cli
+from ottla.server.commands import start
+from ottla.server.commands.cli import main
+from ottla.server.commands.outcome import EXIT_USAGE
 from ottla.server.settings.broker_config import load_config
 from ottla.server.tests.administered import AdministeredBroker
 from ottla.server.tests.test_scram_handlers import can_log_in, give
@@ -68,13 +70,13 @@ def test_any_text_is_read_or_refused(text: str):
 def test_the_command_reads_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "users"
     path.write_text("SCRAM-SHA-256=[name=a,password=x]\n\nSCRAM-SHA-512=[name=b,password=y]\n")
-    assert [each.name for each in cli._first_users([f"@{path}", "SCRAM-SHA-256=[name=c,password=z]"])] == [
+    assert [each.name for each in start._first_users([f"@{path}", "SCRAM-SHA-256=[name=c,password=z]"])] == [
         "a",
         "b",
         "c",
     ]
-    assert cli.main(["start", "--add-scram", f"@{path}.not"]) == cli.EXIT_USAGE
-    assert cli.main(["start", "--add-scram", "SCRAM-SHA-256=[password=hunter2]"]) == cli.EXIT_USAGE
+    assert main(["start", "--add-scram", f"@{path}.not"]) == EXIT_USAGE
+    assert main(["start", "--add-scram", "SCRAM-SHA-256=[password=hunter2]"]) == EXIT_USAGE
     told = capsys.readouterr().err
     assert "cannot read" in told and "name is missing" in told and "hunter2" not in told
 
@@ -82,7 +84,7 @@ def test_the_command_reads_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_text_that_is_no_utf_8_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "users"
     path.write_bytes(b"SCRAM-SHA-256=[name=a,password=\xe9t\xe9]\n")
-    assert cli.main(["start", "--add-scram", f"@{path}"]) == cli.EXIT_USAGE
+    assert main(["start", "--add-scram", f"@{path}"]) == EXIT_USAGE
     assert capsys.readouterr().err == "ottla: --add-scram: the text is not UTF-8\n"
     with pytest.raises(MalformedUser):  # as the bytes of a command arrive
         parse_first_user(os.fsdecode(b"SCRAM-SHA-256=[name=a,password=\xe9]"))

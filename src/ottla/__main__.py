@@ -2,7 +2,7 @@
 
 import sys
 
-from ottla.server.process.cli import main
+from ottla.server.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

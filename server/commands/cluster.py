@@ -1,0 +1,77 @@
+"""ottla cluster [--brokers 3] [--data folder] [--secure folder] [--override name=value ...]"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ottla.server.commands.given_settings import add_accept_empty_log_dir, given_texts
+from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+
+BROKERS_MAX = 99
+
+DESCRIPTION = """\
+Runs a cluster on this machine in the foreground until SIGTERM or Ctrl-C: ZooKeeper and several brokers, each a process of
+its own on a free port of 127.0.0.1. ZooKeeper is Debian's (libzookeeper-java) or the one among pyspark's jars; it needs Java.
+
+Data and logs are in one folder, and a second start with the same folder brings the same cluster back, at the same addresses
+if their ports are still free. If a process ends, one line says so and it is not started again; when the command ends, in
+whatever way, all its processes end.
+
+With --secure clients and brokers show certificates to each other, and what a client needs is printed. A cluster that was
+secured once stays so at its next starts.
+
+Settings have Apache Kafka's names and go to all brokers. With three brokers or more the defaults are those of a cluster that
+can do without one of them: default.replication.factor=3, min.insync.replicas=2, and the same for the internal topics
+(offsets.topic.replication.factor, transaction.state.log.replication.factor, transaction.state.log.min.isr); with two brokers
+2 and 1, with one broker 1 and 1. zookeeper.session.timeout.ms is 6000: so long it takes until a dead broker is missed.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla cluster                                  three brokers, data in ~/.local/share/ottla/cluster
+  ottla cluster --brokers 5 --data /srv/five     five, with their data in /srv/five
+  ottla cluster --override num.partitions=6      one setting for all brokers
+  ottla cluster --secure tls                     with TLS, and certificates of brokers and clients in tls/
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How many brokers, where they keep their data, and their settings."""
+    parser.add_argument(
+        "--brokers", type=_count, metavar="N", help="how many (default: as many as the folder has data of, or 3)"
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="where data and logs go (default: $XDG_DATA_HOME/ottla/cluster)"
+    )
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="name=value", help="one setting for all brokers; repeatable"
+    )
+    parser.add_argument(
+        "--secure",
+        type=Path,
+        metavar="FOLDER",
+        help="encrypt, and let in only who shows a certificate; they are in this folder, and made if they are not",
+    )
+    add_accept_empty_log_dir(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the cluster until it is told to stop."""
+    from ottla.server.process.cluster_command import ClusterFailed, run_cluster
+    from ottla.server.settings.broker_config import ConfigError
+
+    try:
+        texts = given_texts(None, options.override)
+        run_cluster(options.brokers, options.data, texts, options.accept_empty_log_dir, options.secure)
+    except ConfigError as error:
+        return fail(str(error), EXIT_USAGE)
+    except ClusterFailed as error:
+        return fail(str(error), EXIT_FAILED)
+    return EXIT_OK
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 to {BROKERS_MAX}")
+    return int(text)

@@ -1,0 +1,165 @@
+"""ottla start [server.properties] [--override name=value ...]
+
+The broker is imported after the settings are read, so that a wrong setting is refused at once. The banner and the one line
+"listening on host:port" go to stdout when clients can connect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla import __version__
+from ottla.server.commands.given_settings import add_accept_empty_log_dir, given_texts
+from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+
+if TYPE_CHECKING:
+    from ottla.server.auth.first_users import FirstUser
+    from ottla.server.broker import Broker
+    from ottla.server.settings.broker_config import BrokerConfig
+
+DESCRIPTION = """\
+Runs a broker in the foreground until SIGTERM or Ctrl-C.
+
+Settings have Apache Kafka's names. Without a file the broker listens on PLAINTEXT://127.0.0.1:9092, coordinates in
+process (no ZooKeeper) and keeps its data in $XDG_DATA_HOME/ottla, which is ~/.local/share/ottla if that is not set.
+
+Every log directory has an id. A start on one that turns up empty, or is another one, is refused: its disk may not be
+mounted. If what it held is gone for good, start once with --accept-empty-log-dir.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla start                                    listen on 127.0.0.1:9092, data in ~/.local/share/ottla
+  ottla start server.properties                  take the settings from a file, by Apache Kafka's names
+  ottla start --override log.dirs=/srv/ottla     set one, over the file
+  ottla start --override listeners=PLAINTEXT://127.0.0.1:0
+                                                 take any free port and print it
+  ottla start server.properties --add-scram @users
+                                                 begin with the SCRAM users of a file, one a line:
+                                                 SCRAM-SHA-512=[name=admin,password=...]
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A file of settings, and what goes over it."""
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line"
+    )
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="name=value", help="one setting, over the file's; repeatable"
+    )
+    parser.add_argument(
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="MECHANISM=[name=...,password=...]",
+        help="a SCRAM user to begin with, if there is none of that name; @FILE has one a line; repeatable",
+    )
+    add_accept_empty_log_dir(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a broker until it is told to stop."""
+    with _importing():
+        from ottla.server.settings.broker_config import ConfigError, load_config
+
+    try:
+        config = load_config(given_texts(options.file, options.override))
+        accepted = tuple(options.accept_empty_log_dir)
+        config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
+    except ConfigError as error:
+        return fail(str(error), EXIT_USAGE)
+    return _run(config)
+
+
+def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
+    """The users of --add-scram. From a file nobody reads their passwords in the list of processes."""
+    if not given:
+        return ()
+    from ottla.server.auth.first_users import MalformedUser, parse_first_user
+    from ottla.server.settings.broker_config import ConfigError
+
+    try:
+        texts = [line for each in given for line in (_lines(each[1:]) if each.startswith("@") else [each])]
+        return tuple(parse_first_user(text) for text in texts)
+    except OSError as error:
+        raise ConfigError(f"--add-scram: cannot read {error.filename}: {error.strerror}") from None
+    except MalformedUser as error:
+        raise ConfigError(f"--add-scram: {error}") from None
+
+
+def _lines(path: str) -> list[str]:
+    text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")  # what is no UTF-8 is refused later
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _run(config: BrokerConfig) -> int:
+    with _importing():
+        import logging
+
+        import trio
+
+        from ottla.server.process.log_lines import LogFormatter
+        from ottla.server.process.running import run_broker
+        from ottla.server.serving import StartupError
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+    async def run() -> None:
+        await run_broker(config, on_ready=announce)
+
+    try:
+        trio.run(run)
+    except StartupError as error:
+        return fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        pass
+    return EXIT_OK
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    """What is imported stays: collections of garbage would look at it again and again, for nothing."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def announce(broker: Broker) -> None:
+    """Say what is running and where; the last line is the one that scripts wait for."""
+    config = broker.config
+    ports = {listener.name: listener.port for listener in broker.listeners}
+    bound = [replace(each, port=ports[each.listener]) for each in config.listeners]
+    told = {each.listener: config.advertised_endpoint(each.listener, each.port) for each in bound}
+    listeners = [
+        str(each) if str(each) == str(told[each.listener]) else f"{each} (advertised as {told[each.listener]})"
+        for each in bound
+    ]
+    first = told[bound[0].listener]
+    lines = [
+        f"ottla {__version__}",
+        f"  cluster id      {broker.cluster.cluster_id}",
+        f"  node id         {config.node_id}",
+        f"  data directory  {', '.join(str(path.absolute()) for path in config.log_dirs)}",
+        f"  listeners       {', '.join(listeners)}",
+        f"  try             kcat -b {_address(first.host, first.port)} -L",
+    ]
+    if config.ignored_settings:
+        lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
+    lines.append(f"listening on {_address(bound[0].host or '0.0.0.0', bound[0].port)}")
+    print("\n".join(lines), flush=True)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,21 @@
+"""ottla version"""
+
+from __future__ import annotations
+
+import argparse
+
+from ottla import __version__
+from ottla.server.commands.outcome import EXIT_OK
+
+DESCRIPTION = "Prints the version.\n"
+EXAMPLES = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It has no options."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print one line."""
+    print(f"ottla {__version__}")
+    return EXIT_OK
