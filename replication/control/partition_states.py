@@ -35,7 +35,7 @@ Invariants
     grow, and the partition epoch is the version of the /state node: both are asserted by `commit`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -76,6 +76,9 @@ FIRST_STATES_PER_WRITE = 500
 """The partitions of a topic that get their first states together with it; others get theirs by `elect_new`."""
 
 
+Leads = Callable[[TopicPartition, int], bool]
+
+
 class BrokerChanges(NamedTuple):
     """How brokers differ from what is known: tell `up` first, then `down`, then `bounced` as up again."""
 
@@ -87,8 +90,11 @@ class BrokerChanges(NamedTuple):
 class PartitionStates(PartitionTable):
     """All partitions of the cluster; see the module's docstring."""
 
-    def start(self) -> Decision:
-        """The first decision of a new controller, after everything was loaded."""
+    def start(self, leads: Leads = lambda partition, leader_epoch: False) -> Decision:
+        """The first decision of a new controller, after everything was loaded.
+
+        `leads(partition, leader_epoch)`: the controller's own broker leads it already, since that epoch began.
+        """
         # Nobody knows what the controller before has told whom, so this one tells all of it.
         batch = ControlBatch()
         if len(self.brokers) > 1:
@@ -97,18 +103,20 @@ class PartitionStates(PartitionTable):
             batch.announce_brokers(self.brokers)
         changes: list[Change] = []
         for partition, state in self.partitions():
-            if (change := self._restored(partition, state)) is not None:
+            if (change := self._restored(partition, state, leads)) is not None:
                 changes.append(change)  # everybody concerned hears of it when it is written
             elif state.partition_epoch != NO_PARTITION_EPOCH:
                 self.tell(batch, partition, state, self.online(partition, state.replicas))
                 self.tell_all(batch, partition, state)
         return self.decision(changes, batch)
 
-    def _restored(self, partition: TopicPartition, state: PartitionState) -> StateChange | None:
+    def _restored(self, partition: TopicPartition, state: PartitionState, leads: Leads) -> StateChange | None:
         change = self._elected(partition, state)
-        # A controller that is the only broker has not seen how its last life ended. Clients may have been shown records
-        # that a crash has taken from the log; by a new epoch they notice it.
-        if change is None and state.leader in self.brokers and len(self.brokers) == 1:
+        # A controller that is the only broker may not have seen how its last life ended. Clients may have been shown
+        # records that a crash has taken from the log; by a new epoch they notice it. If the broker has lived on, a new
+        # epoch would hide from them how far the partition goes, until as many replicas are in sync again as it needs.
+        is_alone = len(self.brokers) == 1 and state.leader in self.brokers
+        if change is None and is_alone and not leads(partition, state.leader_epoch):
             change = self.change(partition, succeed(state, state.leader, state.isr), (state.leader,))
         known = change.state if change is not None else state
         # A complete reassignment is finished by `pending`; a partition without a state gets its first one when

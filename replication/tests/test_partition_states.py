@@ -594,6 +594,18 @@ def test_a_controller_that_is_the_only_broker_gives_what_it_leads_a_new_epoch() 
     assert cluster.leadership() == (1, 2, (1,), 2)
 
 
+def test_the_last_broker_keeps_the_epochs_of_what_it_has_led_all_the_time() -> None:
+    """With a new epoch consumers could not see the end of the log until enough replicas are in sync."""
+    cluster = Controlled(1, 2)
+    cluster.create((1, 2), (1,))
+    cluster.down(2)
+    assert cluster.leadership() == (1, 1, (1,), 1)
+    known = {FIRST: 1}
+    cluster.do(cluster.fail_over(lambda partition, leader_epoch: known.get(partition) == leader_epoch))
+    assert cluster.leadership() == (1, 1, (1,), 1)
+    assert cluster.leadership((TOPIC, 1)) == (1, 1, (1,), 1)
+
+
 def test_the_only_broker_gives_no_epoch_to_what_others_led() -> None:
     cluster = Controlled(1, 2)
     cluster.create((2, 1), (2,))

@@ -73,6 +73,7 @@ from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, C
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from ottla.replication.control.control_batch import TopicPartition
     from ottla.replication.partition.partition import Partition
     from ottla.server.auth.authorizer import AclAuthorizer
     from ottla.server.auth.tokens.table import DelegationTokens
@@ -160,6 +161,7 @@ class ClusterMember:
             is_unclean=lambda topic: broker.configs.log_config(topic).unclean_leader_election_enable,
             config=lambda: broker.config,
             is_alone=not tree.is_shared,
+            leads=self._leads,
             clock_ms=broker.now_ms,
         )
         self.administration = Administration(
@@ -223,6 +225,10 @@ class ClusterMember:
         """Whether this broker may have been replaced."""
         # The session may have ended unheard, or no controller has spoken to this registration yet.
         return not self.session.is_sure or self.control.heard_epoch < self.broker_epoch
+
+    def _leads(self, partition: TopicPartition, leader_epoch: int) -> bool:
+        found = self._broker.replicas.partition(*partition)
+        return found is not None and found.is_leader and found.leader_epoch == leader_epoch
 
     # ------------------------------------------------------------------ ways to brokers
 

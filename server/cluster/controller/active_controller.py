@@ -35,7 +35,7 @@ from ottla.replication.control.alter_partition import judge, respond
 from ottla.replication.control.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
 from ottla.replication.control.decisions import Decision
 from ottla.replication.control.elect_leaders import ElectionType, balance_leaders, elect_leaders
-from ottla.replication.control.partition_states import PartitionStates
+from ottla.replication.control.partition_states import Leads, PartitionStates
 from ottla.replication.control.reassignment import Targets, plan_reassignments
 from ottla.replication.control.topic_planner import TopicPlan
 from ottla.replication.slices import Slices
@@ -99,10 +99,11 @@ class ActiveController:
         is_unclean: Callable[[str], bool],
         config: Callable[[], BrokerConfig],
         is_alone: bool = False,
+        leads: Leads = lambda partition, leader_epoch: False,
         on_doubt: Callable[[], None] = lambda: None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """`is_alone`: nobody else writes topics into the tree. `on_doubt` is called when a broker says that there is a newer
+        """`is_alone`: nobody else writes topics into the tree. `leads` says what this broker leads. `on_doubt` is called when a broker says that there is a newer
         controller."""
         self.epoch = epoch
         self.epoch_version = epoch_version
@@ -113,6 +114,7 @@ class ActiveController:
         self._listener = inter_broker_listener
         self._config = config
         self._is_alone = is_alone
+        self._leads = leads
         self._on_doubt = on_doubt
         self._events = ControllerEvents()
         self._tree = ControllerTree(session, epoch_version)
@@ -288,7 +290,7 @@ class ActiveController:
     async def _start(self) -> None:
         for broker in self.states.brokers.values():
             self._channels.open(broker)  # what is told to a broker without a channel is lost
-        await self._writer.carry_out(self.states.start)
+        await self._writer.carry_out(lambda: self.states.start(self._leads))
         await self._look_at_reassignments()
         await self._look_at_preferred_elections()
         await self._after()

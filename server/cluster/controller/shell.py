@@ -37,6 +37,7 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.peers import Peer
 from ottla.replication.cluster.state import NO_CONTROLLER, BrokerRegistration
+from ottla.replication.control.partition_states import Leads
 from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.tree import Deposed
 
@@ -69,10 +70,11 @@ class ControllerElection:
         is_unclean: Callable[[str], bool],
         config: Callable[[], BrokerConfig],
         is_alone: bool = False,
+        leads: Leads = lambda partition, leader_epoch: False,
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         """`peer` makes a way to a broker that is registered (to this one as well); `is_unclean` says whether a topic allows
-        unclean elections; `is_alone`: no other broker uses the tree."""
+        unclean elections; `is_alone`: no other broker uses the tree; `leads`: what this broker leads, since which epoch."""
         self.active: ActiveController | None = None
         self.controller_id = NO_CONTROLLER
         self._session = session
@@ -82,6 +84,7 @@ class ControllerElection:
         self._is_unclean = is_unclean
         self._config = config
         self._is_alone = is_alone
+        self._leads = leads
         self._clock_ms = clock_ms
         self._changed = trio.Event()  # of /controller or the session; replaced each time
 
@@ -197,6 +200,7 @@ class ControllerElection:
             is_unclean=self._is_unclean,
             config=self._config,
             is_alone=self._is_alone,
+            leads=self._leads,
             on_doubt=self._note_change,
         )
         failure: Exception | None = None
