@@ -57,15 +57,16 @@ def test_three_brokers_show_certificates_to_each_other(tmp_path: Path) -> None:
         closed_to_plaintext(cluster.brokers[0])
 
 
-def test_brokers_may_do_what_cluster_action_allows(tmp_path: Path) -> None:
-    """They are no super users here: there is a rule for them."""
+def test_brokers_may_do_what_two_rules_allow(tmp_path: Path) -> None:
+    """They are no super users here. One of them asks the controller to create internal topics, for which Kafka wants Create too."""
     settings = AUTHORIZER | BY_SCRAM | {"super.users": "User:ANONYMOUS"}
     cluster = encrypted(tmp_path, [OttlaWithUser] * 3, settings, "SASL_SSL")
     cluster.zookeeper.start()
-    rule = {"principal": "User:broker", "permissionType": "Allow", "operation": "ClusterAction", "host": "*"}
+    allowed = {"principal": "User:broker", "permissionType": "Allow", "host": "*"}
+    rules = [allowed | {"operation": operation} for operation in ("ClusterAction", "Create")]
     zookeeper = KazooClient(cluster.zookeeper.address)
     zookeeper.start()
-    node = json.dumps({"version": 1, "acls": [rule]}).encode()
+    node = json.dumps({"version": 1, "acls": rules}).encode()
     zookeeper.create("/kafka-acl/Cluster/kafka-cluster", node, makepath=True)
     zookeeper.stop()
     zookeeper.close()

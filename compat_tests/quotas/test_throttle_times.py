@@ -24,6 +24,7 @@ from ottla.wire.records import Record, encode_batch
 from ottla.wire.schema import ZERO_UUID
 
 TOLERANCE = 0.02
+TELLINGS = 4
 
 
 class Client:
@@ -100,23 +101,41 @@ Story = Callable[[Client], list[Any]]
 
 @pytest.fixture
 def both(brokers: list[BrokerProcess]) -> Callable[..., list[Any]]:
-    """Tells a story to each of the brokers; what comes of it has to be the same, times within the tolerance."""
+    """Tells a story to each of the brokers; what comes of it has to be the same, times within the tolerance.
+
+    A pause is shorter by the time that the story took, and a busy machine takes its time: if only times differ, it is told again.
+    """
 
     def tell(story: Story, **quotas: float) -> list[Any]:
-        told = []
-        for broker in brokers:
-            client = Client(broker, **quotas)
-            try:
-                told.append(story(client))
-            finally:
-                client.close()
-        ours, kafkas = told
-        for mine, theirs in zip(ours, kafkas, strict=True):
-            is_time = type(theirs) is int and theirs > 100
-            assert mine == (pytest.approx(theirs, rel=TOLERANCE) if is_time else theirs), (ours, kafkas)
-        return ours
+        for _ in range(TELLINGS):
+            ours, kafkas = (_told(story, broker, quotas) for broker in brokers)
+            assert [_what(each) for each in ours] == [_what(each) for each in kafkas], (ours, kafkas)
+            if all(map(_is_close, ours, kafkas)):
+                return ours
+        raise AssertionError(f"the pauses differ each time: {ours} and {kafkas}")
 
     return tell
+
+
+def _told(story: Story, broker: BrokerProcess, quotas: dict[str, float]) -> list[Any]:
+    client = Client(broker, **quotas)
+    try:
+        return story(client)
+    finally:
+        client.close()
+
+
+def _is_time(each: Any) -> bool:
+    return type(each) is int and each > 100
+
+
+def _what(each: Any) -> Any:
+    """What is said, whatever the time."""
+    return "a pause" if _is_time(each) else each
+
+
+def _is_close(mine: Any, theirs: Any) -> bool:
+    return bool(not _is_time(theirs) or mine == pytest.approx(theirs, rel=TOLERANCE))
 
 
 def test_a_producer_beyond_its_quota(both: Callable[..., list[Any]]) -> None:
