@@ -21,7 +21,7 @@ KGO := $(CACHE)/kgo/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test lint bench golden golden-hunt chaos siege simulate setup packages clean
+.PHONY: help start test proofs lint bench golden golden-hunt chaos siege simulate setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -33,6 +33,9 @@ start: .venv/.ready-to-start  ## run the broker (installs it first)
 # Two processes, file by file: much of it waits, for deadlines and for other processes. What takes longest begins first.
 test: setup lint  ## check and test everything, with every client
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+proofs: setup  ## the tests that take longest; each has a shorter twin in `make test`
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m long $(ARGS)
 
 golden: setup  ## ask Apache Kafka anew what the golden answers are
 	OTTLA_RECORD_GOLDEN=1 $(BIN)/python -m pytest compat_tests/differential $(ARGS)

@@ -135,7 +135,9 @@ def test_a_start_with_too_few_descriptors_says_what_it_needs(tmp_path):
     assert "allows this process 255 open files and connections; it needs 256 at least" in line
 
 
-@pytest.mark.parametrize(("limit", "partitions", "rounds"), [(256, 400, 2), (1024, 10_000, 1)])
+@pytest.mark.parametrize(
+    ("limit", "partitions", "rounds"), [(256, 400, 2), pytest.param(1024, 10_000, 1, marks=pytest.mark.long)]
+)
 def test_many_partitions_are_served_with_few_descriptors(limited, limit, partitions, rounds):
     broker = limited(limit)
     create(broker, "many", partitions)

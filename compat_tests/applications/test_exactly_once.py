@@ -4,9 +4,10 @@ import pytest
 from compat_tests.applications.exactly_once import PROTOCOLS, SETTINGS, problem, run
 
 RECORDS, KILLS = 2000, 2
+LONG = [pytest.param(PROTOCOLS[0], marks=pytest.mark.long), *PROTOCOLS[1:]]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", LONG)
 def test_each_record_is_written_on_once_while_the_broker_is_killed(start_broker, unique, tmp_path, protocol):
     def is_time(committed, _):
         """After one third of them, and after two."""

@@ -204,7 +204,10 @@ class Moving:
         return self._mixed.replicas(topic, partition)
 
 
-@pytest.mark.parametrize("controller", [KAFKA, OTTLA], ids=["controller of kafka", "controller of ottla"])
+@pytest.mark.parametrize(
+    "controller",
+    [pytest.param(KAFKA, marks=pytest.mark.long, id="controller of kafka"), pytest.param(OTTLA, id="controller of ottla")],
+)
 def test_a_topic_moves_to_ottla_and_back_while_clients_are_at_work(mixed: Mixed, tmp_path, controller: int) -> None:
     mixed.make_controller(controller)
     plan = Plan(seed=7, partitions=MOVED_PARTITIONS, producers=2, members=0, rate=200.0, between_faults=(50, 300))

@@ -17,9 +17,9 @@ from compat_tests.history.members import SETTINGS
 from compat_tests.history.run import OneBroker, Plan, run
 
 ROOT = Path(__file__).resolve().parents[2]
-FAULTS = 8
+FAULTS = 5
 RUN_S = 240
-KILLS = 5
+KILLS = 3
 
 
 def test_three_brokers_break_no_promise(tmp_path):

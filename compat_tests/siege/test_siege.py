@@ -14,8 +14,8 @@ from compat_tests.siege.state_attacks import of_states
 
 from ottla.server.gate.dispatch import Route, served_routes
 
-SIZE_BYTES = 400 << 10
-BUSY_MS_MAX = 250.0
+SIZE_BYTES = 160 << 10
+BUSY_MS_MAX = 150.0
 MEMORY_MIB_MAX = 300.0
 
 ROUTES = [route for _, route in sorted(served_routes(is_in_cluster=False).items())]
@@ -35,7 +35,7 @@ def test_no_request_holds_up_the_others(siege: Siege, route: Route):
 
 
 def test_no_crowd_of_peers_holds_up_the_others(siege: Siege):
-    for attack in of_many_peers(hold_s=0.2, peers=100, large_peers=12):
+    for attack in of_many_peers(hold_s=0.2, peers=40, large_peers=6):
         check(attack, siege)
     check_garbage(siege, "a crowd")
 

@@ -147,6 +147,7 @@ def test_a_batch_job_reads_the_flights_between_two_midnights(spark, bootstrap, p
     assert {row.origin: tuple(row[1:]) for row in rows} == expected.flights_of_day(day)
 
 
+@pytest.mark.long
 def test_a_job_stopped_half_way_goes_on_from_its_checkpoint(spark, bootstrap, prefix, wanted, tmp_path):
     queries = stream.start_queries(spark, bootstrap, tmp_path, prefix, result="delays-resumed")
     for query in queries:
