@@ -28,6 +28,7 @@ def spark():
     spark.stop()
 
 
+@pytest.mark.long
 def test_spark(spark, unique, tmp_path):
     broker = GuardedOttla(tmp_path / "broker", {})
     broker.start()

@@ -1,6 +1,6 @@
 """What clients see of replication when brokers stop, hang and come back: the same of Ottla and of Apache Kafka 3.9.
 
-Every test runs against three brokers of Ottla and against three of Apache Kafka, in a cluster with a ZooKeeper of its own.
+Every test runs against three brokers of Ottla and (`make proofs`) against three of Apache Kafka, in a cluster with a ZooKeeper of its own.
 """
 
 import contextlib
@@ -33,7 +33,10 @@ RACKS = ("a", "b", "b")
 PRODUCE, FETCH = 10, 16  # the first versions that name the new leader (KIP-951)
 
 
-@pytest.fixture(scope="module", params=[OttlaProcess, ApacheKafka3], ids=["ottla", "kafka"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(OttlaProcess, id="ottla"), pytest.param(ApacheKafka3, id="kafka", marks=pytest.mark.long)],
+)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Use topics of your own, and leave all brokers running."""
     each = [{"broker.rack": rack} for rack in RACKS]

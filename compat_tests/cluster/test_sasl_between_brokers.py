@@ -20,6 +20,7 @@ from compat_tests.support.raw import Peer
 SETTINGS = settings_of("SASL_PLAINTEXT")
 
 
+@pytest.mark.long
 def test_three_brokers_log_in_by_scram(tmp_path: Path) -> None:
     with running(made(tmp_path, [OttlaWithUser] * 3, SETTINGS | BY_SCRAM)) as cluster:
         works(cluster, "scram")

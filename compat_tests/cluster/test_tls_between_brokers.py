@@ -51,6 +51,7 @@ def closed_to_plaintext(broker: BrokerProcess) -> None:
         peer.call("Metadata", 12, topics=[])
 
 
+@pytest.mark.long
 def test_three_brokers_show_certificates_to_each_other(tmp_path: Path) -> None:
     with running(encrypted(tmp_path, [OttlaProcess] * 3, AUTHORIZER | OUT_OF_CERTIFICATES)) as cluster:
         works(cluster, "mutual")
@@ -81,6 +82,7 @@ def test_ottla_and_kafka_show_certificates_to_each_other(tmp_path: Path) -> None
         works(cluster, "mixed")
 
 
+@pytest.mark.long
 def test_ottla_and_kafka_log_in_at_each_other_over_tls(tmp_path: Path) -> None:
     with running(encrypted(tmp_path, [OttlaProcess, OttlaProcess, ApacheKafka3], BY_PLAIN, "SASL_SSL")) as cluster:
         works(cluster, "mixed-login")

@@ -13,6 +13,10 @@ from trio.testing import MockClock
 SECONDS = 60.0
 
 
+def long(*values: object) -> object:
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
 def test_trio_has_what_has_no_public_name() -> None:
     assert isinstance(trio_run._ALLOW_DETERMINISTIC_SCHEDULING, bool)
     assert callable(trio_run._r.seed)
@@ -21,21 +25,21 @@ def test_trio_has_what_has_no_public_name() -> None:
     assert (clock._virtual_base, callable(clock._autojump)) == (0.0, True)
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", [1, 2, 3, *map(long, range(4, 9))])
 def test_a_cluster_keeps_its_promises(seed: int) -> None:
     outcome = Simulation(Plan(seed, SECONDS)).run()
     assert (outcome.problems, outcome.proofs) == ([], [])
     assert outcome.acknowledged > 100
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", [1, long(2), long(3)])
 def test_a_cluster_commits_and_aborts_what_it_is_told_to(seed: int) -> None:
     outcome = Simulation(Plan(seed, SECONDS, processors=2)).run()
     assert (outcome.problems, outcome.proofs) == ([], [])
     assert outcome.transactions_committed > 10
 
 
-@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("seed", [1, long(2)])
 def test_a_cluster_shares_records_and_assigns_partitions(seed: int) -> None:
     outcome = Simulation(Plan(seed, SECONDS, processors=2, members=3)).run()
     assert (outcome.problems, outcome.proofs) == ([], [])
@@ -55,7 +59,7 @@ def test_what_hangs_at_a_stopped_leader_can_still_be_written_later() -> None:
 
 
 def test_a_seed_repeats_itself_in_another_process() -> None:
-    command = [sys.executable, "-m", "compat_tests.simulation.run", "--seed", "3", "--seconds", "40"]
+    command = [sys.executable, "-m", "compat_tests.simulation.run", "--seed", "3", "--seconds", "20"]
     runs = [subprocess.run(command, capture_output=True, text=True, check=False).stdout for _ in range(2)]
     traces = {run.partition("trace ")[2].split(",")[0] for run in runs}
     assert len(traces) == 1
@@ -69,14 +73,18 @@ def test_a_seed_repeats_itself_in_one_process() -> None:
 
 @pytest.mark.parametrize(
     "flaw",
-    [Flaw.HIGH_WATERMARK_OF_THE_LEADER_ALONE, Flaw.FORGETS_WHAT_IT_REFUSED, Flaw.FORGETS_WHAT_WAS_ABORTED],
+    [
+        Flaw.HIGH_WATERMARK_OF_THE_LEADER_ALONE,
+        long(Flaw.FORGETS_WHAT_IT_REFUSED),
+        long(Flaw.FORGETS_WHAT_WAS_ABORTED),
+    ],
 )
 def test_a_flaw_is_found(flaw: Flaw) -> None:
     """`python -m compat_tests.simulation.broken` tries all of them."""
     assert hunt(flaw, seeds_max=40) is not None
 
 
-@pytest.mark.parametrize("flaw", RULES_OF_GROUPS)
+@pytest.mark.parametrize("flaw", [next(iter(RULES_OF_GROUPS)), *map(long, list(RULES_OF_GROUPS)[1:])])
 def test_a_flaw_of_groups_is_found_under_the_rule_that_it_breaks(flaw: Flaw) -> None:
     found = hunt(flaw, seeds_max=5, seconds=CALM_SECONDS)
     assert found is not None
@@ -91,7 +99,7 @@ def test_an_offset_of_what_was_aborted_is_found() -> None:
 
 @pytest.mark.parametrize(
     ("flaw", "only_fault"),
-    [(Flaw.DOES_NOT_TRUNCATE, "_isolate"), (Flaw.LOADS_OFFSETS_ONCE_THOUGH_FENCED, "_elect_fenced")],
+    [long(Flaw.DOES_NOT_TRUNCATE, "_isolate"), (Flaw.LOADS_OFFSETS_ONCE_THOUGH_FENCED, "_elect_fenced")],
     ids=str,
 )
 def test_a_flaw_is_found_by_one_fault(flaw: Flaw, only_fault: str) -> None:

@@ -72,7 +72,7 @@ def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaProcess]:
     broker.stop()
 
 
-@pytest.fixture(scope="module", params=["kafka_4", "kafka_3"])
+@pytest.fixture(scope="module", params=["kafka_4", pytest.param("kafka_3", marks=pytest.mark.long)])
 def acls(request, ottla, java_tools, tmp_path_factory) -> Iterator[Acls]:
     authorizer = {} if request.param == "kafka_4" else {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
     kind = ApacheKafka4 if request.param == "kafka_4" else ApacheKafka3

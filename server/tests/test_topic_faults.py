@@ -212,7 +212,7 @@ def in_trio(operation: Operation, restart: Restart, *, goes_on: bool) -> Case:
     return case
 
 
-@pytest.mark.parametrize("restart", [in_order, killed, powered_off])
+@pytest.mark.parametrize("restart", [in_order, powered_off, pytest.param(killed, marks=pytest.mark.long)])
 @pytest.mark.parametrize("operation", list(AFTER))
 def test_every_call_fails_once(operation: Operation, restart: Restart, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (partition_states, topics_by_request):
@@ -225,7 +225,7 @@ def test_every_call_fails_once(operation: Operation, restart: Restart, monkeypat
     assert count >= 4
 
 
-@pytest.mark.parametrize("operation", [create, extend])
+@pytest.mark.parametrize("operation", [extend, pytest.param(create, marks=pytest.mark.long)])
 def test_what_undoes_a_failed_change_may_fail_too(operation: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (partition_states, topics_by_request):
         monkeypatch.setattr(module, "FIRST_STATES_PER_WRITE", 2)
