@@ -50,7 +50,7 @@ class SimTransport:
         self.send = sock.send
         self.close = sock.close
 
-    def serving(self, readiness: SimReadiness) -> Callable[[Any], Awaitable[Any]]:
+    def serving(self, readiness: SimReadiness, missing: Callable[[], int] | None = None) -> Callable[[Any], Awaitable[Any]]:
         return partial(readiness.serve, self.socket)
 
     async def until_sendable(self) -> None:

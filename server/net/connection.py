@@ -187,7 +187,7 @@ class Connection:
 
     async def _serve(self) -> None:
         """Sleep while `_step` can answer everything at once; do what has to be awaited."""
-        serve = self._transport.serving(self._readiness)
+        serve = self._transport.serving(self._readiness, self._inbox.missing)
         try:
             if self._authentication is not None:
                 await self._authenticate(self._authentication)

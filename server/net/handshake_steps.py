@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import ssl
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 if TYPE_CHECKING:
     from ottla.server.auth.tls_listener import KeyCost
+
+
+class Session(Protocol):
+    """An `ssl.SSLSocket` or its like, which does not block."""
+
+    def do_handshake(self) -> None:
+        """Take a step. Raises SSLWantReadError or SSLWantWriteError if it is not the last one."""
+
+    def fileno(self) -> int:
+        """Of the socket."""
 
 
 class HandshakeSteps:
@@ -24,7 +34,7 @@ class HandshakeSteps:
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
 
-    async def take_all(self, tls: ssl.SSLSocket, cost: KeyCost) -> None:
+    async def take_all(self, tls: Session, cost: KeyCost) -> None:
         """Shake hands on a socket that does not block. Raises OSError, which ssl.SSLError is."""
         dearest_s = 0.0
         in_thread = not cost.is_low
@@ -44,13 +54,13 @@ class HandshakeSteps:
         if in_thread and not cost.is_known:
             cost.note(dearest_s)
 
-    async def _step_on_loop(self, tls: ssl.SSLSocket) -> None:
+    async def _step_on_loop(self, tls: Session) -> None:
         # Who waits for the lock is woken at the next turn of the loop: one step each turn.
         async with self._turn:
             tls.do_handshake()
 
 
-def _timed_step(tls: ssl.SSLSocket) -> float:
+def _timed_step(tls: Session) -> float:
     """Seconds of the processor; whoever waits for a thread or the interpreter does not count."""
     began = time.thread_time()
     tls.do_handshake()

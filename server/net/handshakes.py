@@ -4,7 +4,8 @@ Theory
     A connection first waits for the peer's first bytes; until then it is a socket and a sleeping task. The bytes tell what
     the peer speaks. Who speaks TLS gets a session of OpenSSL, and as many steps of a handshake as it takes.
 
-    `handshake_steps.py` says where they are done.
+    `handshake_steps.py` says where they are done. Unless the kernel can encrypt what is sent, OpenSSL is not put on the socket
+    itself (`tls_session.py`).
 
 Limits
     A handshake may take HANDSHAKE_S. An address may have PER_ADDRESS_MAX of them under way, and all together HANDSHAKES_MAX.
@@ -28,7 +29,9 @@ from ottla.server.auth.der import MalformedDer
 from ottla.server.auth.principal_mapping import NoRuleFits
 from ottla.server.net.foreign_speech import what_is_spoken
 from ottla.server.net.handshake_steps import HandshakeSteps
-from ottla.server.net.tls_transport import Pieces, TlsTransport, transport_of
+from ottla.server.net.tls_batches import BatchedTlsTransport
+from ottla.server.net.tls_session import CHUNK_BYTES, Bios, TlsSession
+from ottla.server.net.tls_transport import Pieces, TlsTransport, kernel_may_encrypt, transport_of
 
 if TYPE_CHECKING:
     from ottla.server.auth.tls_listener import TlsListener
@@ -44,7 +47,7 @@ LOOK_BYTES = 8
 class Welcomed(NamedTuple):
     """A connection after its handshake."""
 
-    transport: TlsTransport
+    transport: BatchedTlsTransport | TlsTransport
     principal: str
 
 
@@ -73,16 +76,15 @@ class Handshakes:
         """Shake hands on an accepted socket. None: it came to nothing, and the socket is closed."""
         scope = trio.CancelScope(deadline=trio.current_time() + self._handshake_s)
         self._under_way.add(host, scope)
-        current = sock
+        current: socket.socket | TlsSession = sock
         welcomed = None
         try:
             with scope:
                 await self._look(sock)
-                # This takes the descriptor away from the plain socket.
-                current = tls = listener.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                current = tls = self._begun(sock, listener)
                 await self._steps.take_all(tls, listener.cost)
                 principal = listener.principal(tls.getpeercert(binary_form=True))
-                welcomed = Welcomed(transport_of(tls, self._pieces), principal)
+                welcomed = Welcomed(self._transport_of(tls), principal)
                 self.count += 1
         except _Refused as refusal:
             self._tell(host, listener, str(refusal))
@@ -101,6 +103,18 @@ class Handshakes:
             late = f"its handshake was not done within {self._handshake_s:g} s"
             self._tell(host, listener, late if is_late else "too many handshakes are under way, and it has the oldest")
         return welcomed
+
+    def _begun(self, sock: socket.socket, listener: TlsListener) -> ssl.SSLSocket | TlsSession:
+        context = listener.context
+        # The kernel gets the keys of a session on the socket itself only, which takes the descriptor away from `sock`.
+        if kernel_may_encrypt(context):
+            return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        # A cost that is low stays low, so what is shared never gets into a thread.
+        return TlsSession(context, sock, self._pieces.bios if listener.cost.is_low else Bios(CHUNK_BYTES, CHUNK_BYTES))
+
+    def _transport_of(self, tls: ssl.SSLSocket | TlsSession) -> BatchedTlsTransport | TlsTransport:
+        pieces = self._pieces
+        return BatchedTlsTransport(tls, pieces) if isinstance(tls, TlsSession) else transport_of(tls, pieces)
 
     async def _look(self, sock: socket.socket) -> None:
         """Wait for the first bytes. _Refused if they are no TLS."""

@@ -166,6 +166,13 @@ class Inbox:
         spoken = what_is_spoken(bytes(self.buffer[self.start : self.start + 4]))
         return f"{allowed}. The peer speaks {spoken}" if spoken in ("TLS", "HTTP") else allowed
 
+    def missing(self) -> int:
+        """How many bytes the first frame, which is not complete, needs at least; 0 if none has begun."""
+        rest = self.end - self.start
+        if rest < 4:
+            return 4 - rest if rest else 0
+        return 4 + int(_frame_size(self.buffer, self.start)[0]) - rest
+
     def put_back(self, start: int) -> None:
         """Let `next_frame` cut the frame that began at `start` once more; nothing was cut since."""
         self.start = start - 4

@@ -1,5 +1,8 @@
 """TLS as a way of a connection's bytes, by OpenSSL on a socket that does not block.
 
+Connections to other brokers are of this kind, and those of listeners where the kernel encrypts what they send. Elsewhere
+listeners have `tls_batches.py`, which needs fewer system calls.
+
 Theory
     OpenSSL reads whole records of up to 16 KiB, and only one at a time. So after a read it may hold decrypted bytes, and
     neither the socket nor epoll knows of them: `holds_input`. The step is called again then as if the socket were readable.
@@ -24,40 +27,46 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+import sys
 from typing import TYPE_CHECKING, Any
 
-import trio
-
 from ottla.replication import system
+from ottla.replication.reminders import Reminder
 from ottla.replication.system import RWF_NOWAIT
+from ottla.server.auth.tls_contexts import KERNEL_TLS
 from ottla.server.net.endless_reads import Watch
-from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Step, Wait
+from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE
+from ottla.server.net.tls_session import Bios
+from ottla.server.net.tls_waiting import TlsWaiting
 from ottla.server.net.transport import PageCacheReader, PageMissing, has_left, unread
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
-    from ottla.server.net.readiness import Readiness
 
 RECORD_BYTES = 16 * 1024  # of plain text, at most
 PIECE_BYTES = 256 * 1024  # read and encrypted at a time
 _SOL_TLS, _TLS_TX = 282, 1  # Linux's numbers, which Python has no names for
+_TCP_ULP = 31
 _TLS_CRYPTO_INFO_BYTES = 4
 _HEADER_BYTES, _ALERT, _ALERT_BYTES_OF_1_3 = 5, 21, 2 + 1 + 16
 _FAREWELL_BYTES_MAX = 128  # with the blocks and digests of the oldest suites
 
 
 class Pieces:
-    """What the connections of one event loop share: the buffer that pieces of files are read into, and who watches reads."""
+    """What the connections of one event loop share: buffers for pieces of files and for ciphertext, and who watches reads."""
 
-    __slots__ = ("view", "watch")
+    __slots__ = ("bios", "ciphertext", "reminder", "view", "watch")
 
     def __init__(self) -> None:
+        self.bios = Bios()
+        self.ciphertext = memoryview(bytearray(self.bios.chunk_bytes))
         self.view = memoryview(bytearray(PIECE_BYTES))
         self.watch = Watch()
+        self.reminder = Reminder()  # of peers that are cut off
 
 
 class BrokenTls(ConnectionResetError):
@@ -68,7 +77,7 @@ class BrokenTls(ConnectionResetError):
         self.reason = reason
 
 
-class TlsStream:
+class TlsStream(TlsWaiting):
     """The bytes of an encrypted connection after its handshake; see the module's docstring."""
 
     __slots__ = (
@@ -129,7 +138,7 @@ class TlsStream:
             except ssl.SSLWantWriteError:
                 self._receive_waits_for = WAIT_WRITABLE
             except OSError as error:  # which ssl.SSLError is
-                self._failure = _broken(error)
+                self._failure = broken(error)
                 # What came before the error was in order.
                 if not total:
                     raise self._failure from None
@@ -154,63 +163,15 @@ class TlsStream:
             except ssl.SSLWantReadError:
                 self._send_waits_for = WAIT_READABLE
             except OSError as error:
-                raise _broken(error) from None
+                raise broken(error) from None
         if not sent and size:
             raise BlockingIOError
         return sent
-
-    # --- waiting
 
     @property
     def holds_input(self) -> bool:
         """Whether there is something to receive that the socket does not tell of."""
         return self._has_news or self._tls.pending() > 0
-
-    def serving(self, readiness: Readiness) -> Callable[[Step], Awaitable[Any]]:
-        """What serves a step; see `Transport`."""
-
-        async def serve(step: Step) -> Any:
-            if not readiness.is_inside_the_wait:
-                return await self.serve_in_task(step)
-
-            def encrypted_step() -> Any:
-                result = step()
-                if result is WAIT_READABLE:
-                    if self.holds_input:
-                        readiness.poke(self.socket)  # not called at once: others have their turn, too
-                    return self._receive_waits_for
-                return self._send_waits_for if result is WAIT_WRITABLE else result
-
-            # What was left while nobody looked.
-            if self.holds_input:
-                readiness.poke(self.socket)
-            return await readiness.serve(self.socket, encrypted_step)
-
-        return serve
-
-    async def serve_in_task(self, step: Step) -> Any:
-        """The same in a task that is woken each time."""
-        result: Any = WAIT_READABLE
-        while type(result) is Wait:
-            if result is WAIT_READABLE and self.holds_input:
-                await trio.lowlevel.checkpoint()
-            else:
-                await self._until(self._receive_waits_for if result is WAIT_READABLE else self._send_waits_for)
-            result = step()
-        return result
-
-    async def until_sendable(self) -> None:
-        """Return when a send that was refused may go on."""
-        await self._until(self._send_waits_for)
-
-    @property
-    def send_waits_for(self) -> Wait:
-        """What a send that was refused waits for."""
-        return self._send_waits_for
-
-    async def _until(self, direction: Wait) -> None:
-        readable = direction is WAIT_READABLE
-        await (trio.lowlevel.wait_readable if readable else trio.lowlevel.wait_writable)(self.socket)
 
     # --- the end
 
@@ -220,10 +181,7 @@ class TlsStream:
 
     def is_at_end(self) -> bool:
         """A farewell is nothing that anybody reads, if the peer has closed its half behind it."""
-        if self._has_news or self._tls.pending():
-            return False
-        left = unread(self.socket, _FAREWELL_BYTES_MAX + 1)
-        return left == b"" or (left is not None and _is_farewell(left) and system.has_closed_its_side(self.socket))
+        return not self.holds_input and is_left_with_a_farewell(self.socket)
 
     def close(self) -> None:
         """Say farewell, if the socket takes it, and close."""
@@ -244,7 +202,7 @@ class TlsTransport(TlsStream, PageCacheReader):
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
         with self._pieces.view[: min(length, PIECE_BYTES)] as view:
-            count = _read_what_is_there(region.file.fileno(), view, position)
+            count = read_what_is_there(region.file.fileno(), view, position)
             needed = min(self._begun, length)
             if count < needed:  # pages were in memory when the record was begun
                 if os.fstat(region.file.fileno()).st_size >= position + needed:
@@ -267,6 +225,23 @@ def transport_of(sock: ssl.SSLSocket, pieces: Pieces) -> TlsTransport:
     return (KernelTlsTransport if kernel_encrypts(sock) else TlsTransport)(sock, pieces)
 
 
+def kernel_may_encrypt(context: ssl.SSLContext) -> bool:
+    """Whether OpenSSL would hand the kernel its keys. It finds out whether the kernel takes them, which depends on the suite."""
+    return bool(context.options & KERNEL_TLS) and _kernel_has_tls()
+
+
+@functools.cache
+def _kernel_has_tls() -> bool:
+    if sys.platform != "linux":
+        return False
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, _TCP_ULP, b"tls")
+        except OSError as error:
+            return error.errno == errno.ENOTCONN  # the module is there, and wants a connection
+    return True
+
+
 def kernel_encrypts(sock: socket.socket) -> bool:
     """Whether OpenSSL has handed the keys for sending to the kernel."""
     try:
@@ -275,7 +250,7 @@ def kernel_encrypts(sock: socket.socket) -> bool:
         return False
 
 
-def _read_what_is_there(descriptor: int, view: memoryview, position: int) -> int:
+def read_what_is_there(descriptor: int, view: memoryview, position: int) -> int:
     """Read from the page cache; 0 at the end of the file. PageMissing if the disk would be needed for the first byte."""
     if RWF_NOWAIT is not None:
         try:
@@ -293,6 +268,12 @@ def _pread(descriptor: int, view: memoryview, position: int) -> int:
     return len(data)
 
 
+def is_left_with_a_farewell(sock: socket.socket) -> bool:
+    """Whether the peer has closed its half of the connection, and has at most said farewell since it was last read."""
+    left = unread(sock, _FAREWELL_BYTES_MAX + 1)
+    return left == b"" or (left is not None and _is_farewell(left) and system.has_closed_its_side(sock))
+
+
 def _is_farewell(data: bytes) -> bool:
     """Whether this is one record, and as short as an alert: of TLS 1.3 two bytes and a tag, which look like any other record."""
     if len(data) > _FAREWELL_BYTES_MAX or len(data) != _HEADER_BYTES + int.from_bytes(data[3:_HEADER_BYTES]):
@@ -300,7 +281,8 @@ def _is_farewell(data: bytes) -> bool:
     return data[0] == _ALERT or len(data) <= _HEADER_BYTES + _ALERT_BYTES_OF_1_3
 
 
-def _broken(error: OSError) -> OSError:
+def broken(error: OSError) -> OSError:
+    """What an error of OpenSSL or of its socket means: the connection is broken."""
     if isinstance(error, ssl.SSLError):
         return BrokenTls(error.reason or str(error))
     return ConnectionResetError("the connection was cut off") if error.errno == errno.ENOTCONN else error

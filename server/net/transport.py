@@ -54,8 +54,11 @@ class Transport(Protocol):
     def is_at_end(self) -> bool:
         """Whether the peer has closed its half, and nothing of what it sent before is left to read."""
 
-    def serving(self, readiness: Readiness) -> Callable[[Step], Awaitable[Any]]:
-        """`Readiness.serve` for this connection: has a step called whenever there is something to receive, or room to send."""
+    def serving(self, readiness: Readiness, missing: Callable[[], int] | None = None) -> Callable[[Step], Awaitable[Any]]:
+        """`Readiness.serve` for this connection: has a step called whenever there is something to receive, or room to send.
+
+        Fewer than `missing()` bytes are of no use to the step; a transport may wait for as many.
+        """
 
     async def until_sendable(self) -> None:
         """Return when a send that was refused may go on."""
@@ -117,7 +120,7 @@ class PlainTransport(PageCacheReader):
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
         return send_file(self.socket.fileno(), region.file.fileno(), position, length)
 
-    def serving(self, readiness: Readiness) -> Callable[[Step], Awaitable[Any]]:
+    def serving(self, readiness: Readiness, missing: Callable[[], int] | None = None) -> Callable[[Step], Awaitable[Any]]:
         return partial(readiness.serve, self.socket)
 
     async def until_sendable(self) -> None:

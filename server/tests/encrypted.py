@@ -8,6 +8,10 @@ import pytest
 
 from ottla.server.auth.issuing import Authority
 from ottla.server.auth.tls_listener import TlsListener
+from ottla.server.net.handshake_steps import Session
+from ottla.server.net.tls_batches import BatchedTlsTransport
+from ottla.server.net.tls_session import Bios, TlsSession
+from ottla.server.net.tls_transport import Pieces
 
 AUTHORITY = Authority("test authority", days=2)
 BROKER = AUTHORITY.issue("broker", ["localhost", "127.0.0.1"], is_server=True, organization="Ottla")
@@ -40,9 +44,9 @@ def client_context(directory: Path | None = None, **versions: ssl.TLSVersion) ->
     return context
 
 
-def step_both(ours: ssl.SSLSocket, theirs: ssl.SSLSocket) -> None:
+def step_both(ours: Session, theirs: Session) -> None:
     """Shake hands on both ends of a pair, in turns."""
-    waiting = [ours, theirs]
+    waiting: list[Session] = [ours, theirs]
     while waiting:
         for each in list(waiting):
             try:
@@ -84,6 +88,19 @@ def pair_of(
 def encrypted_pair(**versions: ssl.TLSVersion) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
     """The same between BROKER and a client without a certificate."""
     return pair_of(listener().context, client_context(**versions))
+
+
+def batched_pair(
+    pieces: Pieces, bios: Bios | None = None, ends: tuple[socket.socket, socket.socket] | None = None, **versions: ssl.TLSVersion
+) -> tuple[BatchedTlsTransport, ssl.SSLSocket]:
+    """The broker's transport over buffers in memory, and its client without a certificate."""
+    ours, theirs = ends or socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    session = TlsSession(listener().context, ours, bios or pieces.bios)
+    client = client_context(**versions).wrap_socket(theirs, server_hostname="localhost", do_handshake_on_connect=False)
+    step_both(session, client)
+    return BatchedTlsTransport(session, pieces), client
 
 
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

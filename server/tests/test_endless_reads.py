@@ -4,7 +4,9 @@ import contextlib
 import ctypes
 import ctypes.util
 import gc
+import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ import pytest
 
 from ottla.replication import system
 from ottla.server.net.endless_reads import READ_S, Watch
+from ottla.server.net.tls_batches import BatchedTlsTransport
+from ottla.server.net.tls_session import TlsSession
 from ottla.server.net.tls_transport import Pieces, transport_of
 from ottla.server.tests.encrypted import listener, tcp_pair
 
@@ -82,7 +86,8 @@ def test_nobody_watches_for_a_loop_that_is_gone() -> None:
     assert not watchers()
 
 
-def test_a_flood_of_new_keys_ends_the_connection(ends: tuple[socket.socket, socket.socket]) -> None:
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_flood_of_new_keys_ends_the_connection(ends: tuple[socket.socket, socket.socket], in_batches: bool) -> None:
     ours, theirs = ends
     try:
         library = ctypes.CDLL(ctypes.util.find_library("ssl") or "")
@@ -93,20 +98,19 @@ def test_a_flood_of_new_keys_ends_the_connection(ends: tuple[socket.socket, sock
         pytest.skip("no OpenSSL that can do it")
     client = ctypes.c_void_p(library.SSL_new(ctypes.c_void_p(library.SSL_CTX_new(ctypes.c_void_p(library.TLS_client_method())))))
     library.SSL_set_fd(client, theirs.fileno())
-    ours.setblocking(True)
-    server = listener().context.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
-    with server:
-        shaking = threading.Thread(target=server.do_handshake)
+    pieces, context = Pieces(), listener().context
+    server: ssl.SSLSocket | TlsSession = TlsSession(context, ours, pieces.bios) if in_batches else own_socket(context, ours)
+    with contextlib.closing(server):
+        shaking = threading.Thread(target=shake_hands, args=(server,))
         shaking.start()
         assert library.SSL_connect(client) == 1
         shaking.join()
-        server.setblocking(False)
         theirs.setblocking(False)
-        transport = transport_of(server, Pieces())
+        transport = BatchedTlsTransport(server, pieces) if isinstance(server, TlsSession) else transport_of(server, pieces)
         # To OpenSSL the end is one of the stream or an error.
         has_ended = False
         while not has_ended:
-            for _ in range(100_000):
+            for _ in range(1_000 if in_batches else 100_000):
                 if update(client, 0) != 1 or library.SSL_do_handshake(client) != 1:
                     break
             with contextlib.suppress(BlockingIOError):
@@ -115,3 +119,15 @@ def test_a_flood_of_new_keys_ends_the_connection(ends: tuple[socket.socket, sock
                 except ConnectionError:
                     has_ended = True
     library.SSL_free(client)
+
+
+def own_socket(context: ssl.SSLContext, sock: socket.socket) -> ssl.SSLSocket:
+    return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+
+def shake_hands(server: ssl.SSLSocket | TlsSession) -> None:
+    while True:
+        try:
+            return server.do_handshake()
+        except ssl.SSLWantReadError:
+            select.select([server], [], [], 20)

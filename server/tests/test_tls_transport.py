@@ -14,7 +14,7 @@ import trio
 
 from ottla.replication import system
 from ottla.replication.log.storage import FileRegion, OsFile
-from ottla.server.net import tls_transport
+from ottla.server.net import tls_batches, tls_transport
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import Inbox, ReceiveBuffers
 from ottla.server.net.outbox import Outbox, Progress
@@ -29,17 +29,42 @@ from ottla.server.net.tls_transport import (
 )
 from ottla.server.net.transport import PageMissing
 from ottla.server.quotas.client_quotas import ClientQuotas
-from ottla.server.tests.encrypted import VERSIONS, client_context, encrypted_pair, listener, pair_of, tcp_pair
+from ottla.server.tests.encrypted import (
+    VERSIONS,
+    batched_pair,
+    client_context,
+    encrypted_pair,
+    listener,
+    pair_of,
+    tcp_pair,
+)
 
 
 @pytest.fixture
-def pair():
-    """Makes a transport and the client's socket."""
+def socket_pair():
+    """Makes a transport with OpenSSL on the socket, and the client's socket."""
     with contextlib.ExitStack() as made:
 
         def make(version=ssl.TLSVersion.TLSv1_3):
             ours, theirs = map(made.enter_context, encrypted_pair(maximum_version=version))
             return TlsTransport(ours, Pieces()), theirs
+
+        yield make
+
+
+@pytest.fixture(params=["on the socket", "in batches"])
+def pair(request, socket_pair, monkeypatch):
+    """The same, of either kind."""
+    if request.param == "on the socket":
+        yield socket_pair
+        return
+    monkeypatch.setattr(tls_batches, "TURN_S", math.inf)  # one receive takes all
+    with contextlib.ExitStack() as made:
+
+        def make(version=ssl.TLSVersion.TLSv1_3):
+            transport, theirs = batched_pair(Pieces(), maximum_version=version)
+            made.callback(transport.close)
+            return transport, made.enter_context(theirs)
 
         yield make
 
@@ -123,36 +148,47 @@ def test_a_stream_without_a_farewell_ends_as_well(pair):
     assert transport.receive_into(bytearray(100)) == 0
 
 
-@VERSIONS
-def test_a_farewell_is_nothing_that_is_left_to_read(version):
-    context = client_context(maximum_version=version)
-    ours, theirs = pair_of(listener().context, context, ends=tcp_pair())
-    with ours, theirs:
-        transport = TlsTransport(ours, Pieces())
-        assert not transport.is_at_end()
-        theirs.send(b"x")
-        until(lambda: transport.receive_into(bytearray(9)) == 1)
-        assert not transport.is_at_end()
-        with contextlib.suppress(ssl.SSLWantReadError):
-            theirs.unwrap()
-        select.select([ours], [], [], 20)
-        assert not transport.is_at_end(), "it may still read"
-        theirs.shutdown(socket.SHUT_WR)
-        until(transport.is_at_end)
+@pytest.fixture(params=["on the socket", "in batches"])
+def over_tcp(request):
+    """Makes a transport and the client's socket."""
+    with contextlib.ExitStack() as made:
+
+        def make(version):
+            if request.param == "in batches":
+                transport, theirs = batched_pair(Pieces(), ends=tcp_pair(), maximum_version=version)
+            else:
+                ours, theirs = pair_of(listener().context, client_context(maximum_version=version), ends=tcp_pair())
+                transport = TlsTransport(ours, Pieces())
+            made.callback(transport.close)
+            return transport, made.enter_context(theirs)
+
+        yield make
 
 
 @VERSIONS
-def test_a_request_before_the_farewell_is_left_to_read(version):
-    context = client_context(maximum_version=version)
-    ours, theirs = pair_of(listener().context, context, ends=tcp_pair())
-    with ours, theirs:
-        transport = TlsTransport(ours, Pieces())
-        theirs.send(b"a request")
-        with contextlib.suppress(ssl.SSLWantReadError):
-            theirs.unwrap()
-        theirs.shutdown(socket.SHUT_WR)
-        until(lambda: system.has_closed_its_side(ours))
-        assert not transport.is_at_end()
+def test_a_farewell_is_nothing_that_is_left_to_read(over_tcp, version):
+    transport, theirs = over_tcp(version)
+    assert not transport.is_at_end()
+    theirs.send(b"x")
+    until(lambda: transport.receive_into(bytearray(9)) == 1)
+    assert not transport.is_at_end()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        theirs.unwrap()
+    select.select([transport.socket], [], [], 20)
+    assert not transport.is_at_end(), "it may still read"
+    theirs.shutdown(socket.SHUT_WR)
+    until(transport.is_at_end)
+
+
+@VERSIONS
+def test_a_request_before_the_farewell_is_left_to_read(over_tcp, version):
+    transport, theirs = over_tcp(version)
+    theirs.send(b"a request")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        theirs.unwrap()
+    theirs.shutdown(socket.SHUT_WR)
+    until(lambda: system.has_closed_its_side(transport.socket))
+    assert not transport.is_at_end()
 
 
 def test_a_connection_in_a_pause_is_looked_at_whatever_its_transport(pair):
@@ -175,8 +211,8 @@ def test_a_connection_in_a_pause_is_looked_at_whatever_its_transport(pair):
     assert connection.peer_has_left()
 
 
-def test_a_record_that_was_begun_waits_for_its_pages(pair, tmp_path, monkeypatch):
-    transport, client = pair()
+def test_a_record_that_was_begun_waits_for_its_pages(socket_pair, tmp_path, monkeypatch):
+    transport, client = socket_pair()
     size = 4 << 20
     path = written(tmp_path, os.urandom(size))
     region = FileRegion(OsFile(str(path)), 0, size)
@@ -187,8 +223,8 @@ def test_a_record_that_was_begun_waits_for_its_pages(pair, tmp_path, monkeypatch
     assert transport._begun == RECORD_BYTES
     got = received(client, 1 << 20)
     with monkeypatch.context() as patched:
-        read = tls_transport._read_what_is_there
-        patched.setattr(tls_transport, "_read_what_is_there", lambda file, view, at: read(file, view[:4096], at))
+        read = tls_transport.read_what_is_there
+        patched.setattr(tls_transport, "read_what_is_there", lambda file, view, at: read(file, view[:4096], at))
         # The system has taken the others back.
         with pytest.raises(PageMissing):
             transport.send_region(region, sent, size - sent)
@@ -269,7 +305,8 @@ def test_a_page_that_is_missing_is_left_to_a_thread(pair, tmp_path, monkeypatch)
         raise PageMissing
 
     with monkeypatch.context() as patched:
-        patched.setattr(tls_transport, "_read_what_is_there", missing)
+        for module in (tls_transport, tls_batches):
+            patched.setattr(module, "read_what_is_there", missing)
         assert outbox.send(transport) is Progress.COLD
     outbox.warm()
     assert outbox.send(transport) is Progress.DONE
@@ -396,7 +433,7 @@ async def test_a_step_is_called_again_for_what_openssl_holds(pair, is_inside):
         readiness.close()
 
 
-def test_the_kernel_is_used_where_it_encrypts(pair, monkeypatch):
+def test_the_kernel_is_used_where_it_encrypts(socket_pair, monkeypatch):
     asked = []
 
     def with_keys(level, option, size):
@@ -409,7 +446,7 @@ def test_the_kernel_is_used_where_it_encrypts(pair, monkeypatch):
     assert kernel_encrypts(SimpleNamespace(getsockopt=with_keys)) is True
     assert kernel_encrypts(SimpleNamespace(getsockopt=without)) is False
     assert asked == [(282, 1)]
-    ours = pair()[0].socket
+    ours = socket_pair()[0].socket
     expected = KernelTlsTransport if kernel_encrypts(ours) else TlsTransport
     assert type(transport_of(ours, Pieces())) is expected
     monkeypatch.setattr(tls_transport, "kernel_encrypts", lambda _: True)
