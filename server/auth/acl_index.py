@@ -22,6 +22,8 @@ from ottla.server.auth.acls import WILDCARD, WILDCARD_PRINCIPAL, Entry, Pattern,
 from ottla.server.auth.hosts import Address, InvalidNetwork, Network
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 
+SHARED_RIGHTS_MAX = 1_000
+SHARED_ENTRIES_MAX = 10
 _DENIED = 16  # bits from this one on are of operations that are denied
 EVERYTHING = (1 << _DENIED) - 1  # all operations that Kafka has numbers for
 _DESCRIBE = 1 << AclOperation.DESCRIBE
@@ -94,22 +96,30 @@ class _Rules:
         self.lengths: Counter[int] = Counter()  # of the prefixes
         self.patterns_of: dict[str, set[Pattern]] = {}  # by principal
 
-    def put(self, pattern: Pattern, before: Collection[Entry], after: Collection[Entry]) -> None:
+    def put(self, pattern: Pattern, before: Collection[Entry], after: Collection[Entry], rights: _Rights | None) -> None:
+        """`rights`: what `after` gives, None if that is nothing."""
+        if before:
+            self._leave_out(pattern, before)
+        for principal in {entry.principal for entry in after}:
+            patterns = self.patterns_of.get(principal)
+            if patterns is None:
+                patterns = self.patterns_of[principal] = set()
+            patterns.add(pattern)
+        is_prefix = pattern.pattern_type is PatternType.PREFIXED
+        place = self.prefixed if is_prefix else self.literal
+        if rights is not None:
+            place[pattern.name] = rights
+        else:
+            place.pop(pattern.name, None)
+        if is_prefix:
+            self._count(len(pattern.name), bool(after) - bool(before))
+
+    def _leave_out(self, pattern: Pattern, before: Iterable[Entry]) -> None:
         for principal in {entry.principal for entry in before}:
             patterns = self.patterns_of[principal]
             patterns.remove(pattern)
             if not patterns:
                 del self.patterns_of[principal]
-        for principal in {entry.principal for entry in after}:
-            self.patterns_of.setdefault(principal, set()).add(pattern)
-        is_prefix = pattern.pattern_type is PatternType.PREFIXED
-        place = self.prefixed if is_prefix else self.literal
-        if after:
-            place[pattern.name] = _Rights(after)
-        else:
-            place.pop(pattern.name, None)
-        if is_prefix:
-            self._count(len(pattern.name), bool(after) - bool(before))
 
     def _count(self, length: int, change: int) -> None:
         self.lengths[length] += change
@@ -135,6 +145,7 @@ class AclIndex:
     def __init__(self) -> None:
         self._entries: dict[Pattern, frozenset[Entry]] = {}
         self._rules: dict[ResourceType, _Rules] = {}
+        self._rights: dict[frozenset[Entry], _Rights] = {}  # those that patterns may have in common
         self.count = 0
 
     @property
@@ -148,7 +159,21 @@ class AclIndex:
         if entries:
             self._entries[pattern] = entries
         self.count += len(entries) - len(before)
-        self._rules.setdefault(pattern.resource_type, _Rules()).put(pattern, before, entries)
+        rules = self._rules.get(pattern.resource_type)
+        if rules is None:
+            rules = self._rules[pattern.resource_type] = _Rules()
+        rules.put(pattern, before, entries, self._rights_of(entries) if entries else None)
+
+    def _rights_of(self, entries: frozenset[Entry]) -> _Rights:
+        """Nobody changes them, and thousands of patterns have the same few rules each."""
+        if len(entries) > SHARED_ENTRIES_MAX:
+            return _Rights(entries)
+        rights = self._rights.get(entries)
+        if rights is None:
+            if len(self._rights) >= SHARED_RIGHTS_MAX:
+                self._rights.clear()
+            rights = self._rights[entries] = _Rights(entries)
+        return rights
 
     def allowed(self, asking: Asking, resource_type: ResourceType, name: str) -> int | None:
         """The operations that are allowed, as bits; None if no rule concerns the resource."""

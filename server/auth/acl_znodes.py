@@ -83,8 +83,9 @@ def _entry(item: dict[str, Any]) -> Entry:
     principal, host = item["principal"], item["host"]
     if not isinstance(principal, str) or not isinstance(host, str) or ":" not in principal:
         raise MalformedNode(f"no principal and host: {principal!r}, {host!r}")
-    operation = _member(AclOperation, item["operation"])
-    permission = _member(Permission, item["permissionType"])
+    # As Kafka spells them, or else in any other way that it understands.
+    operation = _OPERATIONS.get(item["operation"]) or _member(AclOperation, item["operation"])
+    permission = _PERMISSIONS.get(item["permissionType"]) or _member(Permission, item["permissionType"])
     if operation <= AclOperation.ANY or permission <= Permission.ANY:
         raise MalformedNode("a rule is about something")
     # Thousands of rules are about a few principals.
@@ -156,3 +157,5 @@ def _member(kind: type[EnumT], name: str) -> EnumT:
 _ENUMS: tuple[type[IntEnum], ...] = (ResourceType, PatternType, AclOperation, Permission)
 _NAMES = {(kind, each): each.name.title().replace("_", "") for kind in _ENUMS for each in kind}
 _MEMBERS: dict[type, dict[str, Any]] = {kind: {each.name.replace("_", ""): each for each in kind} for kind in _ENUMS}
+_OPERATIONS = {_name(each): each for each in AclOperation}
+_PERMISSIONS = {_name(each): each for each in Permission}

@@ -242,18 +242,17 @@ class AclStore:
                 self._authorizer.put(pattern, NO_ENTRIES)
 
     async def _take_all(self, patterns: Sequence[Pattern], nodes: Mapping[str, Node]) -> None:
+        decoded: dict[bytes, frozenset[Entry]] = {}  # thousands of patterns have the same rules
         for number, pattern in enumerate(patterns, 1):
-            self._take(pattern, nodes[pattern.name])
+            data = nodes[pattern.name].data
+            entries = decoded.get(data)
+            if entries is None:
+                entries = decoded[data] = _decoded(pattern, data)
+            self._put(pattern, entries)
             if number % NODES_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
 
-    def _take(self, pattern: Pattern, node: Node | None) -> None:
-        entries = NO_ENTRIES
-        if node is not None:
-            try:
-                entries = acl_znodes.decode_entries(node.data)
-            except MalformedNode as error:
-                raise MalformedNode(f"{acl_znodes.path_of(pattern)}: {error}") from None
+    def _put(self, pattern: Pattern, entries: frozenset[Entry]) -> None:
         if entries != self._entries(pattern):
             self._authorizer.put(pattern, entries)
 
@@ -308,7 +307,7 @@ class AclStore:
                 nodes = await self._coordination.get_all([acl_znodes.path_of(each) for each in some])
                 for pattern, node in zip(some, nodes, strict=True):
                     try:
-                        self._take(pattern, node)
+                        self._put(pattern, NO_ENTRIES if node is None else _decoded(pattern, node.data))
                     except MalformedNode as error:
                         logger.error("ACLs cannot be read, so those from before stay in force: %s", error)
 
@@ -323,6 +322,14 @@ class AclStore:
                     await self._coordination.multi([Delete(path)])
                 except (NoNode, AccessDenied):
                     continue  # another broker was faster, or made the notice for itself only
+
+
+def _decoded(pattern: Pattern, data: bytes) -> frozenset[Entry]:
+    """Raises MalformedNode, which says where."""
+    try:
+        return acl_znodes.decode_entries(data)
+    except MalformedNode as error:
+        raise MalformedNode(f"{acl_znodes.path_of(pattern)}: {error}") from None
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.settings.broker_config import BrokerConfig
 
+YOUNG_AT_START = 50_000  # objects, before a collection of the young ones
+
 DESCRIPTION = """\
 Runs a broker in the foreground until SIGTERM or Ctrl-C.
 
@@ -133,6 +135,8 @@ def _importing() -> Iterator[None]:
     try:
         yield
     finally:
+        # Nearly all that a start reads stays, too; `settle_interpreter` looks at it once.
+        gc.set_threshold(YOUNG_AT_START)
         gc.enable()
 
 

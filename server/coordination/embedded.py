@@ -301,18 +301,18 @@ class EmbeddedCoordination:
 
     def _redo(self, kind: int, path: str, data: str = "", *whole: int) -> None:
         content = data.encode("latin-1")
-        if kind == Kind.CREATED:
-            self._tree.insert(path, TreeNode(content, self._tree.last_id))
-        elif kind == Kind.SET:
-            node = self._tree.nodes[path]
-            node.data, node.version = content, node.version + 1
-        elif kind == Kind.DELETED:
-            self._tree.remove(path)
-        else:
+        if kind == WHOLE_NODE:  # first, because that is what nearly all of a journal is
             version, creation_id, next_sequence = whole
             node = TreeNode(content, creation_id, version=version)
             node.next_sequence = next_sequence
             self._tree.restore(path, node)
+        elif kind == Kind.CREATED:
+            self._tree.insert(path, TreeNode(content, self._tree.last_id))
+        elif kind == Kind.SET:
+            node = self._tree.nodes[path]
+            node.data, node.version = content, node.version + 1
+        else:
+            self._tree.remove(path)
 
 
 def _journalled(rehearsed: Sequence[Rehearsed]) -> list[JournalChange]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ottla.server.auth import acl_index, refusal_log
 from ottla.server.auth import authorizer as module
-from ottla.server.auth import refusal_log
 from ottla.server.auth.acl_index import AclIndex, Asking
 from ottla.server.auth.acls import Acl, Entry, Pattern, PatternType, Permission, problem_with
 from ottla.server.auth.authorizer import AclAuthorizer
@@ -354,3 +354,19 @@ def test_a_question_about_any_topic_costs_what_there_are_rules() -> None:
         sys.setprofile(None)
     assert not may_on_any
     assert calls < 300 * 20
+
+
+def test_patterns_with_the_same_rules_are_changed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the same rules give is kept once, as far as it is not too many rules or sets of them."""
+    monkeypatch.setattr(acl_index, "SHARED_RIGHTS_MAX", 2)
+    monkeypatch.setattr(acl_index, "SHARED_ENTRIES_MAX", 2)
+    sets = [[READ], [WRITE], [READ, WRITE], [DESCRIBE], [READ, WRITE, DESCRIBE]]
+    made = authorizer_with(acl(f"{number}-{copy}", each) for number, some in enumerate(sets) for each in some for copy in "ab")
+    assert len(made.index._rights) <= 2
+    made.put(acl("0-a").pattern, frozenset([acl("", WRITE, DENY).entry]))
+    made.put(acl("2-a").pattern, frozenset())
+    for number, some in enumerate(sets):
+        for each in (READ, WRITE):
+            assert may(made, each, f"{number}-b") == (each in some)
+    assert not may(made, READ, "0-a")
+    assert not may(made, READ, "2-a")
