@@ -2,7 +2,7 @@
 
 Theory
     `tls_session.py` says how ciphertext goes in and out. A receive reads a chunk of it and decrypts the records in it, one
-    after the other. It goes on with another chunk as long as the socket fills them, and they are data for the most part.
+    after the other. It goes on with another chunk as long as the socket fills them, for some milliseconds.
 
     A piece of an answer is encrypted as a whole. If the socket takes only a part, the rest waits as ciphertext, and the piece
     counts as sent when all of it is gone: until then the next `send` comes with the same bytes, and is told that it has to
@@ -35,6 +35,7 @@ from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE
 from ottla.server.net.tls_transport import broken, is_left_with_a_farewell, read_what_is_there
 from ottla.server.net.tls_waiting import TlsWaiting
 from ottla.server.net.transport import PageCacheReader, has_left
+from ottla.wire.errors import bare
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
@@ -113,6 +114,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         raise BlockingIOError
 
     def _receive(self, view: memoryview) -> int:
+        """Chunk by chunk. An error comes after what was received before it."""
         room = len(view)
         total = self._decrypt(view) if self._holds_record else 0
         late_from = time.monotonic() + TURN_S
@@ -130,7 +132,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
             pass
         # What came before the error was in order.
         except OSError as error:
-            self._failure = broken(error)
+            self._failure = bare(broken(error))
         return total
 
     def _decrypt_judging(self, view: memoryview, chunk: int) -> int:
@@ -182,7 +184,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
             # A record has begun in what was left; or earlier, if nothing was complete.
             self._in_openssl = rest if count else self._in_openssl + rest
         except OSError as error:
-            self._failure = broken(error)
+            self._failure = bare(broken(error))
         finally:
             self._session.empty_bios()
         if self._has_ended:
@@ -260,6 +262,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
 
     def close(self) -> None:
         """Say farewell, if the socket takes it, and close."""
+        self._failure = None  # whoever was told keeps this connection in its frames: a circle
         self._session.close()
 
 
