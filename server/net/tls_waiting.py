@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.server.net.readiness import Readiness
 
 
-class TlsWaiting:
+class TlsWaiting(ABC):
     """The part of a transport of TLS that waits. A subclass says what a refused receive and a refused send wait for."""
 
     __slots__ = ()
@@ -24,11 +25,11 @@ class TlsWaiting:
     _send_waits_for: Wait
 
     @property
+    @abstractmethod
     def holds_input(self) -> bool:
         """Whether there is something to receive that the socket does not tell of."""
-        raise NotImplementedError
 
-    def _expect(self, count: int) -> None:
+    def _expect(self, count: int) -> None:  # noqa: B027 - most transports cannot do anything about it
         """Whoever receives has no use for fewer bytes than `count`."""
 
     def serving(self, readiness: Readiness, missing: Callable[[], int] | None = None) -> Callable[[Step], Awaitable[Any]]:
