@@ -128,8 +128,9 @@ class CheckpointWriter:
 
 def _judge(held: HeldDirectory, name: str, error: OSError) -> None:
     held.log_directory.judge(error, name)
-    if held.log_directory.is_online and _shortage.is_due():
-        logger.warning("%s in %s could not be written and will be tried again: %s", name, held.path, error)
+    if held.log_directory.is_online:
+        text = "%s in %s could not be written and will be tried again: %s"
+        _shortage.tell(logger.warning, text, name, held.path, error)
 
 
 def _offset_to_note(noted: NotedLog, checkpoint: str) -> int | None:

@@ -77,9 +77,8 @@ class Flusher:
 
     async def _try_again_later(self, postponed: dict[Partition, KafkaError]) -> None:
         """Meanwhile other logs, on other disks perhaps, are flushed as ever."""
-        if self._reminder.is_due():
-            error = next(iter(postponed.values()))
-            logger.warning("%d logs cannot be flushed for now, and are tried again: %s", len(postponed), error)
+        text = "%d logs cannot be flushed for now, and are tried again: %s"
+        self._reminder.tell(logger.warning, text, len(postponed), next(iter(postponed.values())))
         await trio.sleep(RETRY_S)
         for partition in postponed:
             self.request(partition)

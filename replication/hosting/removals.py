@@ -108,8 +108,8 @@ class Removals:
                 await slices.give_way()  # a log may have a thousand segments
                 continue
             refusal = directory.judge(error, log.name)
-            if self._reminder.is_due():  # there may be thousands
-                logger.error("%s cannot be deleted yet: %s", log.directory, refusal)
+            # There may be thousands.
+            self._reminder.tell(logger.error, "%s cannot be deleted yet: %s", log.directory, refusal)
 
     def _rename_each(self, paths: Sequence[tuple[str, str]]) -> list[OSError | None]:
         errors: list[OSError | None] = []

@@ -1,40 +1,27 @@
-"""What the log says of failed logins: the first of an address at once, and then once a minute how many there were. Sans-IO.
+"""What the log says of failed logins: the first of an address at once, and then once a minute how many there were.
 
-Whoever tries passwords from many addresses fills neither the log nor the memory: those beyond `ADDRESSES_MAX` are counted
-together.
+Whoever tries passwords from many addresses fills neither the log nor the memory (`replication/reminders.py`).
 """
 
 from __future__ import annotations
 
-INTERVAL_S = 60.0
-ADDRESSES_MAX = 1_000
-OTHERS = "other addresses"
+import logging
+import time
+from collections.abc import Callable
+
+from ottla.replication.reminders import KEPT_MAX, Reminders
+
+logger = logging.getLogger("ottla.auth")
+
+ADDRESSES_MAX = KEPT_MAX
 
 
 class FailedLogins:
-    """Times are in seconds of any clock that only goes forward."""
+    """Those of all listeners. `clock_s` gives the time in seconds of any clock that only goes forward."""
 
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}  # since the last line of each address
-        self._told_s: dict[str, float] = {}
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._reminders = Reminders(ADDRESSES_MAX, clock_s)
 
-    def note(self, address: str, reason: str, now_s: float) -> str | None:
-        """The line that is to be logged, if one is due."""
-        if address not in self._told_s and len(self._told_s) >= ADDRESSES_MAX:
-            self._forget(now_s - INTERVAL_S)
-            if len(self._told_s) >= ADDRESSES_MAX:
-                address = OTHERS
-        count = self._counts[address] = self._counts.get(address, 0) + 1
-        if now_s - self._told_s.get(address, -INTERVAL_S) < INTERVAL_S:
-            return None
-        self._told_s[address], self._counts[address] = now_s, 0
-        many = (
-            f"{count} failed authentications of {address}, the last one"
-            if count > 1
-            else f"failed authentication of {address}"
-        )
-        return f"{many}: {reason}"
-
-    def _forget(self, before_s: float) -> None:
-        for address in [each for each, told_s in self._told_s.items() if told_s < before_s]:
-            del self._told_s[address], self._counts[address]
+    def note(self, address: str, reason: str) -> None:
+        """Somebody at this address could not log in."""
+        self._reminders.tell(address, logger.warning, "failed authentication of %s: %s", address, reason)

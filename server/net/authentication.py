@@ -12,7 +12,6 @@ the clock.
 
 from __future__ import annotations
 
-import logging
 import struct
 import time
 from collections.abc import Awaitable, Callable
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from ottla.server.net.inbox import Inbox
     from ottla.server.net.readiness import Readiness
     from ottla.server.net.transport import Transport
-
-logger = logging.getLogger("ottla.auth")
 
 AUTHENTICATION_S = 30.0
 """As long as a client waits for an answer by default."""
@@ -215,8 +212,7 @@ class Authentication:
     # ------------------------------------------------------------------ ends
 
     def _note(self, address: str, reason: str) -> None:
-        if (line := self._listener.failures.note(address, reason, time.monotonic())) is not None:
-            logger.warning("%s", line)
+        self._listener.failures.note(address, reason)
 
 
 class _Refused(ConnectionError):

@@ -17,13 +17,12 @@ cannot be sent nothing more is read. So a peer that does not read holds the answ
 it keeps from others. A large request without records is decoded in a thread, one at a time. A very large one is refused:
 no client needs it, and it could hold millions of elements.
 
-Errors: `ProtocolViolation` and `CloseConnection` close with one log line; a reset by the peer is silent; anything else
+Errors: `ProtocolViolation` and `CloseConnection` close with a log line (`reports.py`); a reset by the peer is silent; anything else
 is a bug and is logged with its traceback, and only this connection pays for it.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import struct
 import time
@@ -43,7 +42,6 @@ from ottla.server.net.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.net.outbox import Outbox, Progress, unreadable
 from ottla.server.net.pending import Pending
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
-from ottla.server.net.reports import report_bug
 from ottla.server.net.throttling import Throttling, Timed
 from ottla.server.net.turns import InTurn, free_in_turns, is_short
 from ottla.server.net.waiting import (
@@ -72,8 +70,6 @@ if TYPE_CHECKING:
     from ottla.server.net.turns import Work
     from ottla.server.quotas.charge import Charge
 
-logger = logging.getLogger("ottla.connection")
-
 # Each pending answer is memory that a peer makes the broker keep, so there is an end to it.
 PENDING_MAX = 100
 QUEUED_BYTES_MAX = 256 * 1024  # of answers that are there, behind one that is not
@@ -90,6 +86,7 @@ class Connection:
         "_authentication",
         "_calls",
         "_client_id_raw",
+        "_complaints",
         "_context",
         "_holdings",
         "_inbox",
@@ -114,6 +111,7 @@ class Connection:
         self._transport = transport
         self._socket = transport.socket
         self._peer = host
+        self._complaints = listener.complaints
         self._calls: Calls | ExpiringCalls = listener.calls
         self._readiness = listener.readiness
         self._context = RequestContext(
@@ -158,13 +156,11 @@ class Connection:
             with self.cancel_scope:
                 await self._serve()
         except (ProtocolViolation, CloseConnection) as error:
-            logger.warning(
-                "closing the connection of %s (client id %r): %s", self._peer, self._context.client_id, error
-            )
+            self._complaints.close(self._peer, self._context.client_id, str(error))
         except (ConnectionError, TimeoutError):
             pass  # the peer went away; nobody is left to tell
         except Exception as error:  # noqa: BLE001 - logged below
-            await report_bug(error, self._peer, self._context.client_id)
+            await self._complaints.report_bug(error, self._peer, self._context.client_id)
         finally:
             # However the connection ends, its memory is given back here: other connections may stand in line for it.
             self._inbox.close()

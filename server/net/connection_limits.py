@@ -95,8 +95,7 @@ class ConnectionLimits:
         """Return when this listener may accept."""
         # All listeners wait for the same event, so another one may be quicker.
         while not self.has_room(listener):
-            if self._all_are_taken.is_due():
-                self._tell_that_all_are_taken(listener)
+            self._tell_that_all_are_taken(listener)
             with trio.move_on_after(RETRY_SECONDS):  # the limit may be raised, too
                 await self._freed.wait()
 
@@ -124,7 +123,8 @@ class ConnectionLimits:
         self._own.clear()
 
     def _tell_that_all_are_taken(self, listener: str) -> None:
-        logger.warning(
+        self._all_are_taken.tell(
+            logger.warning,
             "%s accepts no connections while there are %d, %d of them its own: max.connections is %d, for this listener %d,"
             " and of the %d descriptors that the system allows (`ulimit -n`) connections may have %d",
             listener,
@@ -154,10 +154,8 @@ class ConnectionLimits:
         """Count a connection that was accepted; False if its address has as many as it may have."""
         allowed = self._overrides.get(host, self._settings().max_connections_per_ip)
         if self._per_ip[host] >= allowed:
-            if self._ip_has_its_share.is_due():
-                logger.warning(
-                    "closing new connections of %s, which has %d already (max.connections.per.ip)", host, allowed
-                )
+            text = "closing new connections of %s, which has %d already (max.connections.per.ip)"
+            self._ip_has_its_share.tell(logger.warning, text, host, allowed)
             return False
         self._per_ip[host] += 1
         self._per_listener[listener] += 1

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ottla.server.net.calls import Calls
     from ottla.server.net.inbox import ReceiveBuffers
     from ottla.server.net.readiness import Readiness
+    from ottla.server.net.reports import Complaints
     from ottla.server.quotas.client_quotas import ClientQuotas
 
 
@@ -23,4 +24,5 @@ class Door(Protocol):
     buffers: ReceiveBuffers
     frame_bytes_max: int
     sasl: SaslListener | None
+    complaints: Complaints
     quotas: ClientQuotas

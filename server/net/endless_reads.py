@@ -68,5 +68,5 @@ def _look(reference: weakref.ref[Watch], clock: int) -> None:
 def _end(watch: Watch, count: int, reminder: Reminder) -> None:
     sock = watch.reading
     # Asked once more: that read may be over by now.
-    if sock is not None and watch.count == count and system.cut_off(sock) and reminder.is_due():
-        logger.warning("cut off a peer that sends TLS messages without data, and keeps the event loop with them")
+    if sock is not None and watch.count == count and system.cut_off(sock):
+        reminder.tell(logger.warning, "cut off a peer that sends TLS messages without data, and keeps the event loop with them")

@@ -128,8 +128,7 @@ class Handshakes:
 
     def _tell(self, host: str, listener: TlsListener, what: str) -> None:
         self.refused_count += 1
-        if self._reminders.is_due(host):
-            logger.warning("closing a connection of %s to listener %s: %s", host, listener.name, what)
+        self._reminders.tell(host, logger.warning, "closing a connection of %s to listener %s: %s", host, listener.name, what)
 
 
 def _words(error: ssl.SSLError) -> str:

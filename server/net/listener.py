@@ -29,7 +29,7 @@ from ottla.server.net.connection_limits import RETRY_SECONDS, ConnectionLimits, 
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.memory_budget import STALLED_S
 from ottla.server.net.readiness import Readiness
-from ottla.server.net.reports import report_bug
+from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class Listener:
         idle_ms = config.connections_max_idle_ms
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         self._delayed = 0
+        self.complaints = Complaints(name)
         self._shortage, self._stalled = Reminder(), Reminder()
 
     @property
@@ -178,8 +179,7 @@ class Listener:
         """Wait if the system is out of descriptors or memory. Any other error concerns only the peer that wanted to connect."""
         # The socket stays readable, so without a pause the loop would do nothing but fail.
         if classify(error) is Fault.TRANSIENT:
-            if self._shortage.is_due():
-                logger.error("cannot accept on %s for now: %s", self.name, error)
+            self._shortage.tell(logger.error, "cannot accept on %s for now: %s", self.name, error)
             await trio.sleep(RETRY_SECONDS)
 
     def _welcome(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
@@ -235,7 +235,7 @@ class Listener:
         try:
             welcomed = await encryption.handshakes.welcome(sock, host, encryption.listener)
         except Exception as error:  # noqa: BLE001 - it would end all listeners, and with them the broker
-            await report_bug(error, host, "")
+            await self.complaints.report_bug(error, host, "")
         finally:
             if welcomed is None:
                 self.limits.release(host, self.name)
@@ -281,10 +281,10 @@ class Listener:
         if self.buffers.memory.is_short:
             too_long = time.monotonic() - STALLED_S
             for connection in [each for each in self.connections if each.stalled_since < too_long]:
-                if self._stalled.is_due():
-                    logger.warning(
-                        "closing connections that keep memory others wait for: they neither finish requests nor read answers"
-                    )
+                self._stalled.tell(
+                    logger.warning,
+                    "closing connections that keep memory others wait for: they neither finish requests nor read answers",
+                )
                 connection.cancel_scope.cancel()
                 await trio.lowlevel.checkpoint()
 

@@ -75,7 +75,7 @@ class TcpPeers:
     def note_lost(self, endpoint: BrokerEndpoint, reason: str, *, is_lasting: bool = False) -> None:
         """A request got no answer. `is_lasting`: nor will the next one, until somebody changes something."""
         # An older connection to the same broker may go on meanwhile, so what lasts must not count as new each time.
-        is_news = self._reminders.is_due(str(endpoint.node_id)) if is_lasting else endpoint.node_id not in self._lost
+        is_news = self._reminders.is_due(endpoint.node_id) if is_lasting else endpoint.node_id not in self._lost
         if is_news:
             self._lost.add(endpoint.node_id)
             logger.warning(

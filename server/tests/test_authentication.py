@@ -26,6 +26,7 @@ from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness
+from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.broker_config import load_config
@@ -87,6 +88,7 @@ class Served:
             buffers=ReceiveBuffers(),
             readiness=readiness,
             frame_bytes_max=1 << 23,
+            complaints=Complaints("PLAINTEXT"),
             security_protocol="SASL_PLAINTEXT",
             sasl=self.listener,
             quotas=ClientQuotas(),
@@ -405,15 +407,19 @@ def test_beyond_a_limit_the_oldest_has_to_go():
     assert ended == [0, 1, 0]
 
 
-def test_failed_logins_are_counted_by_address():
-    failures = FailedLogins()
-    assert failures.note("a", "x", 0) == "failed authentication of a: x"
-    assert failures.note("a", "x", 1) is None and failures.note("a", "x", 59) is None
-    assert failures.note("b", "y", 2) == "failed authentication of b: y"
-    assert failures.note("a", "z", 60) == "3 failed authentications of a, the last one: z"
+def test_failed_logins_are_counted_by_address(caplog):
+    now = [0.0]
+    failures = FailedLogins(lambda: now[0])
+    for address, reason, now[0] in (("a", "x", 0), ("a", "x", 1), ("a", "x", 59), ("b", "y", 59.5), ("a", "z", 60)):
+        failures.note(address, reason)
+    assert caplog.messages == [
+        "failed authentication of a: x",
+        "failed authentication of b: y",
+        "failed authentication of a: z (2 more like this since the last line)",
+    ]
     for number in range(2 * ADDRESSES_MAX):
-        failures.note(str(number), "x", 61)
-    assert len(failures._counts) <= ADDRESSES_MAX + 1
+        failures.note(str(number), "x")
+    assert len(caplog.messages) <= ADDRESSES_MAX + 4
 
 
 # ---------------------------------------------------------------------- any order of anything

@@ -15,6 +15,7 @@ from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
+from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.wire import codecs
@@ -146,6 +147,7 @@ async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Pe
         buffers=ReceiveBuffers(),
         readiness=readiness,
         frame_bytes_max=1 << 23,
+        complaints=Complaints("PLAINTEXT"),
         security_protocol="PLAINTEXT",
         sasl=None,
         quotas=ClientQuotas(),

@@ -21,6 +21,7 @@ from ottla.server.net.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
 from ottla.server.net.listener import Listener
 from ottla.server.net.memory_budget import STALLED_S, MemoryBudget
 from ottla.server.net.readiness import Readiness
+from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.test_connection import Peer, heartbeat, request
@@ -136,6 +137,7 @@ class Broker:
             buffers=ReceiveBuffers(self.memory),
             readiness=Readiness(),
             frame_bytes_max=1 << 23,
+            complaints=Complaints("PLAINTEXT"),
             security_protocol="PLAINTEXT",
         sasl=None,
             quotas=ClientQuotas(),

@@ -29,6 +29,7 @@ from ottla.server.net.connection import PENDING_MAX, Connection
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
+from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, thread_checks
 from ottla.server.quotas.client_quotas import ClientQuotas
@@ -212,6 +213,7 @@ async def producer(
         buffers=ReceiveBuffers(),
         readiness=readiness,
         frame_bytes_max=1 << 23,
+        complaints=Complaints("PLAINTEXT"),
         security_protocol="PLAINTEXT",
         sasl=None,
         quotas=ClientQuotas(),

@@ -19,6 +19,7 @@ from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import Inbox, ReceiveBuffers
 from ottla.server.net.outbox import Outbox, Progress
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Readiness
+from ottla.server.net.reports import Complaints
 from ottla.server.net.tls_transport import (
     RECORD_BYTES,
     KernelTlsTransport,
@@ -200,6 +201,7 @@ def test_a_connection_in_a_pause_is_looked_at_whatever_its_transport(pair):
         buffers=ReceiveBuffers(),
         readiness=SimpleNamespace(turn_end=lambda now: now),
         frame_bytes_max=1 << 23,
+        complaints=Complaints("PLAINTEXT"),
         security_protocol="SSL",
         sasl=None,
         quotas=ClientQuotas(),

@@ -1,0 +1,62 @@
+"""What is said again and again is logged at once, then once a minute with how often it came, whoever makes it up."""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.replication.reminders import INTERVAL_S, Reminders
+
+
+class Said:
+    """Reminders on a clock of the test's own, and what they have logged."""
+
+    def __init__(self, kept_max: int = 1_000) -> None:
+        self.lines: list[str] = []
+        self.now_s = 0.0
+        self.reminders = Reminders(kept_max, lambda: self.now_s)
+
+    def tell(self, name: object, text: str = "%s again", *arguments: object) -> list[str]:
+        """What was logged for this one."""
+        before = len(self.lines)
+        self.reminders.tell(name, self._log, text, *(arguments or (name,)))
+        return self.lines[before:]
+
+    @property
+    def _log(self) -> Callable[..., None]:
+        return lambda text, *arguments: self.lines.append(text % arguments)
+
+
+def test_the_same_is_said_at_once_and_then_once_a_minute_with_its_count() -> None:
+    said = Said()
+    assert said.tell("a") == ["a again"]
+    for said.now_s in (0.0, 1.0, INTERVAL_S - 0.1):
+        assert said.tell("a") == []
+    assert said.tell("b") == ["b again"]
+    said.now_s = INTERVAL_S
+    assert said.tell("a") == ["a again (3 more like this since the last line)"]
+    said.now_s = 2 * INTERVAL_S
+    assert said.tell("a") == ["a again"]
+
+
+def test_beyond_the_limit_others_are_counted_as_one() -> None:
+    said = Said(kept_max=2)
+    assert [len(said.tell(name)) for name in "abcde"] == [1, 1, 1, 0, 0]
+    said.now_s = INTERVAL_S
+    assert said.tell("a") == ["a again"]
+    assert said.tell("f") == ["f again"]
+    said.now_s = 2 * INTERVAL_S
+    assert said.tell("g") == ["g again"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.floats(0, 40)), max_size=300), st.integers(1, 5))
+def test_nobody_fills_the_log_or_the_memory(course: list[tuple[int, float]], kept_max: int) -> None:
+    said = Said(kept_max)
+    logged_at: list[float] = []
+    for name, pause_s in course:
+        said.now_s += pause_s
+        logged_at += [said.now_s] * len(said.tell(name))
+        assert len(said.reminders._due) <= kept_max
+        assert len(said.reminders._untold) <= kept_max
+    for begin_s in logged_at:
+        assert sum(begin_s <= each < begin_s + INTERVAL_S for each in logged_at) <= 2 * (kept_max + 1)
