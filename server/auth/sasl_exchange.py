@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ottla.server.auth.refusals import LoginFailed, LoginRefused
-from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.gate.dispatch import CloseConnection, api_name
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from ottla.wire.messages.sasl_handshake import SaslHandshakeResponse
@@ -112,9 +112,9 @@ class SaslExchange:
             self._fail(self._wrong)
         if self.state is State.TOKENS:
             if api_key not in (SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY, API_VERSIONS_KEY):
-                self._fail(f"Unexpected Kafka request of type {api_key} during SASL authentication.")
+                self._fail(f"Unexpected Kafka request of type {api_name(api_key)} during SASL authentication.")
         elif api_key not in (SASL_HANDSHAKE_KEY, API_VERSIONS_KEY):
-            self._end(f"Unexpected Kafka request of type {api_key} during SASL handshake.")
+            self._end(f"Unexpected Kafka request of type {api_name(api_key)} during SASL handshake.")
         elif api_key == API_VERSIONS_KEY and self.state is State.HANDSHAKE:
             self._end("Unexpected ApiVersions request received during SASL authentication state HANDSHAKE_REQUEST")
 

@@ -32,6 +32,12 @@ class Charge(Protocol):
     def take_mutations(self, count: int, *, is_strict: bool) -> bool: ...
 
 
+class TakesComplaints(Protocol):
+    """Where a connection's handlers leave what the log should say of its client; `server/net/reports.py` has it."""
+
+    def note(self, peer: str, client_id: str, what: str) -> None: ...
+
+
 def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable[[int], None]:
     """What a handler calls before it creates or deletes so many partitions; raises THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
@@ -55,6 +61,7 @@ class RequestContext(Generic[PortT_co]):
     """
 
     __slots__ = (
+        "_complaints",
         "_on_close",
         "api_version",
         "broker",
@@ -79,6 +86,7 @@ class RequestContext(Generic[PortT_co]):
         listener_name: str = "PLAINTEXT",
         security_protocol: str = "PLAINTEXT",
         now_ms: int = 0,
+        complaints: TakesComplaints | None = None,
     ) -> None:
         self.broker = broker
         self.api_version = api_version
@@ -89,9 +97,15 @@ class RequestContext(Generic[PortT_co]):
         self.listener_name = listener_name
         self.security_protocol = security_protocol
         self.now_ms = now_ms
+        self._complaints = complaints
         self.charge: Charge | None = None
         """None while there are no quotas; after that the last request's stays, which does not count any more."""
         self._on_close: dict[Callable[[object], None], None] = {}
+
+    def complain(self, what: str) -> None:
+        """Log what the client does that cannot be right, once a minute; its connection stays."""
+        if self._complaints is not None:
+            self._complaints.note(self.client_host.removeprefix("/"), self.client_id, what)
 
     def on_close(self, leave: Callable[[object], None]) -> None:
         """Call `leave` with this object when the connection has ended. To ask twice is to ask once."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.server.gate import route_index
 from ottla.wire.answers import Answer
+from ottla.wire.api_names import UNDECLARED
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message, VersionRange
 
@@ -245,6 +246,12 @@ def _load(module: str, declared: Declared) -> Code:
 def _route_in(module: str) -> Route:
     route: Route = getattr(importlib.import_module(module), ROUTE)
     return route
+
+
+def api_name(api_key: int) -> str:
+    """Kafka's name of a request, for people: they do not know the numbers."""
+    route = all_routes().get(api_key)
+    return route.name if route is not None else UNDECLARED.get(api_key, f"of the unknown type {api_key}")
 
 
 def served_routes(*, is_in_cluster: bool, is_between_brokers: bool = True) -> dict[int, Route]:

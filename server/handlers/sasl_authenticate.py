@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
+from ottla.server.handlers.sasl_handshake import MISPLACED
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -15,4 +16,6 @@ TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 @handles(SaslAuthenticateRequest)
 def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestContext[object]) -> SaslAuthenticateResponse:
+    if not context.security_protocol.startswith("SASL"):
+        context.complain(MISPLACED)
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=TOO_LATE, auth_bytes=b"")

@@ -11,7 +11,11 @@ from ottla.server.gate.dispatch import handles
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
+MISPLACED = "it speaks SASL, and this listener does not; the client's security.protocol does not fit"
+
 
 @handles(SaslHandshakeRequest)
 def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext[object]) -> SaslHandshakeResponse:
+    if not context.security_protocol.startswith("SASL"):
+        context.complain(MISPLACED)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

@@ -26,6 +26,7 @@ from ottla.server.auth.sasl_exchange import (
     AuthenticationFailed,
 )
 from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.inbox import NoRoom
 from ottla.server.net.readiness import WAIT_READABLE, Wait
 from ottla.wire.errors import ErrorCode, ProtocolViolation
@@ -127,6 +128,8 @@ class Authentication:
     async def _next_frame(self) -> bytes:
         try:
             return await self._received_frame()
+        except ForeignSpeech as foreign:
+            raise _Refused(str(foreign), HTTP_ANSWER if foreign.spoken == HTTP else b"") from None
         except ProtocolViolation as violation:
             raise _Refused(f"Failing SASL authentication due to invalid receive size: {violation}") from None
 

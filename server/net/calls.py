@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from ottla.server.gate.dispatch import Route
+from ottla.server.gate.dispatch import Route, api_name
 from ottla.wire.errors import ProtocolViolation, bare
 from ottla.wire.schema import holds_records
 
@@ -102,7 +102,7 @@ class Calls:
         route = self._routes.get(api_key)
         # As in Kafka the connection ends: without a declaration nobody knows what the rest of the header looks like.
         if route is None:
-            raise ProtocolViolation(f"api key {api_key} (version {version}) is not served")
+            raise ProtocolViolation(f"the request {api_name(api_key)} (version {version}) is not served here")
         if version in route.versions:
             return self._made.get((api_key << 16) + version)
         if api_key != API_VERSIONS_KEY:

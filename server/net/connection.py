@@ -35,6 +35,7 @@ import trio
 
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.holdings import Holdings
 from ottla.server.net.inbox import Inbox, NoRoom
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
@@ -120,6 +121,7 @@ class Connection:
             principal=principal,
             listener_name=listener.name,
             security_protocol=listener.security_protocol,
+            complaints=listener.complaints,
         )
         self._quotas = listener.quotas  # at hand, because every request looks whether there are any
         self._throttling = Throttling(listener.quotas)
@@ -194,9 +196,11 @@ class Connection:
                 await self._answer_awake(waiting)
             # A peer that has closed only its own side still reads: what it asked for before is answered.
             await self._drain(0, is_end=True)
-        except (ProtocolViolation, CloseConnection):
+        except (ProtocolViolation, CloseConnection) as error:
             # The requests before the bad one were in order, so they are answered before the connection ends.
             await self._drain(0, is_end=True)
+            if isinstance(error, ForeignSpeech) and error.spoken == HTTP:
+                self._outbox.parts.append(HTTP_ANSWER)
             raise
         finally:
             # Partitions and groups hold pending answers, and would go on waking a connection that has ended.

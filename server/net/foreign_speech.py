@@ -1,16 +1,34 @@
-"""What a peer speaks, by its first bytes: for a log line that says what is wrong at once."""
+"""What a peer speaks, by its first bytes: for a log line that says what is wrong at once, and an answer to browsers."""
 
-from __future__ import annotations
+from ottla.wire.errors import ProtocolViolation
 
 TLS = b"\x16\x03"  # a handshake record of any version
-_HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PATC", b"PRI ")
+HTTP = "HTTP"
+_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PATC", b"TRAC", b"PRI ")
+
+_EXPLANATION = b"""This is a Kafka broker (Ottla). This port speaks Kafka's protocol and no HTTP:
+give its host and port to a Kafka client as bootstrap.servers.
+"""
+HTTP_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%b" % (len(_EXPLANATION), _EXPLANATION)
+)
+
+
+class ForeignSpeech(ProtocolViolation):
+    """The peer does not speak Kafka's protocol but `spoken`, which is TLS or HTTP."""
+
+    def __init__(self, spoken: str) -> None:
+        hint = "" if spoken == HTTP else "; the client's security.protocol does not fit this listener's"
+        super().__init__(f"the peer speaks {spoken}, and this listener speaks Kafka's protocol without TLS{hint}")
+        self.spoken = spoken
 
 
 def what_is_spoken(first: bytes) -> str:
     """TLS, HTTP, Kafka without TLS, or something else. One byte is enough to tell TLS from Kafka."""
     if first[:2] == TLS[: len(first)]:
         return "TLS"
-    if first[:4] in _HTTP:
-        return "HTTP"
+    if first[:4] in _METHODS:
+        return HTTP
     # The length of a request without TLS: less than 16 MiB begins with a zero.
     return "Kafka's protocol without TLS" if first[:1] == b"\0" else "neither TLS nor Kafka's protocol"

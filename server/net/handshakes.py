@@ -27,7 +27,7 @@ import trio
 from ottla.replication.reminders import Reminders
 from ottla.server.auth.der import MalformedDer
 from ottla.server.auth.principal_mapping import NoRuleFits
-from ottla.server.net.foreign_speech import what_is_spoken
+from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, what_is_spoken
 from ottla.server.net.handshake_steps import HandshakeSteps
 from ottla.server.net.tls_batches import BatchedTlsTransport
 from ottla.server.net.tls_session import CHUNK_BYTES, Bios, TlsSession
@@ -42,6 +42,7 @@ HANDSHAKE_S = 10.0
 HANDSHAKES_MAX = 2_000
 PER_ADDRESS_MAX = 500
 LOOK_BYTES = 8
+HTTP_BYTES = 64 * 1024
 
 
 class Welcomed(NamedTuple):
@@ -123,6 +124,9 @@ class Handshakes:
         if not first:
             raise ConnectionResetError("the peer left before it said anything")
         spoken = what_is_spoken(first)
+        if spoken == HTTP:
+            sock.recv(HTTP_BYTES)  # what is left unread would take the answer with it when the socket is closed
+            sock.send(HTTP_ANSWER)
         if spoken != "TLS":
             raise _Refused(f"it speaks {spoken}, and this listener speaks TLS")
 

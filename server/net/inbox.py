@@ -15,7 +15,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from ottla.server.net.foreign_speech import what_is_spoken
+from ottla.server.net.foreign_speech import HTTP, ForeignSpeech, what_is_spoken
 from ottla.server.net.memory_budget import MemoryBudget
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.pages import writable
@@ -154,17 +154,18 @@ class Inbox:
         size: int = _frame_size(self.buffer, start)[0]
         # Refused before any of its bytes are waited for, as Kafka does.
         if not 0 <= size <= self.frame_bytes_max:
-            raise ProtocolViolation(self._why_too_large(size))
+            raise self._why_too_large(size)
         frame_end = start + 4 + size
         if frame_end > self.end:
             return None
         self.start = frame_end
         return start + 4, frame_end
 
-    def _why_too_large(self, size: int) -> str:
-        allowed = f"a frame of {size} bytes; {self.frame_bytes_max} are allowed"
+    def _why_too_large(self, size: int) -> ProtocolViolation:
         spoken = what_is_spoken(bytes(self.buffer[self.start : self.start + 4]))
-        return f"{allowed}. The peer speaks {spoken}" if spoken in ("TLS", "HTTP") else allowed
+        if spoken in ("TLS", HTTP):
+            return ForeignSpeech(spoken)
+        return ProtocolViolation(f"a frame of {size} bytes; {self.frame_bytes_max} are allowed")
 
     def missing(self) -> int:
         """How many bytes the first frame, which is not complete, needs at least; 0 if none has begun."""

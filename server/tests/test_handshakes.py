@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.auth.tls_listener import COSTLY_S, MEASURED_HANDSHAKES, KeyCost
-from ottla.server.net.foreign_speech import what_is_spoken
+from ottla.server.net.foreign_speech import HTTP_ANSWER, what_is_spoken
 from ottla.server.net.handshakes import Handshakes
 from ottla.server.net.listener import Listener
+from ottla.server.net.reports import Complaints
 from ottla.server.tests.encrypted import AUTHORITY, VERSIONS, client_context, listener
 
 
@@ -162,12 +163,15 @@ async def test_a_client_that_does_not_trust_the_broker_is_told_of(crowd, caplog)
     ],
 )
 async def test_other_languages_are_recognised(crowd, caplog, first, what):
-    crowd.connect().send(first)
-    crowd.connect().send(first)
+    clients = [crowd.connect(), crowd.connect()]
+    for client in clients:
+        client.send(first)
     await until(lambda: len(crowd.results) == 2)
     assert crowd.results == [None, None]
     assert len(caplog.records) == 1
     assert what in caplog.text
+    if what.endswith("HTTP"):
+        assert [client.recv(65536) for client in clients] == [HTTP_ANSWER] * 2
 
 
 async def test_a_peer_that_leaves_at_once_is_nothing_to_tell(crowd, caplog):
@@ -260,6 +264,7 @@ async def test_a_bug_in_a_handshake_ends_one_connection(caplog):
 
     released = []
     door = Listener.__new__(Listener)
+    door.complaints = Complaints("SSL")
     door.name, door.limits = "SSL", SimpleNamespace(release=lambda *given: released.append(given))
     await door._serve_encrypted(SimpleNamespace(handshakes=SimpleNamespace(welcome=welcome), listener=None), None, "host")
     assert released == [("host", "SSL")]
