@@ -129,6 +129,7 @@ async def _serve_until_asked(
             await stop.unless(stop.at_once, broker.member.leave)
     finally:
         await broker.close()
+        logger.info("Broker %d is stopped", broker.node_id)
     # Raised only after everything is closed and flushed.
     if failure:
         raise StartupError(failure)
@@ -227,6 +228,8 @@ async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None
 
         async def join() -> None:
             await broker.member.join()
+            listeners = ", ".join(f"{each.name} on port {each.port}" for each in broker.listeners)
+            logger.info("Broker %d of cluster %s is ready: %s", broker.node_id, broker.cluster.cluster_id, listeners)
             on_ready(broker)
 
         nursery.start_soon(watch_stop)

@@ -1,14 +1,13 @@
 """ottla start [server.properties] [--override name=value ...]
 
 The broker is imported after the settings are read, so that a wrong setting is refused at once. The banner and the one line
-"listening on host:port" go to stdout when clients can connect.
+"listening on host:port" go to stdout when clients can connect; the log goes to stderr.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from ottla.server.settings.broker_config import BrokerConfig
 
 YOUNG_AT_START = 50_000  # objects, before a collection of the young ones
+LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "fatal")
+LOG_FORMATS = ("text", "json")
 
 DESCRIPTION = """\
 Runs a broker in the foreground until SIGTERM or Ctrl-C.
@@ -34,6 +35,8 @@ process (no ZooKeeper) and keeps its data in $XDG_DATA_HOME/ottla, which is ~/.l
 
 Every log directory has an id. A start on one that turns up empty, or is another one, is refused: its disk may not be
 mounted. If what it held is gone for good, start once with --accept-empty-log-dir.
+
+The log goes to stderr. Its levels are changed while the broker runs by kafka-configs.sh --entity-type broker-loggers.
 """
 
 EXAMPLES = """\
@@ -65,6 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a SCRAM user to begin with, if there is none of that name; @FILE has one a line; repeatable",
     )
     add_accept_empty_log_dir(parser)
+    parser.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="info",
+        help="from what level on lines are logged, by Apache Kafka's names (default: info)",
+    )
+    parser.add_argument(
+        "--log-format", choices=LOG_FORMATS, default="text", help="lines for people, or a JSON object a line (default: text)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
     except ConfigError as error:
         return fail(str(error), EXIT_USAGE)
-    return _run(config)
+    return _run(config, options.log_level.upper(), options.log_format)
 
 
 def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
@@ -102,19 +114,15 @@ def _lines(path: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _run(config: BrokerConfig) -> int:
+def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
     with _importing():
-        import logging
-
         import trio
 
-        from ottla.server.process.log_lines import LogFormatter
+        from ottla.server.process import log_lines
         from ottla.server.process.running import run_broker
         from ottla.server.serving import StartupError
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_lines.set_up(log_level, log_format)
 
     async def run() -> None:
         await run_broker(config, on_ready=announce)

@@ -1,4 +1,4 @@
-"""How log lines are written: nothing that a peer sends may begin a line, move the cursor or fill the disk.
+"""How log lines are written, as text or as JSON: nothing that a peer sends may begin a line, move the cursor or fill the disk.
 
 Topic names, client ids, group ids, names of settings and errors that quote them come from strangers. This formatter
 is the only way to the log, so nobody who logs has to think of that.
@@ -7,6 +7,12 @@ is the only way to the log, so nobody who logs has to think of that.
 from __future__ import annotations
 
 import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ottla.server.settings.log_levels import LEVELS, level_name
 
 QUOTED_CHARACTERS_MAX = 300  # longer than any name that a topic can have
 MESSAGE_CHARACTERS_MAX = 2_000
@@ -42,6 +48,32 @@ class LogFormatter(logging.Formatter):
         return super().formatMessage(record)
 
 
+class JsonFormatter(logging.Formatter):
+    """One JSON object on a line: time (UTC, RFC 3339), level (Kafka's name), logger, message, and exception if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json  # few want it, and a start pays for each module
+
+        seconds, milliseconds = divmod(int(record.created * 1000), 1000)
+        fields = {
+            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{milliseconds:03d}Z",
+            "level": level_name(record.levelno),
+            "logger": record.name,
+            "message": shown(_message(record), MESSAGE_CHARACTERS_MAX),
+        }
+        if record.exc_info:
+            trace = self.formatException(record.exc_info).split("\n")
+            fields["exception"] = "\n".join([shown(line, MESSAGE_CHARACTERS_MAX) for line in trace])
+        return json.dumps(fields)
+
+
+def set_up(level: str, form: str) -> None:
+    """From now on all loggers write to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FORMS[form]())
+    logging.basicConfig(level=LEVELS[level], handlers=[handler])
+
+
 def _message(record: logging.LogRecord) -> str:
     """The message with each text in it cut, so that none of them takes all the room."""
     if isinstance(record.args, tuple) and record.args:
@@ -57,3 +89,6 @@ def _with_message(record: logging.LogRecord, message: str) -> logging.LogRecord:
 def _indented(trace: str) -> str:
     """Each line escaped and behind blanks; what separates lines within an exception's text looks the same."""
     return "\n".join([_TRACE_INDENTATION + shown(line, MESSAGE_CHARACTERS_MAX) for line in trace.split("\n")])
+
+
+FORMS: Final[dict[str, Callable[[], logging.Formatter]]] = {"text": LogFormatter, "json": JsonFormatter}

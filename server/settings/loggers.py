@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from ottla.server.settings.changes import ConfigChange, ConfigOperation
+from ottla.server.settings.log_levels import LEVELS, level_name
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import parse_integer
 
@@ -17,14 +18,6 @@ ROOT = "root"
 OWN = "ottla"
 # What a client library says of its requests at these loggers may be secret: their levels are nobody's to change.
 WITHHELD = frozenset(["ottla.zookeeper.kazoo"])
-LEVELS = {
-    "TRACE": logging.DEBUG // 2,
-    "DEBUG": logging.DEBUG,
-    "INFO": logging.INFO,
-    "WARN": logging.WARNING,
-    "ERROR": logging.ERROR,
-    "FATAL": logging.CRITICAL,
-}
 
 
 def logger_levels() -> dict[str, str]:
@@ -35,11 +28,6 @@ def logger_levels() -> dict[str, str]:
     return {name: level_name(each.getEffectiveLevel()) for name, each in found.items()} | {
         ROOT: level_name(logging.root.level)
     }
-
-
-def level_name(level: int) -> str:
-    """Kafka's name of a Python level: the most talkative one that leaves out nothing of it."""
-    return next((name for name, number in reversed(LEVELS.items()) if level >= number), "TRACE")
 
 
 def check_logger_changes(resource_name: str, node_id: int, changes: Sequence[ConfigChange]) -> None:

@@ -1,5 +1,6 @@
 """A message is one line of the log, also when a peer's names hold line ends and control characters."""
 
+import json
 import logging
 import re
 import sys
@@ -8,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.process.log_lines import MESSAGE_CHARACTERS_MAX, LogFormatter, shown
+from ottla.server.commands.start import LOG_FORMATS, LOG_LEVELS
+from ottla.server.process.log_lines import FORMS, MESSAGE_CHARACTERS_MAX, JsonFormatter, LogFormatter, shown
+from ottla.server.settings.log_levels import LEVELS
 
+JSON_KEYS = {"time", "level", "logger", "message", "exception"}
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING ottla\.test: ")
 
 
@@ -56,3 +60,31 @@ def test_any_text_is_printable_and_short(name: str, other: str) -> None:
 @pytest.mark.parametrize("name", ["\ud800", "\0", "\x85", "\u2028"])
 def test_characters_that_end_lines_elsewhere_are_escaped_too(name: str) -> None:
     assert shown(name).isascii()
+
+
+def test_the_options_name_what_there_is() -> None:
+    assert [each.upper() for each in LOG_LEVELS] == list(LEVELS)
+    assert list(LOG_FORMATS) == list(FORMS)
+
+
+def test_json_lines_say_the_same() -> None:
+    given = record("topic %s has %d partitions", "jalape\u00f1o", 3)
+    given.created = 1_700_000_000.25
+    assert json.loads(JsonFormatter().format(given)) == {
+        "time": "2023-11-14T22:13:20.250Z",
+        "level": "WARN",
+        "logger": "ottla.test",
+        "message": "topic jalape\u00f1o has 3 partitions",
+    }
+
+
+@given(st.text(), st.text())
+def test_any_text_is_one_json_object_on_one_line(name: str, words: str) -> None:
+    try:
+        raise ValueError(words)
+    except ValueError as error:
+        line = JsonFormatter().format(record("%s and %s", name, error, error=error))
+    assert line.isascii() and line.isprintable()
+    fields = json.loads(line)
+    assert fields.keys() == JSON_KEYS
+    assert "ValueError" in fields["exception"] and len(line) < 20 * MESSAGE_CHARACTERS_MAX

@@ -35,8 +35,6 @@ waits with a join; outside CompletingRebalance nobody waits with a sync; the lea
 
 from __future__ import annotations
 
-import logging
-
 from ottla.groupcoord.groups.classic.answers import joined, refused_join, refused_sync, synced
 from ottla.groupcoord.groups.classic.group import (
     COMPLETING_REBALANCE,
@@ -53,6 +51,7 @@ from ottla.groupcoord.groups.classic.group import (
 from ottla.groupcoord.groups.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
 from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
+from ottla.groupcoord.groups.rebalance_log import log_rebalance
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
@@ -60,8 +59,6 @@ from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-logger = logging.getLogger("ottla.groupcoord")
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no member id to heartbeat with; after this it is taken to be gone (Kafka: the same, not a setting)."""
@@ -82,13 +79,14 @@ def _is_storable(request: JoinGroupRequest) -> bool:
 class ClassicGroup(Group):
     """A group and its rebalances; see the module's docstring. Calls collect what they owe in the shard's `Effects`."""
 
-    __slots__ = ("_initial_delay_ms", "_initial_remaining_ms", "_new_member_added")
+    __slots__ = ("_initial_delay_ms", "_initial_remaining_ms", "_lost_count", "_new_member_added", "_reason")
 
     def __init__(self, group_id: str, effects: Effects) -> None:
         super().__init__(group_id, effects)
         self._initial_delay_ms = 0
         self._initial_remaining_ms: int | None = None  # time left of a first rebalance; None in any other
         self._new_member_added = False
+        self._reason, self._lost_count = "", 0  # why members join anew, and how many of them did not
 
     # ------------------------------------------------------------------ join
 
@@ -211,7 +209,7 @@ class ClassicGroup(Group):
         # ordinary session.
         self._park_join(member, caller)
         self._schedule(SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
-        self._rebalance_or_complete_join(f"new member {member_id!r}")
+        self._rebalance_or_complete_join(f"member {member_id!r} is new")
 
     def _update(self, member: Member, request: JoinGroupRequest, protocols: Protocols) -> None:
         self.members.update(
@@ -332,7 +330,7 @@ class ClassicGroup(Group):
         # Asked before the state changes: a rebalance is the first one if it begins in Empty.
         is_initial = self.state is EMPTY
         self._transition_to(PREPARING_REBALANCE)
-        logger.info("rebalancing group %r after generation %d: %s", self.group_id, self.generation_id, reason)
+        self._reason, self._lost_count = reason, 0
         timeout_ms = self.members.rebalance_timeout_ms
         if is_initial:
             # Even if all have joined, time has to pass: when an application starts, its members come one after the
@@ -373,10 +371,10 @@ class ClassicGroup(Group):
         self._cancel(JOIN)
         # Who stays. The partitions of a dynamic member that is not back would remain unread. A static one may just be
         # restarting.
-        for member in self.members.not_rejoined():
-            if not member.is_static:
-                logger.info("group %r drops member %r, which did not join again", self.group_id, member.member_id)
-                self._drop(member.member_id)
+        lost = [member.member_id for member in self.members.not_rejoined() if not member.is_static]
+        for member_id in lost:
+            self._drop(member_id)
+        self._lost_count += len(lost)
         # Who leads. Without a leader that has joined, nobody would make the assignment.
         if not self.members.elect_joined_leader() and self.members:
             self._schedule(JOIN, self.members.rebalance_timeout_ms)  # only silent static members: wait for one of them
@@ -389,6 +387,7 @@ class ClassicGroup(Group):
         self.protocol_name = self.members.select_protocol()
         self._remember_subscriptions()
         self._transition_to(COMPLETING_REBALANCE)
+        self._log_rebalance()
         # The answers. They wait for no record, because nothing is written before the leader has sent the assignment.
         # A crash until then costs one more rebalance.
         for member in self.members:
@@ -402,11 +401,15 @@ class ClassicGroup(Group):
         self.members.pending_sync = set(self.members.by_id)
         self._schedule(SYNC, self.members.rebalance_timeout_ms)
 
+    def _log_rebalance(self) -> None:
+        reason = self._reason + (f"; {self._lost_count} did not join again" if self._lost_count else "")
+        log_rebalance("classic", self.group_id, self.generation_id, len(self.members), reason)
+
     def _become_empty(self) -> None:
         self.protocol_name = None
         self._remember_subscriptions()
         self._transition_to(EMPTY)
-        logger.info("group %r is empty at generation %d", self.group_id, self.generation_id)
+        self._log_rebalance()
         # Should the record fail, the last written generation would come back after a restart, and its members expire.
         self._effects.append(self.record())
 
@@ -515,8 +518,6 @@ class ClassicGroup(Group):
             if member.waits_for_a_commit():
                 self._refresh_session(member)
             return
-        if member is not None:
-            logger.info("group %r drops member %r, whose session ended", self.group_id, member_id)
         # This also forgets a handed-out member id that nobody has come back with.
         self._drop(member_id)
         self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)

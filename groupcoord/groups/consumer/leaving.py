@@ -6,7 +6,6 @@ classic members are left the group becomes a classic one (`migration.py`), if gr
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from ottla.groupcoord.groups.consumer import records
@@ -24,8 +23,6 @@ from ottla.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-
-logger = logging.getLogger("ottla.groupcoord")
 
 
 class Leaving:
@@ -70,8 +67,6 @@ class Leaving:
         """Take members out of their group."""
         if not members:
             return
-        for member in members:
-            logger.info("member %r of consumer group %r %s", member.member_id, group.group_id, reason)
         if self._migration.may_downgrade(group, members):
             self._migration.downgrade(group, members, must_rebalance=True)
             return
@@ -84,7 +79,7 @@ class Leaving:
             group.cancel_member(member.member_id)
         self._patterns.forget_unused(group, tuple(each.pattern for each in members if each.pattern))
         group.seen_topics = self._topics.version
-        self._rebalancing.begin_epoch(group, group.hash_of(self._topics))
+        self._rebalancing.begin_epoch(group, group.hash_of(self._topics), _words(members, reason))
         if group.is_empty:
             # There is nothing to assign. Without a time the next member does not have to wait for its assignment.
             self._rebalancing.put(records.target_epoch_record(group_id, group.group_epoch, 0))
@@ -104,3 +99,8 @@ class Leaving:
 
     def end_sync(self, group: ConsumerGroup, member: Member) -> None:
         self.remove(group, [member], "did not ask for its assignment in time")
+
+
+def _words(members: Sequence[Member], reason: str) -> str:
+    first, others = members[0].member_id, len(members) - 1
+    return f"member {first!r} {reason}" + (f", and {others} others" if others else "")

@@ -11,7 +11,6 @@ has until the result is there. Members that have come meanwhile get theirs with 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -25,9 +24,8 @@ from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.assignments import Assignment
 from ottla.groupcoord.groups.modern.assignor import Assignor, Reader, Readers
 from ottla.groupcoord.groups.part import Host
+from ottla.groupcoord.groups.rebalance_log import MEMBERS_HAVE_CHANGED, TOPICS_HAVE_CHANGED, log_rebalance
 from ottla.groupcoord.groups.records import KeyedRecord
-
-logger = logging.getLogger("ottla.groupcoord")
 
 ASSIGNORS: Mapping[str, Assignor] = {
     uniform_assignor.NAME: uniform_assignor.assign,
@@ -101,15 +99,15 @@ class Rebalancing:
         metadata_hash = group.hash_of(self._topics)
         group.seen_topics = self._topics.version
         if has_changed or metadata_hash != group.metadata_hash:
-            self.begin_epoch(group, metadata_hash)
+            self.begin_epoch(group, metadata_hash, MEMBERS_HAVE_CHANGED if has_changed else TOPICS_HAVE_CHANGED)
         if group.has_partition_metadata:
             self.put(records.partition_metadata_tombstone(group.group_id))
 
-    def begin_epoch(self, group: ConsumerGroup, metadata_hash: int) -> None:
+    def begin_epoch(self, group: ConsumerGroup, metadata_hash: int, reason: str) -> None:
         self._effects.undo_if_refused(group.forget_refused_epoch)
         epoch = group.group_epoch + 1
         self.put(records.group_record(group.group_id, epoch, metadata_hash))
-        logger.info("consumer group %r begins epoch %d", group.group_id, epoch)
+        log_rebalance("consumer", group.group_id, epoch, len(group.members), reason)
 
     # ------------------------------------------------------------------ the target assignment
 

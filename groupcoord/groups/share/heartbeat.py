@@ -28,6 +28,7 @@ from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.metadata import TopicImage, TopicImages
 from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH
+from ottla.groupcoord.groups.rebalance_log import MEMBERS_HAVE_CHANGED, TOPICS_HAVE_CHANGED, log_rebalance
 from ottla.groupcoord.groups.share.assignor import assign
 from ottla.groupcoord.groups.share.group import SESSION, ShareGroup
 from ottla.groupcoord.groups.share.initialization import KnownTopic
@@ -128,7 +129,7 @@ class Heartbeats:
         """A member leaves. Raises KafkaError if it is none."""
         if request.member_id not in group.members:
             raise _unknown_member(group, request.member_id)
-        self.put_out(group, request.member_id)
+        self.put_out(group, request.member_id, "has left")
         response = ShareGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,
             member_id=request.member_id,
@@ -137,7 +138,7 @@ class Heartbeats:
         )
         return Heartbeaten(response)
 
-    def put_out(self, group: ShareGroup, member_id: str) -> None:
+    def put_out(self, group: ShareGroup, member_id: str, reason: str) -> None:
         """End a membership. The others share what the member had when they ask next."""
         group_id = group.group_id
         is_last = len(group.members) == 1
@@ -147,6 +148,7 @@ class Heartbeats:
         group.put(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
         epoch = group.group_epoch + 1
         self._put_epoch(group, epoch, group.hash_of(self._images))
+        log_rebalance("share", group_id, epoch, len(group.members), f"member {member_id!r} {reason}")
         if is_last:
             # A group that is empty has nothing to assign. Time 0 lets the next member have an assignment at once.
             self._put_target_epoch(group, epoch, timestamp_ms=0)
@@ -193,7 +195,9 @@ class Heartbeats:
         if not is_changed and topics_hash == group.metadata_hash:
             group.seen_topics = self._images.version
             return False
-        self._put_epoch(group, group.group_epoch + 1, topics_hash)
+        epoch, reason = group.group_epoch + 1, MEMBERS_HAVE_CHANGED if is_changed else TOPICS_HAVE_CHANGED
+        self._put_epoch(group, epoch, topics_hash)
+        log_rebalance("share", group.group_id, epoch, len(group.members), reason)
         return True
 
     def _put_epoch(self, group: ShareGroup, epoch: int, topics_hash: int) -> None:

@@ -129,7 +129,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         """A member was silent for too long."""
         group = self._group(key.group_id)
         if group is not None and key.member_id in group.members:
-            self._heartbeats.put_out(group, key.member_id)
+            self._heartbeats.put_out(group, key.member_id, "was silent for too long")
 
     def _describe(self, asked: DescribeShareGroup, caller: Caller) -> None:
         description: object

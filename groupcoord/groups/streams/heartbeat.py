@@ -22,6 +22,7 @@ from typing import NamedTuple
 from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, NEVER
+from ottla.groupcoord.groups.rebalance_log import MEMBERS_HAVE_CHANGED, log_rebalance
 from ottla.groupcoord.groups.records import KeyedRecord
 from ottla.groupcoord.groups.streams import records
 from ottla.groupcoord.groups.streams.endpoints import partitions_by_endpoint
@@ -250,6 +251,8 @@ class Heartbeat:
             known.failed_description_topology_epoch,
         )
         self._written.append(records.metadata_record(state.group_id, value))
+        reason = MEMBERS_HAVE_CHANGED if is_changed else "their topics, its topology or its settings have changed"
+        log_rebalance("streams", state.group_id, value.epoch, len(state.members), reason)
         return value.epoch
 
     def _delay_first_assignment(self) -> None:

@@ -12,6 +12,7 @@ from ottla.groupcoord.groups.group import Group
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.groups.modern.part import ModernGroups, gives_way
 from ottla.groupcoord.groups.part import Host, PartKind
+from ottla.groupcoord.groups.rebalance_log import log_rebalance
 from ottla.groupcoord.groups.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.groups.streams import describing, values
 from ottla.groupcoord.groups.streams.group import (
@@ -160,15 +161,16 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         if goes_for_a_while(request):
             self._put(list(records_of_pause(group, member)))
         else:
-            self._fence(group, member)
+            self._fence(group, member, "has left")
         return Answered(left(request), [], ())
 
-    def _fence(self, group: StreamsGroup, member: Member) -> None:
+    def _fence(self, group: StreamsGroup, member: Member, reason: str = "was silent for too long") -> None:
         """Take a member out of its group."""
         group.cancel_member(member.member_id)
         # If the log refuses this the member is still in, and its session and its revocation have to end some time.
         self._effects.undo_if_refused(group.start_sessions)
         self._put(list(records_of_end(group, member)))
+        log_rebalance("streams", group.group_id, group.group_epoch, len(group.members), f"member {member.member_id!r} {reason}")
 
     def _end(self, group: StreamsGroup) -> None:
         """Delete an empty group."""
@@ -199,7 +201,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         epoch = group.rebalance_epochs.pop(member.member_id, None)
         # A step whose record the log refused has begun the wait as well, and may have left the epoch as it was.
         if member.member_epoch == epoch and member.state is MemberState.UNREVOKED_TASKS:
-            self._fence(group, member)
+            self._fence(group, member, "did not give up its tasks in time")
 
     def _assign_first(self, key: TimerKey) -> None:
         """The wait for the first members is over. Without a topology held against the topics, the next heartbeat does it."""

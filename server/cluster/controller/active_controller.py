@@ -467,7 +467,7 @@ class ActiveController:
         await self._tree.delete([znodes.deleted_topic_path(name) for name in names if name not in known])
         new = [name for name in known if name not in self.states.deletions]
         if new:
-            logger.info("Topics to be deleted: %s", _some(new))
+            logger.debug("Topics to be deleted: %s", _some(new))
         for name in new:  # before it goes: a watch that fires is set again, and that of a node that is gone would stay
             self._unwatch(znodes.topic_path(name))
         self.states.delete_topics(list(known))
