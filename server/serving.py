@@ -95,6 +95,7 @@ async def _serve_bound(
                 listen_all(bound, config.server.socket_listen_backlog_size)
                 await _serve_until_asked(broker, bound, stop, on_ready, before_serving)
             sessions.cancel_scope.cancel()
+        logger.info("Broker %d is stopped", broker.node_id)
     finally:
         readiness.close()
 
@@ -129,7 +130,6 @@ async def _serve_until_asked(
             await stop.unless(stop.at_once, broker.member.leave)
     finally:
         await broker.close()
-        logger.info("Broker %d is stopped", broker.node_id)
     # Raised only after everything is closed and flushed.
     if failure:
         raise StartupError(failure)

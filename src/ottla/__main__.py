@@ -1,8 +1,31 @@
-"""`python -m ottla`: the same as the `ottla` command."""
+"""The `ottla` command, and `python -m ottla`: the same.
 
+A start may be ended by a signal at any moment, also while Python still loads modules: nothing has been touched then, so the
+process ends at once and cleanly. Later `server/process/signals.py` takes the signals.
+"""
+
+import os
+import signal
 import sys
 
-from ottla.server.commands.cli import main
+LONG_RUNNING = ("start", "cluster")
+
+
+def main() -> int:
+    """Run the command that was given; returns the exit code."""
+    if len(sys.argv) > 1 and sys.argv[1] in LONG_RUNNING:
+        signal.signal(signal.SIGTERM, _end)
+        # Whoever runs in the background of a shell may not be meant by its Ctrl-C: such a setting is left alone.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _end)
+    from ottla.server.commands.cli import main as run
+
+    return run()
+
+
+def _end(number: int, frame: object) -> None:
+    os._exit(0)
+
 
 if __name__ == "__main__":
     sys.exit(main())
