@@ -90,15 +90,29 @@ def test_one_command_is_a_cluster_that_comes_back_as_it_was(cluster):
     consumer.close()
 
 
-def test_what_ends_is_told_and_nothing_outlives_the_command(cluster):
+def asked(command: Command, *options: str) -> str:
+    """What another `ottla cluster` says of the one that runs."""
+    folder = command.process.args[command.process.args.index("--data") + 1]
+    asking = [sys.executable, "-m", "ottla", "cluster", *options, "--data", folder]
+    return subprocess.run(asking, check=True, capture_output=True, text=True, timeout=90).stdout
+
+
+def test_what_ends_is_told_and_started_again_and_nothing_outlives_the_command(cluster):
     command = cluster()
-    command.bootstrap()
+    admin = AdminClient({"bootstrap.servers": command.bootstrap()})
+    admin.create_topics([NewTopic("t", replica_assignment=[[2, 3, 1]])])["t"].result(30)
     first, *others = command.brokers()
     assert len(others) == 2
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: "has ended (signal 9" in command.said, "the end of a broker is told")
     assert all(exists(pid) for pid in others)
     assert len(command.brokers()) == 2
+    assert "; `ottla cluster start-broker 1 --data " in command.said
+    wait_until(lambda: "under-replicated" in asked(command, "--status"), "the others go on without it")
+    assert asked(command, "start-broker", "1") == "broker 1 serves again\n"
+    assert len(command.brokers()) == 3
+    wait_until(lambda: "under-replicated" not in asked(command, "status"), "it is in sync again")
+    assert re.search(r"^t +0 +[23] .* [123],[123],[123]$", asked(command, "status"), re.MULTILINE)
     children = command.children()
     command.process.kill()
     wait_until(lambda: not any(exists(pid) for pid in children), "all are gone with the command")

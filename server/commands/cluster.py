@@ -1,4 +1,8 @@
-"""ottla cluster [--brokers 3] [--data folder] [--secure folder] [--override name=value ...]"""
+"""ottla cluster [--brokers 3] [--data folder] [--secure folder] [--override name=value ...]
+
+ottla cluster status [--data folder]           what a running one is like (or --status)
+ottla cluster start-broker N [--data folder]   start a broker of a running one that has ended
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,16 @@ from ottla.server.commands.given_settings import add_accept_empty_log_dir, given
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 
 BROKERS_MAX = 99
+STATUS, START_BROKER = ACTIONS = ("status", "start-broker")
 
 DESCRIPTION = """\
 Runs a cluster on this machine in the foreground until SIGTERM or Ctrl-C: ZooKeeper and several brokers, each a process of
 its own on a free port of 127.0.0.1. ZooKeeper is Debian's (libzookeeper-java) or the one among pyspark's jars; it needs Java.
 
 Data and logs are in one folder, and a second start with the same folder brings the same cluster back, at the same addresses
-if their ports are still free. If a process ends, one line says so and it is not started again; when the command ends, in
-whatever way, all its processes end.
+if their ports are still free. If a process ends, one line says so. A broker that has ended is started again, and recovers, by
+`ottla cluster start-broker` in another terminal; `ottla cluster status` shows brokers, leaders and who is in sync. When the
+command ends, in whatever way, all its processes end.
 
 With --secure clients and brokers show certificates to each other, and what a client needs is printed. A cluster that was
 secured once stays so at its next starts.
@@ -31,6 +37,8 @@ EXAMPLES = """\
 examples:
   ottla cluster                                  three brokers, data in ~/.local/share/ottla/cluster
   ottla cluster --brokers 5 --data /srv/five     five, with their data in /srv/five
+  ottla cluster status                           who runs, who leads, who is in sync
+  ottla cluster start-broker 2                   start broker 2 again after it was killed
   ottla cluster --override num.partitions=6      one setting for all brokers
   ottla cluster --secure tls                     with TLS, and certificates of brokers and clients in tls/
 """
@@ -38,6 +46,15 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How many brokers, where they keep their data, and their settings."""
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=ACTIONS,
+        metavar="status | start-broker",
+        help="ask the cluster that runs in this folder, instead of running one",
+    )
+    parser.add_argument("number", nargs="?", type=_count, metavar="N", help="the broker to be started")
+    parser.add_argument("--status", action="store_true", help="the same as status")
     parser.add_argument(
         "--brokers", type=_count, metavar="N", help="how many (default: as many as the folder has data of, or 3)"
     )
@@ -57,7 +74,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the cluster until it is told to stop."""
+    """Run the cluster until it is told to stop, or ask one that runs."""
+    if options.status and options.action is None:
+        options.action = STATUS
+    if (options.action == START_BROKER) != (options.number is not None):
+        return fail("start-broker, and nothing else, takes the number of a broker", EXIT_USAGE)
+    return _run_one(options) if options.action is None else _ask(options)
+
+
+def _ask(options: argparse.Namespace) -> int:
+    from ottla.server.process.cluster_command import START_S, default_folder
+    from ottla.server.process.cluster_control import REQUEST_S, Asked, Unanswered, ask
+    from ottla.server.process.cluster_status import cluster_status
+
+    folder = (options.data or default_folder()).absolute()
+    try:
+        if options.action == STATUS:
+            print("\n".join(cluster_status(folder)))
+        else:
+            ask(folder, Asked(START_BROKER, options.number), timeout_s=START_S + REQUEST_S)
+            print(f"broker {options.number} serves again")
+    except Unanswered as problem:
+        return fail(str(problem), EXIT_FAILED)
+    return EXIT_OK
+
+
+def _run_one(options: argparse.Namespace) -> int:
     from ottla.server.process.cluster_command import ClusterFailed, run_cluster
     from ottla.server.settings.broker_config import ConfigError
 

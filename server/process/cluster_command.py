@@ -4,7 +4,7 @@ The data folder holds all of it: zookeeper/, broker-1/ and so on with their logs
 ports and the folder of its certificates, if it has any, so that a second start brings the same cluster back at the same
 addresses, and does not open what was closed.
 
-The command restarts nothing. Its children are in sessions of their own, so that Ctrl-C reaches the command alone, which
+The command restarts nothing by itself; `ottla cluster start-broker` asks it to (`cluster_control.py`). Its children are in sessions of their own, so that Ctrl-C reaches the command alone, which
 stops the brokers before ZooKeeper; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
 """
 
@@ -14,18 +14,20 @@ import fcntl
 import json
 import math
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import trio
 
 from ottla import __version__
 from ottla.replication.system import dying_with_this_process
+from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
 from ottla.server.process.secured_cluster import NotSecured, Secured
 from ottla.server.settings.broker_config import ConfigError, default_data_directory, load_config
@@ -77,7 +79,7 @@ def run_cluster(
     for name in OWN_SETTINGS:
         if name in settings:
             raise ConfigError(f"{name} differs from broker to broker: `ottla cluster` chooses it")
-    folder = (data or default_data_directory() / "cluster").absolute()
+    folder = (data or default_folder()).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock:
@@ -90,6 +92,11 @@ def run_cluster(
             trio.run(cluster.run)
     except (OSError, ZooKeeperMissing, NotSecured) as error:
         raise ClusterFailed(str(error)) from None
+
+
+def default_folder() -> Path:
+    """Where a cluster keeps its data if nobody says where."""
+    return (default_data_directory() / "cluster").absolute()
 
 
 def _lock(file: IO[str], folder: Path) -> None:
@@ -182,6 +189,7 @@ class LocalCluster:
         self._is_stopping = False
         self._stop = trio.CancelScope()
         self._any_ended = trio.Event()
+        self._nursery: trio.Nursery | None = None  # once all serve
 
     def _prepared_zookeeper(self, port: int) -> Child:
         home = self._folder / "zookeeper"
@@ -231,6 +239,8 @@ class LocalCluster:
                 try:
                     with self._stop:
                         await self._start(nursery)
+                        self._nursery = nursery
+                        nursery.start_soon(self._serve_control)
                         self._announce()
                         await self._until_all_have_ended()
                 except ClusterFailed as failed:
@@ -269,6 +279,43 @@ class LocalCluster:
         late = [child for child in (self._zookeeper, *self._brokers) if not child.serving_or_ended.is_set()]
         raise ClusterFailed(f"{late[0].name} does not serve after {START_S:.0f} s; its log is {late[0].log_path}")
 
+    async def _serve_control(self) -> None:
+        try:
+            listener = listen(self._folder)
+        except OSError as error:  # the cluster runs all the same
+            print(f"ottla: `ottla cluster status` cannot ask this one: {error}", file=sys.stderr, flush=True)
+        else:
+            await serve_control(listener, self.answer)
+
+    async def answer(self, asked: Asked) -> dict[str, Any]:
+        """What another command asks. Raises Unanswered."""
+        if asked.do == STATUS:
+            secure = None if self._secured is None else str(self._secured.folder)
+            return {"brokers": [self._described(number) for number in range(1, len(self._brokers) + 1)], "secure": secure}
+        return await self._start_again(asked.broker)
+
+    def _described(self, number: int) -> dict[str, Any]:
+        broker = self._brokers[number - 1]
+        serves = broker.exit_status is None and broker.serving_or_ended.is_set()
+        state = f"{'runs' if serves else 'starts'} (pid {broker.pid})" if broker.exit_status is None else broker.end
+        return {"number": number, "host": HOST, "port": self._broker_ports[number - 1], "serves": serves, "state": state}
+
+    async def _start_again(self, number: int) -> dict[str, Any]:
+        if not 1 <= number <= len(self._brokers):
+            raise Unanswered(f"this cluster has brokers 1 to {len(self._brokers)}")
+        broker = self._brokers[number - 1]
+        if self._is_stopping or self._nursery is None:
+            raise Unanswered("the cluster stops")
+        if broker.exit_status is None:
+            raise Unanswered(f"{broker.name} runs already")
+        self._launch(broker, self._nursery)
+        with trio.move_on_after(START_S):
+            await broker.serving_or_ended.wait()
+            if broker.exit_status is not None:
+                raise Unanswered(broker.epitaph())
+            return {"started": number}
+        raise Unanswered(f"{broker.name} does not serve after {START_S:.0f} s; its log is {broker.log_path}")
+
     def _launch(self, child: Child, nursery: trio.Nursery) -> None:
         child.start()
         nursery.start_soon(self._mind, child)
@@ -276,9 +323,18 @@ class LocalCluster:
     async def _mind(self, child: Child) -> None:
         has_served = await child.until_ended()
         if has_served and not self._is_stopping:
-            print(f"ottla: {child.epitaph()}", file=sys.stderr, flush=True)
+            hint = f"; {self._start_command(child)} starts it again" if child in self._brokers else ""
+            print(f"ottla: {child.epitaph()}{hint}", file=sys.stderr, flush=True)
         self._any_ended.set()
         self._any_ended = trio.Event()
+
+    def _start_command(self, broker: Child) -> str:
+        return f"`ottla cluster start-broker {self._brokers.index(broker) + 1}{self._which}`"
+
+    @property
+    def _which(self) -> str:
+        """The option that names this cluster's folder, if it is not the default."""
+        return "" if self._folder == default_folder() else f" --data {shlex.quote(str(self._folder))}"
 
     async def _until_zookeeper_listens(self) -> None:
         while self._zookeeper.exit_status is None:
@@ -297,6 +353,7 @@ class LocalCluster:
             f"  brokers         {len(self._brokers)}",
             f"  ZooKeeper       {HOST}:{self._zookeeper_port}",
             f"  data directory  {self._folder}",
+            f"  see             ottla cluster status{self._which}",
             *self._how_to_connect(),
             f"listening on {self.bootstrap}",
         ]
@@ -362,7 +419,13 @@ class Child:
                 start_new_session=True,
                 preexec_fn=dying_with_this_process(),  # noqa: PLW1509 - there are no threads yet that could hold a lock
             )
-        self.ended = trio.Event()
+        self.exit_status = None
+        self.serving_or_ended, self.ended = trio.Event(), trio.Event()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs, or ran last."""
+        return self._process.pid if self._process is not None else 0
 
     async def until_ended(self) -> bool:
         """Listens to what it says, then waits for its end; gives whether it has ever served."""
@@ -395,16 +458,21 @@ class Child:
         if self._process is not None and not self.ended.is_set():
             self._process.send_signal(number)
 
-    def epitaph(self) -> str:
-        """How it ended, with its last words, in one line."""
+    @property
+    def end(self) -> str:
+        """How it ended."""
         assert self.exit_status is not None
         by = f"signal {-self.exit_status}" if self.exit_status < 0 else f"exit status {self.exit_status}"
+        return f"has ended ({by}; its log is {self.log_path})"
+
+    def epitaph(self) -> str:
+        """How it ended, with its last words, in one line."""
         with self.log_path.open("rb") as log:
             # Not before this run: the log has the words of earlier ones.
             log.seek(max(self._log_start, self.log_path.stat().st_size - 4096))
             words = log.read().decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(words) if line.strip()), "")
-        return f"{self.name} has ended ({by}; its log is {self.log_path}){': ' if last else ''}{last}"
+        return f"{self.name} {self.end}{': ' if last else ''}{last}"
 
 
 async def _wait_for(process: subprocess.Popen[bytes]) -> None:

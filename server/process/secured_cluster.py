@@ -6,6 +6,7 @@ comes in. All brokers are on this machine and have the same certificate.
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +55,12 @@ class Secured:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self._authority),
         }
+
+    def client_context(self) -> ssl.SSLContext:
+        """What a client needs to connect. OSError if its files cannot be used."""
+        context = ssl.create_default_context(cafile=str(self._authority))
+        context.load_cert_chain(self._client)
+        return context
 
     @property
     def for_kcat(self) -> str:
