@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from reachable import require
 from session import start
 
 NEW_YORK = ZoneInfo("America/New_York")
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     parser.add_argument("--prefix", default="", help="put before the names of the topics")
     options = parser.parse_args()
+    require(options.bootstrap)
     spark = start()
     print("weather, offsets 1000 to 1010")
     weather_rows(spark, options.bootstrap, 1000, 1010, options.prefix).show()

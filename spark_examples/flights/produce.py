@@ -4,21 +4,26 @@
 
 Every record carries its row's hour as its timestamp. Flights are keyed by flight number and spread over four partitions;
 the weather has one partition, so that its offsets are the row numbers of the file. The producer is idempotent and waits
-for all in-sync replicas: whatever happens to the broker meanwhile, each row is in its topic once, in order.
+for all in-sync replicas: whatever happens to the broker meanwhile, each row is in its topic once, in order. What is in the
+topics already is not written a second time.
 """
 
 import argparse
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 
 from dataset import Row, flights, time_ms, weather
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError, TopicAlreadyExistsError
 from kafka.producer.future import FutureRecordMetadata
+from reachable import require
 
 # Event time goes on only with the rows. One row from after the year on each topic tells every reader that 2013 is over.
 AFTER_THE_YEAR: Row = {"origin": "nowhere", "time_hour": "2014-02-01T00:00:00Z"}
 
 PARTITIONS = {"flights": 4, "weather": 1, "delays": 2}
+PROGRESS_ROWS = 50_000
 
 
 def create_topics(bootstrap: str, prefix: str = "") -> None:
@@ -36,11 +41,11 @@ def create_topics(bootstrap: str, prefix: str = "") -> None:
 
 
 def produce_flights(bootstrap: str, prefix: str = "") -> int:
-    return produce(bootstrap, prefix + "flights", flights(), ("carrier", "flight"))
+    return produce(bootstrap, prefix + "flights", with_progress(flights(), "flights"), ("carrier", "flight"))
 
 
 def produce_weather(bootstrap: str, prefix: str = "") -> int:
-    return produce(bootstrap, prefix + "weather", weather(), ("origin",))
+    return produce(bootstrap, prefix + "weather", with_progress(weather(), "weather"), ("origin",))
 
 
 def produce(bootstrap: str, topic: str, rows: Iterable[Row], key_columns: tuple[str, ...]) -> int:
@@ -73,14 +78,49 @@ def send(producer: KafkaProducer, topic: str, row: Row, key_columns: tuple[str, 
     )
 
 
+def with_progress(rows: Iterable[Row], what: str) -> Iterator[Row]:
+    """The same rows, with a line for every 50,000 of them."""
+    for number, row in enumerate(rows):
+        if number and number % PROGRESS_ROWS == 0:
+            print(f"  {what}: {number:,} rows are on their way", flush=True)
+        yield row
+
+
+def held(bootstrap: str, topic: str) -> int:
+    """How many records the topic holds; 0 if there is none of that name."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap)
+    try:
+        partitions = [TopicPartition(topic, index) for index in consumer.partitions_for_topic(topic) or ()]
+        return sum(consumer.end_offsets(partitions).values()) if partitions else 0
+    finally:
+        consumer.close()
+
+
+def say_what_is_there(bootstrap: str, prefix: str) -> None:
+    """The topics exist: from an earlier run that was complete, which is fine, or from one that was not."""
+    wanted = {"flights": sum(1 for _ in flights()) + 1, "weather": sum(1 for _ in weather()) + 1}
+    found = {name: held(bootstrap, prefix + name) for name in wanted}
+    told = ", ".join(f"{prefix}{name} with {found[name]:,} of {count:,} records" for name, count in wanted.items())
+    if found == wanted:
+        print(f"Everything is there already: {told}. `--prefix again-` writes the rows to topics of other names.")
+    else:
+        sys.exit(f"Topics of these names exist, from another run perhaps: {told}. Delete them, or choose a --prefix.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the flights of 2013 and their weather to two topics.")
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     parser.add_argument("--prefix", default="", help="put before the names of the topics")
     options = parser.parse_args()
-    create_topics(options.bootstrap, options.prefix)
-    print("weather rows:", produce_weather(options.bootstrap, options.prefix))
-    print("flight rows:", produce_flights(options.bootstrap, options.prefix))
+    require(options.bootstrap)
+    try:
+        create_topics(options.bootstrap, options.prefix)
+        print("weather rows:", produce_weather(options.bootstrap, options.prefix), flush=True)
+        print("flight rows:", produce_flights(options.bootstrap, options.prefix), flush=True)
+    except TopicAlreadyExistsError:
+        say_what_is_there(options.bootstrap, options.prefix)
+    except (KafkaError, RuntimeError) as error:
+        sys.exit(f"The rows are not all there: {error}")
 
 
 if __name__ == "__main__":

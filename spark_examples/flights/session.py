@@ -1,6 +1,7 @@
 """A small local Spark that knows Kafka.
 
-pyspark comes without the connector for Kafka; `mvn dependency:copy-dependencies` (pom.xml) brings it once.
+pyspark comes without the connector for Kafka. Spark fetches it itself if it is told to by one line of settings, as here where
+there is no Maven; `mvn dependency:copy-dependencies` (pom.xml) brings the same jars once, to a folder of this repository.
 """
 
 import shutil
@@ -12,6 +13,13 @@ from pyspark.sql import SparkSession
 
 HERE = Path(__file__).resolve().parent
 JARS = HERE.parents[1] / ".cache" / "jars" / "spark_examples" / "flights"
+
+
+def connector() -> tuple[str, str]:
+    """The setting that brings the connector: jars that are here or that Maven brings, or else what Spark is to fetch."""
+    if shutil.which("mvn") is None and not any(JARS.glob("*.jar")):
+        return "spark.jars.packages", f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    return "spark.jars", connector_jars()
 
 
 def connector_jars() -> str:
@@ -36,7 +44,7 @@ def start() -> SparkSession:
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("flights")
-        .config("spark.jars", connector_jars())
+        .config(*connector())
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")

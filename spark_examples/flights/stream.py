@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from reachable import require
 from session import start
 
 FLIGHT = "origin STRING, time_hour TIMESTAMP, dep_delay INT"
@@ -27,6 +28,8 @@ LATENESS = "2 days"
 # A sixth of each topic at a time, so that the two streams keep pace. Their common watermark is the slower one's, and after
 # a restart Spark knows a stream's own watermark again only when it has seen new rows of it.
 RECORDS_PER_BATCH = {"flights": 60_000, "weather": 4_700}
+
+POLL_S = 1
 
 COLUMNS = ("hour", "origin", "flights", "departed", "delay_minutes", "mean_delay", "wind_speed", "visib")
 
@@ -99,15 +102,31 @@ def start_queries(
     ]
 
 
+def follow(queries: list[StreamingQuery]) -> None:
+    """Wait for the end of all, with a line for each batch that a query has done."""
+    told = [-1] * len(queries)
+    ended = [False]
+    while not all(ended):
+        # In its order: what is done by now is told below, also of a query that has just ended.
+        ended = [bool(query.awaitTermination(POLL_S)) for query in queries]
+        for number, query in enumerate(queries):
+            for progress in query.recentProgress:
+                if progress.batchId > told[number]:
+                    told[number] = progress.batchId
+                    where = progress.sink.description.partition("[")[0]
+                    print(f"  batch {progress.batchId} to {where}: {progress.numInputRows:,} rows read", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Sum up the delays of every hour at each airport.")
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     parser.add_argument("--output", type=Path, required=True, help="folder for the Parquet files and the checkpoints")
     parser.add_argument("--prefix", default="", help="put before the names of the topics")
     options = parser.parse_args()
+    require(options.bootstrap)
+    print("Spark starts", flush=True)
     spark = start()
-    for query in start_queries(spark, options.bootstrap, options.output, options.prefix):
-        query.awaitTermination()
+    follow(start_queries(spark, options.bootstrap, options.output, options.prefix))
     spark.read.parquet(str(options.output / "delays.parquet")).orderBy("hour", "origin").show(10)
     spark.stop()
 
