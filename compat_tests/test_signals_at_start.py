@@ -1,5 +1,6 @@
 """A signal at any moment of a start ends the broker with exit code 0 and without a traceback, and the next start serves."""
 
+import json
 import select
 import signal
 import subprocess
@@ -17,10 +18,10 @@ SIGTERM_IS_CAUGHT = 1 << (signal.SIGTERM - 1)
 class Start:
     """One `ottla start` on a directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         settings = (f"log.dirs={directory}", "listeners=PLAINTEXT://127.0.0.1:0")
         overrides = [part for setting in settings for part in ("--override", setting)]
-        command = [sys.executable, "-m", "ottla", "start", *overrides]
+        command = [sys.executable, "-m", "ottla", "start", *overrides, *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         # Before the first line of Ottla has run, only Python itself could take a signal.
         while not self._catches_signals():
@@ -54,8 +55,10 @@ def test_a_signal_ends_a_start_at_any_moment(tmp_path: Path) -> None:
         start.says_something_within(start_s * moment / MOMENTS)
         code, errors = start.end(number)
         assert (code, "Traceback" in errors) == (0, False), f"{number.name} at {moment} of {MOMENTS}: {errors}"
-    last = Start(tmp_path / "data")
+    last = Start(tmp_path / "data", "--log-format", "json", "--log-level", "info")
     assert last.says_something_within(PATIENCE_S)
     code, errors = last.end(signal.SIGINT)
     assert code == 0
-    assert errors.splitlines()[-1].endswith("Broker 1 is stopped")
+    told = [json.loads(line)["message"] for line in errors.splitlines()]
+    assert [each for each in told if " is ready: PLAINTEXT on port " in each]
+    assert told[-1] == "Broker 1 is stopped"

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.group_settings import broker_synonym, group_settings
 from ottla.replication.cluster.state import topic_name_problem
+from ottla.replication.reminders import Reminder
 from ottla.replication.slices import Slices
 from ottla.server.cluster.settings_administration import NO_CLIENT_METRICS
 from ottla.server.gate.access import CLUSTER_NAME, REFUSALS, may
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from ottla.wire.settings import Setting
 
 logger = logging.getLogger("ottla.configs")
+_reminder = Reminder()
 
 UNKNOWN_TYPE = 0
 RESOURCES_PER_TURN = 2  # a broker has hundreds of settings
@@ -181,7 +183,7 @@ async def _read_and_describe(
             [name for name in topics if name in broker.cluster.topics], groups[:GROUPS_WITHOUT_SETTINGS_MAX]
         )
     except KafkaError as error:
-        logger.warning("Describing settings as they were known last: %s", error)
+        _reminder.tell(logger.warning, "Describing settings as they were known last: %s", error)
     return await _describe_in_turns(describer, resources)
 
 

@@ -19,8 +19,8 @@ class ForeignSpeech(ProtocolViolation):
     """The peer does not speak Kafka's protocol but `spoken`, which is TLS or HTTP."""
 
     def __init__(self, spoken: str) -> None:
-        hint = "" if spoken == HTTP else "; the client's security.protocol does not fit this listener's"
-        super().__init__(f"the peer speaks {spoken}, and this listener speaks Kafka's protocol without TLS{hint}")
+        hint = "" if spoken == HTTP else " without TLS; the client's security.protocol does not fit"
+        super().__init__(f"the peer speaks {spoken}, and this listener speaks Kafka's protocol{hint}")
         self.spoken = spoken
 
 

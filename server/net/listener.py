@@ -214,9 +214,11 @@ class Listener:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
 
     async def _serve(self, connection: Connection, host: str) -> None:
+        logger.debug("A connection of %s to %s begins", host, self.name)
         try:
             await connection.run()
         finally:
+            logger.debug("A connection of %s to %s has ended", host, self.name)
             self.connections.discard(connection)
             self.limits.release(host, self.name)
 

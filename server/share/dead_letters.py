@@ -30,6 +30,7 @@ import trio
 from ottla.groupcoord.sharing.in_flight import DeadLetter
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
+from ottla.replication.reminders import Reminders
 from ottla.server.ports import HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ottla.server.share.routed_persister import Background
 
 logger = logging.getLogger("ottla.share")
+_reminders = Reminders()
 
 ENABLED = "errors.deadletterqueue.group.enable"
 REJECTED = b"Offset rejected by client."
@@ -107,7 +109,8 @@ class DeadLetterQueues:
                 try:
                     await self._write(share, taken)
                 except (KafkaError, PeerUnavailable) as error:
-                    logger.warning("Records of %s are archived without a dead letter: %s", share.key, error)
+                    text = "Records of %s are archived without a dead letter: %s"
+                    _reminders.tell(share.key, logger.warning, text, share.key, error)
                 except Exception:
                     # The records would wait for their letter for ever. The next fetch begins anew with them.
                     logger.exception("bug: dead letters of %s", share.key)
@@ -191,7 +194,8 @@ class DeadLetterQueues:
                     await trio.to_thread.run_sync(cold.warm, limiter=_threads)
             return await trio.to_thread.run_sync(_decoded, region, first, last, limiter=_threads)
         except (KafkaError, OSError) as error:
-            logger.warning("Dead letters of %s-%d come without records: %s", partition.topic, partition.index, error)
+            name = partition.topic, partition.index
+            _reminders.tell(name, logger.warning, "Dead letters of %s-%d come without records: %s", *name, error)
             return {}
 
     async def _produce(self, name: str, source_partition: int, batch: bytes) -> None:

@@ -17,6 +17,7 @@ import trio
 from ottla.groupcoord.share_state.keys import SharePartitionKey
 from ottla.groupcoord.sharing.share_partition import Phase, SharePartition, StateWrite
 from ottla.replication.log.time_search import TimestampSearch
+from ottla.replication.reminders import Reminders
 from ottla.replication.slices import Slices
 from ottla.server.share.persisting import (
     FENCING,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.write_share_group_state import WriteShareGroupStateResponse
 
 logger = logging.getLogger("ottla.share")
+_reminders = Reminders()
 
 WAITERS_AT_ONCE = 4
 """So many try in the step that brings records, which may be an append. All others try in a task."""
@@ -157,7 +159,7 @@ class LeaderShare:
             self.after()
 
     def _fail(self, error: KafkaError) -> None:
-        logger.info("The share partition %s cannot be loaded: %s", self.key, error)
+        _reminders.tell(("load", self.key), logger.info, "The share partition %s cannot be loaded: %s", self.key, error)
         self.machine.fail()
         self._end(error.code)
 
@@ -219,7 +221,8 @@ class LeaderShare:
         response = _taken(answer)
         error = error_of(self.machine, response)
         if error is not ErrorCode.NONE:
-            logger.info("The state of the share partition %s could not be stored: %s", self.key, error.name)
+            text = "The state of the share partition %s could not be stored: %s"
+            _reminders.tell(("store", self.key), logger.info, text, self.key, error.name)
         self.machine.settle(write, error, locks_now_ms())
         if error in FENCING:
             self.fence(error)

@@ -29,6 +29,7 @@ LATENESS = "2 days"
 # a restart Spark knows a stream's own watermark again only when it has seen new rows of it.
 RECORDS_PER_BATCH = {"flights": 60_000, "weather": 4_700}
 
+SINKS = ("the topic", "Parquet")
 POLL_S = 1
 
 COLUMNS = ("hour", "origin", "flights", "departed", "delay_minutes", "mean_delay", "wind_speed", "visib")
@@ -103,7 +104,7 @@ def start_queries(
 
 
 def follow(queries: list[StreamingQuery]) -> None:
-    """Wait for the end of all, with a line for each batch that a query has done."""
+    """Wait for the end of both, with a line for each batch that is done."""
     told = [-1] * len(queries)
     ended = [False]
     while not all(ended):
@@ -113,8 +114,7 @@ def follow(queries: list[StreamingQuery]) -> None:
             for progress in query.recentProgress:
                 if progress.batchId > told[number]:
                     told[number] = progress.batchId
-                    where = progress.sink.description.partition("[")[0]
-                    print(f"  batch {progress.batchId} to {where}: {progress.numInputRows:,} rows read", flush=True)
+                    print(f"  batch {progress.batchId} to {SINKS[number]}: {progress.numInputRows:,} rows read", flush=True)
 
 
 def main() -> None:

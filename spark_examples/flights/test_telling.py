@@ -76,15 +76,14 @@ def test_each_batch_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
             self.recentProgress: list[object] = []
 
         def awaitTermination(self, timeout: float) -> bool:
-            sink = SimpleNamespace(description="FileSink[file:/tmp]")
             number = len(self.recentProgress)
             if number < 3:
-                self.recentProgress.append(SimpleNamespace(batchId=number, numInputRows=1000 * number, sink=sink))
+                self.recentProgress.append(SimpleNamespace(batchId=number, numInputRows=1000 * number))
             return len(self.recentProgress) == 3
 
     stream.follow([Query()])
     assert capsys.readouterr().out.splitlines() == [
-        f"  batch {number} to FileSink: {number * 1000:,} rows read" for number in range(3)
+        f"  batch {number} to the topic: {number * 1000:,} rows read" for number in range(3)
     ]
 
 
