@@ -7,13 +7,16 @@ is the only way to the log, so nobody who logs has to think of that.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable
 from typing import Final
 
+from ottla.replication.reminders import INTERVAL_S, KEPT_MAX, MORE
 from ottla.server.settings.log_levels import LEVELS, level_name
 
+LIKE_MAX = 200
 QUOTED_CHARACTERS_MAX = 300  # longer than any name that a topic can have
 MESSAGE_CHARACTERS_MAX = 2_000
 LINE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -67,10 +70,51 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
+class FloodGate(logging.Filter):
+    """A last limit on warnings and errors: of those that one place in the code logs, LIKE_MAX a minute, and their number.
+
+    Places that strangers or a broken disk can make talk without end have reminders of their own (`replication/reminders.py`),
+    which say more about whom; this holds for all others.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock_s = clock_s
+        self._minute_end_s = -math.inf
+        self._seen: dict[tuple[str, str], int] = {}  # in this minute
+        self._untold: dict[tuple[str, str], int] = {}  # in the one before
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        now_s = self._clock_s()
+        if now_s >= self._minute_end_s:
+            self._minute_end_s = now_s + INTERVAL_S
+            self._untold = {place: count - LIKE_MAX for place, count in self._seen.items() if count > LIKE_MAX}
+            self._seen = {}
+        place = record.name, str(record.msg)[:QUOTED_CHARACTERS_MAX]
+        if place not in self._seen and len(self._seen) >= KEPT_MAX:
+            place = ("", "")  # texts that are made up anew each time
+        self._seen[place] = self._seen.get(place, 0) + 1
+        if self._seen[place] > LIKE_MAX:
+            return False
+        if untold := self._untold.pop(place, 0):
+            _add_count(record, untold)
+        return True
+
+
+def _add_count(record: logging.LogRecord, untold: int) -> None:
+    if isinstance(record.args, tuple) and record.args:
+        record.msg, record.args = str(record.msg) + MORE, (*record.args, untold)
+    else:
+        record.msg, record.args = record.getMessage() + MORE % untold, ()
+
+
 def set_up(level: str, form: str) -> None:
     """From now on all loggers write to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMS[form]())
+    handler.addFilter(FloodGate())
     logging.basicConfig(level=LEVELS[level], handlers=[handler])
 
 

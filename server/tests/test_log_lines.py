@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.replication.reminders import KEPT_MAX
 from ottla.server.commands.start import LOG_FORMATS, LOG_LEVELS
-from ottla.server.process.log_lines import FORMS, MESSAGE_CHARACTERS_MAX, JsonFormatter, LogFormatter, shown
+from ottla.server.process.log_lines import (
+    FORMS,
+    LIKE_MAX,
+    MESSAGE_CHARACTERS_MAX,
+    FloodGate,
+    JsonFormatter,
+    LogFormatter,
+    shown,
+)
 from ottla.server.settings.log_levels import LEVELS
 
 JSON_KEYS = {"time", "level", "logger", "message", "exception"}
@@ -88,3 +97,34 @@ def test_any_text_is_one_json_object_on_one_line(name: str, words: str) -> None:
     fields = json.loads(line)
     assert fields.keys() == JSON_KEYS
     assert "ValueError" in fields["exception"] and len(line) < 20 * MESSAGE_CHARACTERS_MAX
+
+
+def test_of_like_warnings_so_many_pass_in_a_minute_and_then_their_number() -> None:
+    now_s = [0.0]
+    gate = FloodGate(lambda: now_s[0])
+    passed = [gate.filter(record("%s is full", number)) for number in range(LIKE_MAX + 7)]
+    assert passed == [True] * LIKE_MAX + [False] * 7
+    assert gate.filter(record("%s is empty", "it"))
+    now_s[0] = 60.0
+    again = record("%s is full", "it")
+    assert gate.filter(again)
+    assert again.getMessage() == "it is full (7 more like this since the last line)"
+    assert gate.filter(again) and again.getMessage().count("more like this") == 1
+
+
+def test_what_is_no_warning_passes_always() -> None:
+    gate, line = FloodGate(), record("Topic %s was created", "t")
+    line.levelno = logging.INFO
+    assert all(gate.filter(line) for _ in range(LIKE_MAX + 1))
+
+
+@given(st.lists(st.text(max_size=3), max_size=50), st.booleans())
+def test_any_texts_are_counted_within_bounds(texts: list[str], with_arguments: bool) -> None:
+    now_s = [0.0]
+    gate = FloodGate(lambda: now_s[0])
+    for text in texts * (LIKE_MAX // 20):
+        now_s[0] += 0.5
+        line = record("%s", text) if with_arguments else record(text)
+        if gate.filter(line):
+            assert line.getMessage().startswith(text)
+        assert len(gate._seen) <= KEPT_MAX + 1
