@@ -94,6 +94,7 @@ class Broker:
         self.tls = self._tls(config)
         self.cluster = ClusterState(controller_id=config.node_id)
         self.listeners: list[Listener] = []
+        self.http_address: tuple[str, int] | None = None
         self.long_answers = LongAnswers()
         self.deadlines = Deadlines()
         self.throttles = ReplicationThrottles(

@@ -11,6 +11,7 @@ limit, and `at_once` ends the hand-over.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -67,13 +68,15 @@ async def serve(
     everything is loaded. `descriptors` None: as many as this process may have.
     """
     bound = bind_all(config)
+    http = None
     try:
+        http = bind_http(config)
         descriptors = descriptors or Descriptors(checked_limit(present_limit()))
-        await _serve_bound(config, descriptors, bound, stop, on_ready, before_serving)
+        await _serve_bound(config, descriptors, bound, http, stop, on_ready, before_serving)
     except (Exception, BaseExceptionGroup) as problem:  # noqa: BLE001 - raised again
         raise _startup_problem(problem) from None
     finally:
-        for _, sock in bound:
+        for sock in (*(sock for _, sock in bound), *([http] if http else [])):
             sock.close()
 
 
@@ -81,6 +84,7 @@ async def _serve_bound(
     config: BrokerConfig,
     descriptors: Descriptors,
     bound: Bound,
+    http: socket.socket | None,
     stop: Stop,
     on_ready: Callable[[Broker], None],
     before_serving: Callable[[], None],
@@ -90,6 +94,12 @@ async def _serve_bound(
         broker = Broker(config, Surroundings(descriptors=descriptors), readiness)
         broker.register(bound)
         async with trio.open_nursery() as sessions:
+            if http is not None:
+                from ottla.server.http.endpoint import serve_http  # here, because most brokers do without
+
+                # From now on, because a load may take long, and somebody may want to know how it goes.
+                broker.http_address = http.getsockname()[:2]
+                sessions.start_soon(serve_http, broker, http, stop)
             # A signal during a long recovery ends the start.
             if await stop.unless(stop.asked, partial(broker.open, sessions)):
                 listen_all(bound, config.server.socket_listen_backlog_size)
@@ -261,6 +271,19 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
                 sock.close()
             raise StartupError(f"cannot listen on {endpoint}: {error.strerror or error}") from None
     return bound
+
+
+def bind_http(config: BrokerConfig) -> socket.socket | None:
+    """The same for the HTTP endpoint, if there is one."""
+    if (address := config.http.address) is None:
+        return None
+    if importlib.util.find_spec("h11") is None:
+        raise StartupError("http.listener needs h11: pip install 'ottla[http]'")
+    try:
+        return bind(*address)
+    except OSError as error:
+        told = f"http.listener={config.http.http_listener}"
+        raise StartupError(f"cannot listen on {told}: {error.strerror or error}") from None
 
 
 def listen_all(bound: Bound, backlog: int) -> None:

@@ -46,6 +46,7 @@ examples:
   ottla start --override log.dirs=/srv/ottla     set one, over the file
   ottla start --override listeners=PLAINTEXT://127.0.0.1:0
                                                  take any free port and print it
+  ottla start --http :9644                       health and metrics on http://127.0.0.1:9644
   ottla start server.properties --add-scram @users
                                                  begin with the SCRAM users of a file, one a line:
                                                  SCRAM-SHA-512=[name=admin,password=...]
@@ -59,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--override", action="append", default=[], metavar="name=value", help="one setting, over the file's; repeatable"
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener=",
     )
     parser.add_argument(
         "--add-scram",
@@ -85,7 +91,8 @@ def run(options: argparse.Namespace) -> int:
         from ottla.server.settings.broker_config import ConfigError, load_config
 
     try:
-        config = load_config(given_texts(options.file, options.override))
+        http = [] if options.http is None else [f"http.listener={options.http}"]
+        config = load_config(given_texts(options.file, [*options.override, *http]))
         accepted = tuple(options.accept_empty_log_dir)
         config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
     except ConfigError as error:
@@ -167,6 +174,8 @@ def announce(broker: Broker) -> None:
         f"  listeners       {', '.join(listeners)}",
         f"  try             kcat -b {_address(first.host, first.port)} -L",
     ]
+    if broker.http_address is not None:
+        lines.append(f"  http            http://{_address(*broker.http_address)}/")
     if config.ignored_settings:
         lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
     lines.append(f"listening on {_address(bound[0].host or '0.0.0.0', bound[0].port)}")

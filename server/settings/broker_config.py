@@ -26,6 +26,7 @@ from ottla.groupcoord.group_settings import check_bounds_of_broker
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.authorizer_config import AuthorizerConfig, UnknownAuthorizer
 from ottla.server.settings.control_plane import control_plane_listener
+from ottla.server.settings.http_config import HttpConfig
 from ottla.server.settings.member_config import MemberConfig
 from ottla.server.settings.quota_config import QuotaConfig
 from ottla.server.settings.sasl_config import (
@@ -205,6 +206,7 @@ class BrokerConfig:
     peer_logins: Mapping[str, PeerLoginConfig] = field(default_factory=dict)
     """How this member of a cluster logs in at the others, by the listener; one that is not here lets it in without."""
     authorizer: AuthorizerConfig | None = None
+    http: HttpConfig = field(default_factory=HttpConfig)
     first_users: tuple[Any, ...] = ()  # of --add-scram (server/auth/first_users.py); no setting, as it is not kept
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
@@ -239,7 +241,7 @@ def broker_settings() -> Mapping[str, Setting]:
         SharePartitionConfig,
         DeadLetterConfig,
     )
-    rest = (ReplicationConfig, MemberConfig, QuotaConfig, SaslConfig, TlsConfig, TokenConfig)
+    rest = (ReplicationConfig, MemberConfig, QuotaConfig, SaslConfig, TlsConfig, TokenConfig, HttpConfig)
     for config_class in (ServerConfig, *coordinators, *rest):
         known.update(settings_of(config_class))
     return known
@@ -313,6 +315,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         zookeeper=zookeeper,
         static=static,
         authorizer=_authorizer(server, static),
+        http=_read(HttpConfig, static),
     )
 
 

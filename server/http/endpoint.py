@@ -1,0 +1,34 @@
+"""The HTTP endpoint of one broker: its paths put together, and served from before the logs are loaded until the end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from ottla.server.http.guard import Guard
+from ottla.server.http.health import add_health
+from ottla.server.http.routes import Routes
+from ottla.server.http.server import HttpServer
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.stop import Stop
+
+logger = logging.getLogger("ottla.http")
+
+
+async def serve_http(broker: Broker, sock: socket.socket, stop: Stop) -> None:
+    """Serve a bound socket until cancelled."""
+    routes = Routes()
+    add_health(routes, broker, stop)
+    logger.info("HTTP is served on %s port %d", *sock.getsockname()[:2])
+    await HttpServer(routes, _guard(broker), broker.surroundings.descriptors).run(sock)
+
+
+def _guard(broker: Broker) -> Guard:
+    config = broker.config
+    address = config.http.address
+    assert address is not None
+    told = [each.host for each in (*config.listeners, *config.advertised.values())]
+    return Guard(address[0], [*filter(None, told), socket.gethostname(), *config.http.http_allowed_hosts])

@@ -1,0 +1,109 @@
+"""Accepts the connections of the HTTP endpoint, within limits that are its own.
+
+CONNECTIONS_MAX in all and CONNECTIONS_PER_ADDRESS from one address. If all are taken, the one that has idled longest between
+two requests makes room; if none idles, the new one is closed. They count as descriptors of the broker, which has a few in
+reserve for them: health can be asked when clients have taken everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.log.faults import Fault, classify
+from ottla.replication.reminders import Reminder
+from ottla.server.http.conversation import Conversation
+from ottla.server.net.connection_limits import RETRY_SECONDS, plain_address
+
+if TYPE_CHECKING:
+    from ottla.replication.log.descriptors import Descriptors
+    from ottla.server.http.guard import Guard
+    from ottla.server.http.routes import Routes
+
+logger = logging.getLogger("ottla.http")
+
+CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS = 128, 64
+BACKLOG = 64
+RESERVE_PART = 8  # this part of the reserve of descriptors may be used
+
+
+class HttpServer:
+    """See the module's docstring."""
+
+    def __init__(self, routes: Routes, guard: Guard, descriptors: Descriptors) -> None:
+        self._routes, self._guard, self._descriptors = routes, guard, descriptors
+        self._conversations: set[Conversation] = set()
+        self._per_address: Counter[str] = Counter()
+        self._are_taken, self._shortage = Reminder(), Reminder()
+
+    @property
+    def connection_count(self) -> int:
+        """How many there are."""
+        return len(self._conversations)
+
+    async def run(self, sock: socket.socket) -> None:
+        """Serve a bound socket until cancelled."""
+        sock.listen(BACKLOG)
+        listener = trio.socket.from_stdlib_socket(sock)
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    accepted, address = await listener.accept()
+                except OSError as error:
+                    await self._after_failed_accept(error)
+                    continue
+                host = plain_address(address[0])
+                if self._has_room(host):
+                    nursery.start_soon(self._converse, accepted, host)
+                else:
+                    accepted.close()
+
+    async def _after_failed_accept(self, error: OSError) -> None:
+        # The socket stays readable, so without a pause the loop would do nothing but fail.
+        if classify(error) is Fault.TRANSIENT:
+            if self._shortage.is_due():
+                logger.error("cannot accept over HTTP for now: %s", error)
+            await trio.sleep(RETRY_SECONDS)
+
+    def _has_room(self, host: str) -> bool:
+        """Whether another connection of this address is served."""
+        descriptors = self._descriptors
+        if descriptors.connections >= descriptors.connections_max + descriptors.reserve // RESERVE_PART:
+            return False
+        if self._per_address[host] >= CONNECTIONS_PER_ADDRESS:
+            self._tell("one address has %d connections over HTTP, and gets no more", CONNECTIONS_PER_ADDRESS)
+            return False
+        if len(self._conversations) < CONNECTIONS_MAX:
+            return True
+        idle = [each for each in self._conversations if each.is_idle and not each.cancel_scope.cancel_called]
+        if not idle:
+            self._tell("all %d connections over HTTP are in use", CONNECTIONS_MAX)
+            return False
+        min(idle, key=lambda each: each.idle_since).cancel_scope.cancel()
+        return True
+
+    def _tell(self, message: str, count: int) -> None:
+        if self._are_taken.is_due():
+            logger.warning(message, count)
+
+    async def _converse(self, sock: trio.socket.SocketType, host: str) -> None:
+        self._per_address[host] += 1
+        self._descriptors.connection_opened()
+        # The stream sets options of the socket, and puts up with a peer that has gone already.
+        conversation = Conversation(trio.SocketStream(sock), host, self._routes, self._guard)
+        self._conversations.add(conversation)
+        try:
+            await conversation.run()
+        except Exception:  # it would end the endpoint, and with it the broker
+            logger.exception("bug: a connection over HTTP of %s", host)
+        finally:
+            sock.close()
+            self._conversations.discard(conversation)
+            self._descriptors.connection_closed()
+            self._per_address[host] -= 1
+            if not self._per_address[host]:
+                del self._per_address[host]

@@ -1,0 +1,43 @@
+"""The settings of the HTTP endpoint. Apache Kafka has none, so they are accepted and in force, but not described to its clients."""
+
+import re
+from dataclasses import dataclass
+
+from ottla.wire.settings import setting
+
+_LISTENER = re.compile(r"(?:\[([0-9A-Za-z:%.]+)\]|([^/:\[\]\s]*)):([0-9]{1,5})")
+LOOPBACK = "127.0.0.1"
+
+
+def parse_http_listener(text: str) -> tuple[str, int] | None:
+    """HOST:PORT, [IPV6]:PORT, or :PORT on loopback; None: it is no such text."""
+    match = _LISTENER.fullmatch(text)
+    if match is None or int(match[3]) > 65535:
+        return None
+    return match[1] or match[2] or LOOPBACK, int(match[3])
+
+
+def _listener_problem(text: str) -> str | None:
+    return None if parse_http_listener(text) else "must be HOST:PORT, or :PORT on loopback"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpConfig:
+    """Where the endpoint is, and who may ask it."""
+
+    http_listener: str | None = setting(
+        None,
+        check=_listener_problem,
+        internal=True,
+        doc="Address of the HTTP endpoint with metrics and health, as HOST:PORT; none by default, port 0 any free port.",
+    )
+    http_allowed_hosts: tuple[str, ...] = setting(
+        (),
+        internal=True,
+        doc="Names beside those of the listeners by which browsers and scrapers may ask the HTTP endpoint.",
+    )
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port; None: there is no endpoint."""
+        return None if self.http_listener is None else parse_http_listener(self.http_listener)
