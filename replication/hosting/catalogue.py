@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.replication.partition.traffic import Traffic
+
 if TYPE_CHECKING:
     from ottla.replication.log.storage import LogDirectory
     from ottla.replication.partition.partition import Partition
@@ -16,6 +18,7 @@ class Catalogue:
     def __init__(self) -> None:
         # Nested: those of a topic are found without going through all others.
         self._topics: dict[str, dict[int, Partition]] = {}
+        self.traffic = Traffic()
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """A partition this broker has a log of."""
@@ -25,6 +28,10 @@ class Catalogue:
     def partitions_of(self, topic: str) -> list[Partition]:
         """The partitions of one topic that are here."""
         return list(self._topics.get(topic, {}).values())
+
+    def topics(self) -> list[str]:
+        """The topics that have partitions here."""
+        return list(self._topics)
 
     def partitions(self) -> Iterator[Partition]:
         """All partitions, also those that come or go meanwhile."""
@@ -45,6 +52,6 @@ class Catalogue:
         of_topic = self._topics.get(topic, {})
         partition = of_topic.pop(index, None)
         # An empty entry for each topic that ever was would stay for the life of the broker.
-        if not of_topic:
-            self._topics.pop(topic, None)
+        if not of_topic and self._topics.pop(topic, None) is not None:
+            self.traffic.forget(topic)
         return partition

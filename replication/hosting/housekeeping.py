@@ -65,6 +65,16 @@ class Housekeeping:
         self._being_compacted: set[Partition] = set()
         self._paid_until = 0.0
 
+    @property
+    def compacted_now(self) -> int:
+        """How many logs are being compacted."""
+        return len(self._being_compacted)
+
+    @property
+    def not_compacted(self) -> int:
+        """How many compacted logs are left alone, for a while or until the next start, after a compaction that failed."""
+        return self._cleaner.paused_count
+
     async def run(self) -> None:
         """Go round until cancelled."""
         async with trio.open_nursery() as nursery:

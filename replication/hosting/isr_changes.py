@@ -117,6 +117,7 @@ class IsrChanges:
         self._config = config
         self._clock_ms = clock_ms
         self._unanswered: dict[Partition, Proposal] = {}
+        self.shrunk = self.expanded = self.failed = 0  # how often, since the broker started
         self._news = trio.Event()
 
     def on_follower_fetch(self, partition: Partition, broker_id: int) -> None:
@@ -252,10 +253,12 @@ class IsrChanges:
             proposal.followers.withdraw(are_ineligible=code == ErrorCode.INELIGIBLE_REPLICA)
             # The high watermark has waited for those whom the controller refuses. It may move up now.
             partition.reconsider()
+            self.failed += 1
         elif not code:
-            partition.settle_isr(
-                tuple(answer.isr), leader_epoch=answer.leader_epoch, partition_epoch=answer.partition_epoch
-            )
+            before, isr = len(partition.isr), tuple(answer.isr)
+            if partition.settle_isr(isr, leader_epoch=answer.leader_epoch, partition_epoch=answer.partition_epoch):
+                self.shrunk += len(isr) < before
+                self.expanded += len(isr) > before
         return True
 
 

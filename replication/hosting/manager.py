@@ -55,6 +55,7 @@ from ottla.replication.partition.commit_waits import CommitWaits
 from ottla.replication.partition.followers import IsEligible
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
+from ottla.replication.partition.traffic import Traffic
 from ottla.replication.slices import Slices
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -94,7 +95,7 @@ class ReplicaManager:
         self._catalogue = Catalogue()
         self.partition = self._catalogue.partition  # bound here, because handlers ask for every batch
         self.partitions, self.partitions_of = self._catalogue.partitions, self._catalogue.partitions_of
-        self.partitions_in = self._catalogue.partitions_in
+        self.partitions_in, self.topics = self._catalogue.partitions_in, self._catalogue.topics
         self.directories = HeldDirectories(
             log_dirs, node_id=node_id, storage=storage, descriptors=descriptors, run_in_thread=run_in_thread
         )
@@ -226,6 +227,7 @@ class ReplicaManager:
             request_flush=self._flusher.request,
             lag_ms=self.config.replica_lag_time_max_ms,
             is_eligible=self.is_eligible,
+            traffic=self.traffic.of(log.topic),
         )
         log.enter_service(self._repairer.request)
         if checkpoints is not None:
@@ -266,6 +268,11 @@ class ReplicaManager:
         for move in self.moves.moves_to(held.log_directory):
             # A thread may be appending to the future log, so it may not have all that is committed.
             yield NotedLog(move.log, min(move.partition.high_watermark, move.log.log_end_offset), is_future=True)
+
+    @property
+    def traffic(self) -> Traffic:
+        """How much went through the topics that are here."""
+        return self._catalogue.traffic
 
     @property
     def log_directories(self) -> list[LogDirectory]:

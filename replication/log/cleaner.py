@@ -128,6 +128,11 @@ class LogCleaner:
         self._pay = pay
         self._pauses: dict[str, _Pause] = {}
 
+    @property
+    def paused_count(self) -> int:
+        """How many logs are not cleaned because that has failed; one that is due again counts until it is cleaned."""
+        return len(self._pauses)
+
     def look_at(self, log: PartitionLog, last_stable_offset: int, high_watermark: int) -> Cleanable | None:
         """What could be cleaned in a log; None for logs that are not compacted or cannot be read."""
         if not log.config.is_compacted or not log.log_directory.is_online or self._is_paused(log):

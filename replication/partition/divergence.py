@@ -1,4 +1,4 @@
-"""Where the log of one who fetches has left this one (KIP-320, KIP-595)."""
+"""Where two logs of a partition part: that of one who fetches from here, or this one from its leader's (KIP-320, KIP-595)."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def diverging_epoch_of(log: PartitionLog, fetch_offset: int, last_fetched_epoch:
     if epoch < last_fetched_epoch or end_offset < fetch_offset:
         return epoch, end_offset
     return None
+
+
+def divergence_from_leader(log: PartitionLog, epoch: int, end_offset: int) -> int:
+    """Where this log leaves the leader's, which ends at `end_offset` in `epoch`: what is from there on has to be dropped."""
+    local_epoch, local_end = log.end_offset_for_epoch(epoch)
+    # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
+    known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end
+    # Nothing below the start of the log can be dropped.
+    return max(min(known_end, end_offset), log.log_start_offset)

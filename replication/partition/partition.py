@@ -37,17 +37,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from ottla.replication.log.epochs import UNDEFINED_EPOCH
 from ottla.replication.log.log_reader import EMPTY
 from ottla.replication.log.partition_log import SEGMENTS_MAX, AppendInfo, PartitionLog
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
 from ottla.replication.log.truncation import Truncation
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
 from ottla.replication.partition.committed_reads import ABORTED_MAX, with_aborted
-from ottla.replication.partition.divergence import diverging_epoch_of
+from ottla.replication.partition.divergence import divergence_from_leader, diverging_epoch_of
 from ottla.replication.partition.followers import Followers, Holder, IsEligible
 from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP, look_up
 from ottla.replication.partition.read_info import ReadInfo
+from ottla.replication.partition.traffic import TopicTraffic
 from ottla.replication.partition.watchers import Watchers
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import iter_batches
@@ -93,6 +93,7 @@ class Partition:
         "partition_epoch",
         "replicas",
         "topic",
+        "traffic",
     )
 
     def __init__(
@@ -106,7 +107,9 @@ class Partition:
         request_flush: Callable[[Partition], None] | None = None,
         lag_ms: int = LAG_TIME_MAX_MS,
         is_eligible: IsEligible = lambda broker, broker_epoch: True,
+        traffic: TopicTraffic | None = None,
     ) -> None:
+        self.traffic = TopicTraffic() if traffic is None else traffic
         self.topic = topic
         self.index = index
         self.log = log
@@ -313,10 +316,8 @@ class Partition:
     def _not_leader(self) -> KafkaError:
         if self.is_deleted:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} has been deleted")
-        return KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"Leader not local for partition {self.topic}-{self.index} on broker {self._local_id}",
-        )
+        reason = f"Leader not local for partition {self.topic}-{self.index} on broker {self._local_id}"
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -353,8 +354,12 @@ class Partition:
             transaction_version=transaction_version,
             guard=guard,
         )
+        traffic = self.traffic  # of all partitions of the topic together
+        traffic.produce_requests += 1
         # A duplicate has written nothing. Its producer waits for the records that are there already.
         if not info.duplicate:
+            traffic.messages_in += info.last_offset - info.first_offset + 1
+            traffic.bytes_in += len(records)
             # Also after a roll, so that the segment that is finished now gets to the disk.
             if info.flush_due or info.rolled:
                 self._flush()
@@ -475,6 +480,7 @@ class Partition:
             self._begin_within_batch(records, now_ms)
         # First the records, then what is committed of them: the high watermark must not pass the end of this log.
         info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        self.traffic.replication_bytes_in += len(records)
         if info.flush_due or info.rolled:
             self._flush()
         self.take_over(leader_high_watermark, leader_log_start_offset)
@@ -508,12 +514,7 @@ class Partition:
         That is the largest epoch the leader knows that is not above ours. What is beyond has to be dropped, never by the
         high watermark, and then to be fetched from there (KIP-595).
         """
-        log = self.log
-        local_epoch, local_end = log.end_offset_for_epoch(epoch)
-        # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
-        known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end
-        # Nothing below the start of the log can be dropped.
-        return max(min(known_end, end_offset), log.log_start_offset)
+        return divergence_from_leader(self.log, epoch, end_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
         """Drop everything from `offset` on, which the leader does not have. `truncation`: what a thread read for it."""
@@ -633,17 +634,13 @@ class Partition:
         log = self.leading_log()
         log.log_directory.check_online()
         if log.config.is_compacted and not log.config.is_deleting:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"Records of partition {self.topic}-{self.index} can not be deleted due to the configured policy",
-            )
+            reason = f"Records of partition {self.topic}-{self.index} can not be deleted due to the configured policy"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, reason)
         # Not beyond the high watermark: what is not committed yet must not be skipped by the start of the log.
         start = self.high_watermark if offset == -1 else offset
         if not 0 <= start <= self.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"The offset {offset} for partition {self.topic}-{self.index} is not valid",
-            )
+            reason = f"The offset {offset} for partition {self.topic}-{self.index} is not valid"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
         if log.increase_log_start_offset(start):
             self.notify_watchers()
         return start

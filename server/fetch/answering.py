@@ -40,6 +40,18 @@ async def response_in_turns(reading: Reading) -> FetchResponse:
     return _response_of(reading, topics if opened.goes_on() else [])
 
 
+def _count(reading: Reading) -> None:
+    is_follower = reading.reader.is_follower
+    for read in reading.reads:
+        if read.partition is not None:
+            traffic = read.partition.traffic
+            if is_follower:
+                traffic.replication_bytes_out += read.size
+            else:
+                traffic.fetch_requests += 1
+                traffic.bytes_out += read.size
+
+
 def _refused_by_quota(reading: Reading) -> FetchResponse | None:
     """The empty answer to a client that has to pause first; None: it may have what was read.
 
@@ -72,6 +84,7 @@ def _response_of(reading: Reading, topics: list[FetchableTopicResponse]) -> Fetc
     # Counted here and not at each read: what is read again during a wait goes out only once.
     if reader.is_follower:
         reader.count_throttled(reading.reads)
+    _count(reading)
     response = FetchResponse(error_code=opened.error, session_id=opened.session_id, responses=topics)
     if reader.version >= CURRENT_LEADER_SINCE and not reader.is_follower:
         found = [read.data for read in reading.reads]

@@ -40,6 +40,20 @@ READ_COMMITTED = 1
 DOWN_CONVERTED_BELOW = 4
 READ_FROM_FOLLOWERS_SINCE = 11
 REPLICA_STATE_SINCE = 15
+NO_FAILURES = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors that do not speak against the broker: they are not counted as failed fetches (Kafka's ReplicaManager.readFromLog)."""
 
 
 class Port(
@@ -147,6 +161,7 @@ class PartitionReader(KeepsFewFilesOpen):
             if type(read.records) is FileRegion:
                 read = self._kept(partition, read, as_region=self.version < DOWN_CONVERTED_BELOW)
         except KafkaError as error:
+            self._count_failure(target, error)
             return PartitionRead(target, failed_read(self.broker, self.version, target, error.code))
         except NotCached:
             # After a wait the answer is made in one step that cannot await a thread. The client gets these records
@@ -178,6 +193,12 @@ class PartitionReader(KeepsFewFilesOpen):
         is_settled = read.diverging_epoch is not None or read.is_behind
         layout = partition.log.layout
         return new_tuple(PartitionRead, (target, data, len(read.records), available, is_settled, partition, layout))
+
+    def _count_failure(self, target: FetchTarget, error: KafkaError) -> None:
+        if error.code not in NO_FAILURES:
+            traffic = self.broker.replicas.traffic.by_topic.get(target.topic or "")
+            if traffic is not None:
+                traffic.failed_fetch_requests += 1
 
     def _partition(self, target: FetchTarget, leader_epoch: int) -> Partition:
         assert target.topic is not None

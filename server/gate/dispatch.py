@@ -65,7 +65,20 @@ class Code(NamedTuple):
 class Route:
     """Everything the connection needs to serve one api key; counters are plain integers read by metrics."""
 
-    __slots__ = (*OPTIONS, "_code", "_load", "api_key", "error_count", "name", "request_count", "versions")
+    __slots__ = (
+        *OPTIONS,
+        "_code",
+        "_load",
+        "api_key",
+        "error_count",
+        "errors",
+        "name",
+        "request_bytes",
+        "request_count",
+        "response_bytes",
+        "seconds",
+        "versions",
+    )
 
     abandonable: bool
     alone_only: bool
@@ -92,7 +105,10 @@ class Route:
         self._load = load
         self._code: Code | None = None
         self.request_count = 0
+        self.request_bytes = self.response_bytes = 0
+        self.seconds = 0.0  # from the moment when a request is read until its answer is there, waits included
         self.error_count = 0
+        self.errors: dict[int, int] = {}  # answers with an error at their top level, by its code
 
     @classmethod
     def of(

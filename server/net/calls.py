@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import trio
@@ -93,6 +93,11 @@ class Calls:
         self.opened = trio.Event()
         if is_open:
             self.opened.set()
+
+    @property
+    def routes(self) -> Iterable[Route]:
+        """What is served, and what was counted of it."""
+        return self._routes.values()
 
     def find(self, api_key: int, version: int) -> Call | None:
         """The call of a served (key, version); None if `until_open` and `make` have to be awaited first.

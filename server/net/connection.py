@@ -35,6 +35,7 @@ import trio
 
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.net.door import authentication_at
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.holdings import Holdings
 from ottla.server.net.inbox import Inbox, NoRoom
@@ -63,7 +64,6 @@ from ottla.wire.schema import Struct
 from ottla.wire.text import JAVA_REPLACE
 
 if TYPE_CHECKING:
-    from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.net.authentication import Authentication, ExpiringCalls
     from ottla.server.net.calls import Call, Calls
     from ottla.server.net.door import Door
@@ -99,6 +99,8 @@ class Connection:
         "_quotas",
         "_readiness",
         "_ready",
+        "_route",
+        "_since",
         "_socket",
         "_throttling",
         "_transport",
@@ -136,21 +138,8 @@ class Connection:
         self.is_held_up = False
         self._holdings = Holdings(self._inbox.memory)
         self._is_parked = False
-        self._authentication = None if listener.sasl is None else self._new_authentication(listener, listener.sasl)
+        self._authentication = authentication_at(listener, self._context, self._inbox, transport, self._send_first)
         self._note_time()
-
-    def _new_authentication(self, listener: Door, sasl: SaslListener) -> Authentication:
-        from ottla.server.net.authentication import Authentication  # most brokers need none
-
-        return Authentication(
-            sasl,
-            calls=listener.calls,
-            context=self._context,
-            inbox=self._inbox,
-            readiness=self._readiness,
-            transport=self._transport,
-            send=self._send_first,
-        )
 
     async def run(self) -> None:
         """Serve until the peer leaves, the housekeeper cancels, or an error ends it."""
@@ -288,7 +277,7 @@ class Connection:
 
     def _note_time(self) -> None:
         # All frames of one read came at the same time, so they share these times.
-        self.last_active = now = time.monotonic()
+        self.last_active = self._since = now = time.monotonic()
         self._turn_end = self._readiness.turn_end(now)
         self._context.now_ms = time.time_ns() // 1_000_000
 
@@ -301,8 +290,12 @@ class Connection:
                 # Before `detach` gives the frame's buffer back to the budget, or else others would take the room.
                 self._holdings.hold(waiting, frame[1] - frame[0], inbox)
                 return waiting
-            # Asked after a frame, so that every turn gets at least one done, however late it begins.
-            if time.monotonic() > self._turn_end:
+            # Asked after a frame, so that every turn gets at least one done, however late it begins. The same look at
+            # the clock says how long the frame took.
+            now = time.monotonic()
+            self._route.seconds += now - self._since
+            self._since = now
+            if now > self._turn_end:
                 return END_OF_TURN
         # Without epoll nobody can poke a connection that waits for its socket, so its task waits for the answers.
         return DRAIN if self._pending and not self._readiness.is_inside_the_wait else None
@@ -348,6 +341,9 @@ class Connection:
             charge = self._throttling.begin(call, self._context, end - start) if self._quotas.is_on else None
             work = handle_large(call, buffer[position:end], self._context, self.peer_has_left, self._holdings.let_go)
             return self._later(call, correlation_id, work, charge, is_large=True)
+        self._route = route = call.route
+        route.request_count += 1
+        route.request_bytes += end - start
         if self._quotas.is_on:
             charge = self._throttling.begin(call, self._context, end - start)
             return self._handle_charged(call, correlation_id, charge, buffer, position, end)
@@ -357,7 +353,6 @@ class Connection:
         context = self._context
         # One context serves the whole connection: to make one for every request would cost more than to refresh it.
         context.api_version = call.version
-        call.route.request_count += 1
         try:
             result = call.handler(request, context)
         except KafkaError as error:
@@ -379,7 +374,6 @@ class Connection:
         began = time.perf_counter_ns() if charge.is_timed else 0
         context = self._context
         context.api_version = call.version
-        call.route.request_count += 1
         try:
             result = call.handler(call.decode(buffer, position, end), context)
         except KafkaError as error:
@@ -417,17 +411,22 @@ class Connection:
         # Without records the answer is one small piece: fewer parts for the outbox to look at.
         if call.is_plain:
             body = b"".join(parts)
-            out.append(call.envelope(len(body) + call.envelope_bytes, correlation_id) + body)
+            size = len(body) + call.envelope_bytes
+            out.append(call.envelope(size, correlation_id) + body)
         else:
             # With records there may be regions of files between the pieces. Their bytes join on the way out. The first
             # piece is what comes before the first records, so it is joined here: a part less to look at.
-            parts[0] = call.envelope(sum(map(len, parts)) + call.envelope_bytes, correlation_id) + parts[0]
+            size = sum(map(len, parts)) + call.envelope_bytes
+            parts[0] = call.envelope(size, correlation_id) + parts[0]
             out += parts
+        call.route.response_bytes += size
 
     def _hand_over_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
         """The body is shared with whoever asked the same."""
         # Two parts, so that a large body is not copied for each of many peers.
-        self._outbox.parts += [call.envelope(len(body) + call.envelope_bytes, correlation_id), body]
+        size = len(body) + call.envelope_bytes
+        self._outbox.parts += [call.envelope(size, correlation_id), body]
+        call.route.response_bytes += size
 
     async def _finish(self, waiting: Waiting) -> None:
         """Await the rest of a request; answers that are ready go out first."""
@@ -526,13 +525,14 @@ class Connection:
         await self._calls.make(api_key, version)
 
     async def _finish_request(self, waiting: Waiting) -> None:
-        route = waiting.call.route
+        route, began = waiting.call.route, time.monotonic()
         self._is_parked = route.abandonable or route.reads_only
         try:
             # A large request is limited already: the budget counts it with what its answer may take.
             async with _long_answers if route.few_at_once and not waiting.is_large else nullcontext():
                 await self._answer_awaited(waiting)
         finally:
+            route.seconds += time.monotonic() - began
             self._is_parked = False
 
     async def _answer_awaited(self, waiting: Waiting) -> None:
@@ -560,7 +560,7 @@ class Connection:
         """Answer when it is ready, and after all that are kept already. None: nobody waits for an answer."""
         if isinstance(answer, PendingAnswer):
             answer.on_ready = self._note_ready
-            self._pending.append(Pending(call, correlation_id, answer, charge))
+            self._pending.append(Pending(call, correlation_id, answer, charge, time.monotonic()))
             # It may have become ready before it knew whom to tell.
             if answer.is_ready:
                 self._note_ready()
@@ -593,13 +593,14 @@ class Connection:
         """Encode the pending answers whose turn it is, until that of this connection is over."""
         pending = self._pending
         while pending and pending[0].is_ready:
-            call, correlation_id, answer, charge = pending.popleft()
+            call, correlation_id, answer, charge, since = pending.popleft()
             if isinstance(answer, EncodedAnswer):
                 self._queued_bytes -= len(answer.body)
                 response: Any = answer
             else:
                 # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
                 response = answer.response()
+                call.route.seconds += time.monotonic() - since
                 if charge is not None:
                     response = self._throttling.settle(call, response, charge)
             if type(response) is EncodedAnswer:

@@ -53,6 +53,7 @@ async def handle_large(
             del request  # or else it would hold this frame, and this frame it
     context.api_version = call.version
     call.route.request_count += 1
+    call.route.request_bytes += len(body)
     result = call.handler(request, context)
     # A long poll or a join may wait for minutes, and must not keep room from others for so long.
     if call.route.abandonable:
@@ -76,7 +77,9 @@ async def encode_large(call: Call, response: Any) -> list[Any]:
 
 def error_answer(call: Call, error: KafkaError) -> Any:
     """The response that carries `error` at its top level; an api without such a field may not raise."""
-    call.route.error_count += 1
+    route = call.route
+    route.error_count += 1
+    route.errors[error.code] = route.errors.get(error.code, 0) + 1
     answer = call.route.response_class.of_error(error.code, error.message)
     if answer is None:
         raise RuntimeError(f"{call.route.name} has no top-level error code for {error.code.name}") from error

@@ -81,7 +81,8 @@ CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
 TURN_S = 0.005  # then a long request gives way, and compressed and doubtful batches of a short one are checked in a thread
 
-# Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log.
+# Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log. It does not
+# count them as failed requests either (ReplicaManager.appendRecordsToLeader).
 _WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -537,6 +538,9 @@ class Appending(PendingAnswer[ProduceResponse]):
 
     def _fail(self, answer: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
         answer.error_code = error.code
+        if partition is not None:
+            partition.traffic.produce_requests += 1
+            partition.traffic.failed_produce_requests += error.code not in _WITHOUT_LOG_START
         if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._has_moved = True
         if isinstance(error, NotVerified):

@@ -1,0 +1,72 @@
+"""How much went through the partitions of each topic, in plain integers that only grow (Kafka's class BrokerTopicMetrics).
+
+All partitions of a topic on this broker count into one object, so the hot path pays for an addition and no look-up. A topic that
+leaves this broker leaves its counts in `gone`: what is told of all topics together never falls.
+"""
+
+from __future__ import annotations
+
+COUNTS = (
+    "messages_in",
+    "bytes_in",
+    "bytes_out",
+    "produce_requests",
+    "failed_produce_requests",
+    "fetch_requests",
+    "failed_fetch_requests",
+    "replication_bytes_in",
+    "replication_bytes_out",
+)
+
+
+class TopicTraffic:
+    """What partitions of one topic have counted since the topic came to this broker. Requests are counted by partition."""
+
+    __slots__ = COUNTS
+
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+    produce_requests: int
+    failed_produce_requests: int
+    fetch_requests: int
+    failed_fetch_requests: int
+    replication_bytes_in: int
+    replication_bytes_out: int
+
+    def __init__(self) -> None:
+        for name in COUNTS:
+            setattr(self, name, 0)
+
+    def add(self, other: TopicTraffic) -> None:
+        """Count what another one has counted."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Traffic:
+    """That of all topics that have partitions here."""
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, TopicTraffic] = {}
+        self.gone = TopicTraffic()
+
+    def of(self, topic: str) -> TopicTraffic:
+        """What the partitions of a topic count into."""
+        found = self.by_topic.get(topic)
+        if found is None:
+            found = self.by_topic[topic] = TopicTraffic()
+        return found
+
+    def forget(self, topic: str) -> None:
+        """The topic has no partition here any more."""
+        left = self.by_topic.pop(topic, None)
+        if left is not None:
+            self.gone.add(left)
+
+    def total(self) -> TopicTraffic:
+        """Of all topics together, those that are gone too."""
+        total = TopicTraffic()
+        for each in (self.gone, *self.by_topic.values()):
+            total.add(each)
+        return total
