@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
 import trio
 
-from ottla.groupcoord.groups.offsets.part import DeleteGroup
-from ottla.groupcoord.groups.shard import in_listing
+from ottla.groupcoord.groups.offsets.committed import TopicOffsets
+from ottla.groupcoord.groups.offsets.part import DeleteGroup, ListCommitted
+from ottla.groupcoord.groups.shard import Shard, in_listing
 from ottla.groupcoord.runtime.answers import finished, gathered
 from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.services.shards import ELEMENTS_PER_TURN, GroupShards
@@ -60,6 +61,21 @@ class GroupAdministration:
             groups += part
             await trio.lowlevel.checkpoint()
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
+
+    @property
+    def group_count(self) -> int:
+        """How many groups of any kind this broker coordinates, as far as they are loaded."""
+        return sum([shard.group_count for shard in self._loaded()])
+
+    def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
+        """Each group with the offsets that it has committed, to be looked at in turns; they may change between two of them."""
+        for shard in self._loaded():
+            yield from shard.read(ListCommitted(), now_ms=self._shards.now_ms())
+
+    def _loaded(self) -> list[Shard]:
+        now_ms = self._shards.now_ms()
+        led = [each for each in self._shards.partitions() if each.absent is ErrorCode.NONE]
+        return [each.shard(now_ms) for each in led]
 
     def delete_groups(self, request: DeleteGroupsRequest) -> Worked[Given[DeleteGroupsResponse]]:
         """Each group once, however often it is named."""

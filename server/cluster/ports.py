@@ -31,6 +31,10 @@ class ActiveController(Protocol):
     def epoch(self) -> int: ...
 
     @property
+    def elections(self) -> tuple[int, int]:
+        """How many leaders this controller has chosen instead of others, and how many of them were not in sync (unclean)."""
+
+    @property
     def epoch_version(self) -> int:
         """The version of /controller_epoch that fences this controller's writes."""
 

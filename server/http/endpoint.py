@@ -6,8 +6,13 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
+import trio
+
 from ottla.server.http.guard import Guard
 from ottla.server.http.health import add_health
+from ottla.server.http.metrics.loop_lag import LoopLag
+from ottla.server.http.metrics.scrape import Metrics
+from ottla.server.http.pace import Pace
 from ottla.server.http.routes import Routes
 from ottla.server.http.server import HttpServer
 
@@ -20,10 +25,14 @@ logger = logging.getLogger("ottla.http")
 
 async def serve_http(broker: Broker, sock: socket.socket, stop: Stop) -> None:
     """Serve a bound socket until cancelled."""
-    routes = Routes()
+    routes, pace, lag = Routes(), Pace(), LoopLag()
+    server = HttpServer(routes, _guard(broker), broker.surroundings.descriptors)
     add_health(routes, broker, stop)
+    Metrics(broker, stop, pace, lag, server).add_to(routes)
     logger.info("HTTP is served on %s port %d", *sock.getsockname()[:2])
-    await HttpServer(routes, _guard(broker), broker.surroundings.descriptors).run(sock)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lag.run)
+        nursery.start_soon(server.run, sock)
 
 
 def _guard(broker: Broker) -> Guard:

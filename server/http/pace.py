@@ -1,4 +1,4 @@
-"""Turns for long answers: a millisecond or two of work, then others, and a third of the time at most for all answers together."""
+"""Turns for long answers: some milliseconds of work, then others, and a third of the time at most for all answers together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REST_MAX_S = 0.05
 class Pace:
     """One for the whole endpoint. `TURN_S` is how long a piece of work should take."""
 
-    TURN_S = 0.002
+    TURN_S = 0.004
 
     def __init__(self) -> None:
         self._turn = trio.Lock()  # first come, first served

@@ -50,7 +50,8 @@ async def get(broker: Broker, path: str, host: str = "localhost") -> tuple[int, 
     assert broker.http_address is not None
     with trio.fail_after(FAR_S):
         async with await trio.open_tcp_stream(*broker.http_address) as stream:
-            request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+            # Of this version, so that a long answer does not come in chunks.
+            request = f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n"
             await stream.send_all(request.encode())
             received = b""
             async for piece in stream:

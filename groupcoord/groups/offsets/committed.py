@@ -72,6 +72,10 @@ class OffsetTable:
     def group(self, group_id: str) -> TopicOffsets:
         return self._groups.get(group_id, {})
 
+    def group_ids(self) -> list[str]:
+        """The groups that have offsets."""
+        return list(self._groups)
+
     def groups_of(self, topic: str) -> Collection[str]:
         """The groups that have offsets of a topic."""
         return self._groups_of.of(topic)

@@ -84,6 +84,12 @@ class CountOffsets:
         self.group_id = group_id
 
 
+class ListCommitted:
+    """The question what all groups have committed; answered with `Offsets.all_committed`."""
+
+    __slots__ = ()
+
+
 class CommitInTransaction:
     """The request to commit offsets that count when a transaction is committed, which has been verified."""
 
@@ -129,7 +135,12 @@ class OffsetsPart(Part):
             ForgetTopics: self._forget_topics,
             DeleteGroup: self._delete_group,
         }
-        self.reads = {OffsetFetchRequestGroup: self._fetch, PictureOffsets: self._picture, CountOffsets: self._count}
+        self.reads = {
+            OffsetFetchRequestGroup: self._fetch,
+            PictureOffsets: self._picture,
+            CountOffsets: self._count,
+            ListCommitted: lambda _: self._offsets.all_committed(),
+        }
         self.loads = self.commits = {OffsetCommitKey: self._replay}
         self.timers = {RETENTION.kind: self._scan_for_expired_offsets, SETTLING.kind: self._settle}
         self.lone_timers = (RETENTION,)

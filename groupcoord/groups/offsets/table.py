@@ -244,6 +244,10 @@ class Offsets:
             return timestamp_ms >= committed.expire_timestamp_ms
         return timestamp_ms - retained_since_ms >= self._retention_ms
 
+    def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
+        """Each group with its offsets, which may change between two of them: the next one is as it is by then."""
+        return ((group_id, self._committed.group(group_id)) for group_id in self._committed.group_ids())
+
     def of_group(self, group_id: str) -> TopicOffsets:
         return self._committed.group(group_id)
 

@@ -124,6 +124,11 @@ class ActiveController:
         self._watches: dict[str, Callable[[], None]] = {}
         self._channels: BrokerChannels
 
+    @property
+    def elections(self) -> tuple[int, int]:
+        """How many leaders this controller has chosen instead of others, and how many of them were not in sync (unclean)."""
+        return self._writer.elections, self._writer.unclean_elections
+
     # ------------------------------------------------------------------ requests
 
     async def create_topics(self, plans: Sequence[TopicPlan]) -> dict[str, KafkaError | None]:

@@ -79,6 +79,7 @@ class DecisionWriter:
         self._states = states
         self._tell = tell
         self.tally = Tally()
+        self.elections = self.unclean_elections = 0  # leaders that were chosen, and those that were not in sync before
 
     async def carry_out(self, decide: Callable[[], Decision]) -> CarriedOut:
         """Do what is decided, and all that follows from it. Raises what `decide` does, and WriteRefused."""
@@ -144,6 +145,8 @@ class DecisionWriter:
                 self.tally.reassigned.append(change.partition)
             if known is not None and known.leader != change.state.leader:
                 self.tally.led += change.state.leader != NO_LEADER
+                self.elections += change.state.leader != NO_LEADER
+                self.unclean_elections += change.state.leader not in (NO_LEADER, *known.isr)
                 self.tally.offline += change.state.leader == NO_LEADER
 
     # ------------------------------------------------------------------ when the tree is not as it was known

@@ -1,0 +1,96 @@
+"""The text formats of Prometheus (0.0.4) and OpenMetrics (1.0.0): families of samples, one after the other.
+
+They differ in little. OpenMetrics takes a counter's `_total` for a part of its samples' names and not of its family's, and ends
+with `# EOF`. All samples of a family stand together behind its head, and none comes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+OPEN_METRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+COUNTER, GAUGE, SUMMARY, HISTOGRAM = "counter", "gauge", "summary", "histogram"
+TOTAL = "_total"
+
+Labels = Mapping[str, str]
+Samples = Iterable[tuple[Labels, float]]
+
+
+class Family(NamedTuple):
+    """A name with what it means. The name of a counter ends with `_total`."""
+
+    name: str
+    kind: str
+    help: str
+
+
+class Exposition:
+    """One of the two formats."""
+
+    def __init__(self, *, is_open_metrics: bool) -> None:
+        self._is_open_metrics = is_open_metrics
+
+    @property
+    def content_type(self) -> str:
+        return OPEN_METRICS_TYPE if self._is_open_metrics else PROMETHEUS_TYPE
+
+    @property
+    def end(self) -> str:
+        """What comes behind the last family."""
+        return "# EOF\n" if self._is_open_metrics else ""
+
+    def head(self, family: Family) -> str:
+        """The lines before the samples of a family."""
+        name, kind, told = family
+        assert kind != COUNTER or name.endswith(TOTAL), name
+        if self._is_open_metrics:
+            name = name.removesuffix(TOTAL)
+        return f"# HELP {name} {told}\n# TYPE {name} {kind}\n"
+
+    def single(self, name: str, kind: str, told: str, value: float) -> str:
+        """A family with one sample and no labels."""
+        return f"{self.head(Family(name, kind, told))}{name} {value}\n"
+
+    def family(self, family: Family, samples: Samples) -> str:
+        """A short family."""
+        lines = [f"{family.name}{{{labelled(labels)}}} {value}\n" for labels, value in samples]
+        return self.head(family) + "".join(lines)
+
+
+def labelled(labels: Labels) -> str:
+    """Labels as they stand between the braces."""
+    return ",".join([f'{name}="{escaped(value)}"' for name, value in labels.items()])
+
+
+def escaped(text: str) -> str:
+    """Whatever a client has called something, as a label's value. A lone surrogate cannot be sent and is replaced."""
+    text = text.encode("utf-8", "replace").decode()
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def wanted(accept: str) -> Exposition:
+    """What an Accept header asks for: OpenMetrics if it is preferred by name, else Prometheus' own format."""
+    quality: dict[str, float] = {}
+    for media_type, parameters in _accepted(accept):
+        if media_type == "application/openmetrics-text" and parameters.get("version", "1.0.0") != "1.0.0":
+            continue
+        quality[media_type] = max(quality.get(media_type, 0.0), _quality(parameters.get("q", "1")))
+    plain = max(quality.get(each, 0.0) for each in ("text/plain", "text/*"))
+    return Exposition(is_open_metrics=quality.get("application/openmetrics-text", 0.0) > plain)
+
+
+def _accepted(accept: str) -> Iterator[tuple[str, dict[str, str]]]:
+    for item in accept.lower().split(","):
+        media_type, *parameters = (part.strip() for part in item.split(";"))
+        pairs = (each.partition("=") for each in parameters)
+        yield media_type, {name.strip(): value.strip().strip('"') for name, _, value in pairs}
+
+
+def _quality(text: str) -> float:
+    # As RFC 9110 has it: at most three decimals, and nothing that float() would take besides.
+    whole, _, decimals = text.partition(".")
+    is_number = whole in ("0", "1") and len(decimals) <= 3 and (decimals == "" or (decimals.isascii() and decimals.isdigit()))
+    return min(float(text), 1.0) if is_number else 0.0

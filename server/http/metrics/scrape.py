@@ -1,0 +1,87 @@
+"""GET /metrics: everything, made in turns while it is sent. A reader that is slow holds one piece of it and nobody's turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.server.http.messages import Request, Response
+from ottla.server.http.metrics.cluster import controller, member
+from ottla.server.http.metrics.exposition import COUNTER, Exposition, wanted
+from ottla.server.http.metrics.groups import groups
+from ottla.server.http.metrics.loop_lag import LoopLag, loop_lag
+from ottla.server.http.metrics.partitions import PartitionLabels, partitions, replica_manager
+from ottla.server.http.metrics.process import Figures, figures, process
+from ottla.server.http.metrics.requests import requests
+from ottla.server.http.metrics.topics import topics
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.http.pace import Pace
+    from ottla.server.http.routes import Routes
+    from ottla.server.http.server import HttpServer
+    from ottla.server.stop import Stop
+
+PIECE_BYTES = 256 * 1024
+"""A turn with all that belongs to it costs 0.3 ms. So it had better give more than the 64 KiB that are sent at a time."""
+
+
+class Metrics:
+    """What one broker tells."""
+
+    def __init__(self, broker: Broker, stop: Stop, pace: Pace, lag: LoopLag, server: HttpServer) -> None:
+        self._broker, self._stop, self._pace, self._lag, self._server = broker, stop, pace, lag, server
+        self._labels, self._worked_s = PartitionLabels(), 0.0
+
+    def add_to(self, routes: Routes) -> None:
+        routes.get("/metrics", self.scrape)
+
+    async def scrape(self, request: Request) -> Response:
+        """The answer, in the format that the request prefers."""
+        exposition = wanted(request.headers.get("accept", ""))
+        found = await trio.to_thread.run_sync(figures)
+        return Response(self._pieces(self._text(exposition, found)), content_type=exposition.content_type)
+
+    def _text(self, exposition: Exposition, found: Figures) -> Iterator[str]:
+        broker = self._broker
+        descriptors, listeners = broker.surroundings.descriptors, broker.listeners
+        worked = "Seconds of processor time that scrapes have taken."
+        return chain(
+            member(broker, self._stop, exposition),
+            controller(broker, exposition),
+            replica_manager(broker, exposition),
+            requests(listeners, exposition),
+            process(found, descriptors, listeners, self._server.connection_count, exposition),
+            loop_lag(self._lag, exposition),
+            topics(broker.replicas.traffic, exposition),
+            groups(broker, exposition),
+            partitions(broker.replicas, self._labels, exposition),
+            [exposition.single("ottla_scrape_seconds_total", COUNTER, worked, round(self._worked_s, 6)), exposition.end],
+        )
+
+    async def _pieces(self, text: Iterator[str]) -> AsyncGenerator[bytes, None]:
+        is_done = False
+        while not is_done:
+            async with self._pace.turn():
+                piece, is_done = self._piece(text)
+            if piece:
+                yield piece
+
+    def _piece(self, text: Iterator[str]) -> tuple[bytes, bool]:
+        """As much as one turn gives, and whether that was the end."""
+        begun, worked = trio.current_time(), time.thread_time()
+        parts: list[str] = []
+        size, is_done = 0, True
+        for part in text:
+            parts.append(part)
+            size += len(part)
+            if size >= PIECE_BYTES or trio.current_time() - begun > self._pace.TURN_S:
+                is_done = False
+                break
+        piece = "".join(parts).encode()
+        self._worked_s += time.thread_time() - worked
+        return piece, is_done
