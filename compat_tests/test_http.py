@@ -1,0 +1,146 @@
+"""The HTTP endpoint of a broker's process: what scrapers, probes and hostile readers get, while a producer goes on."""
+
+import re
+import socket
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+
+import pytest
+from compat_tests.support.brokers import OttlaProcess, wait_until
+from confluent_kafka import Consumer, Producer
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+from ottla.server.tests.dashboards import names_in, queries
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+STRANGER = "127.0.0.2"
+RECORDS = 200
+
+
+class Scraped(OttlaProcess):
+    """A broker with two log directories and the endpoint."""
+
+    @property
+    def http(self):
+        found = re.search(r"http +http://([\d.]+):(\d+)/", self.log)
+        return found[1], int(found[2])
+
+    def get(self, path, **headers):
+        """Status and text."""
+        host, port = self.http
+        request = urllib.request.Request(f"http://{host}:{port}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.status, refusal.read().decode()
+
+    def samples(self):
+        """(name, topic or nothing) -> value, summed over all other labels."""
+        found = {}
+        for family in prometheus(self.get("/metrics")[1]):
+            for sample in family.samples:
+                key = sample.name, sample.labels.get("topic", "")
+                found[key] = found.get(key, 0) + sample.value
+        return found
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    settings = {"http.listener": "127.0.0.1:0", "log.dirs": "first,second", "num.partitions": "2"}
+    process = Scraped(tmp_path_factory.mktemp("scraped"), settings)
+    yield process.start()
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def busy(broker):
+    """The same after some work: a topic with records, and a group that has read some of them."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    for number in range(RECORDS):
+        producer.produce("seen", b"%05d" % number, partition=number % 2)
+    assert producer.flush(60) == 0
+    settings = {"group.id": 'a "group"\n', "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, **settings})
+    consumer.subscribe(["seen"])
+    message = wait_until(lambda: consumer.poll(1), "a record arrives", 60)
+    consumer.commit(message, asynchronous=False)
+    consumer.close()
+    return broker
+
+
+def test_what_was_written_and_read_is_in_a_scrape(busy):
+    samples = busy.samples()
+    assert samples["kafka_server_brokertopicmetrics_messagesin_total", "seen"] == RECORDS
+    assert samples["kafka_log_log_logendoffset", "seen"] == RECORDS
+    assert samples["kafka_server_brokertopicmetrics_bytesin_total", "seen"] == samples["kafka_log_log_size", "seen"]
+    assert samples["kafka_server_brokertopicmetrics_bytesout_total", "seen"] > 0
+    assert samples["kafka_consumergroup_lag", "seen"] == RECORDS // 2 - 1
+    assert samples["kafka_server_replicamanager_produceridcount", ""] == 2
+    assert samples["kafka_network_requestmetrics_requests_total", ""] > 5
+    assert samples["ottla_request_bytes_total", ""] > RECORDS * 5
+    assert samples["ottla_request_seconds_sum", ""] > 0
+
+
+def test_openmetrics_says_the_same(busy):
+    families = list(open_metrics(busy.get("/metrics", Accept=OPEN_METRICS)[1]))
+    labels = [sample.labels for family in families if family.name == "kafka_consumergroup_lag" for sample in family.samples]
+    assert labels[0]["consumergroup"] == 'a "group"\n'
+
+
+def test_the_dashboard_and_the_alerts_find_what_they_ask_for(busy):
+    told = {name for name, _ in busy.samples()}
+    asked = {name for query in queries() for name in names_in(query)}
+    # Nothing has gone wrong here.
+    assert asked - told <= {"kafka_network_requestmetrics_errors_total"}
+
+
+def test_strangers_that_send_nonsense_read_slowly_or_come_in_crowds_hold_up_nobody(busy):
+    producer = Producer({"bootstrap.servers": busy.bootstrap, "linger.ms": 0})
+    failed, host = [], busy.http
+    requests = (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50, b"GET / HTTP/1.1\r\nHo", b"\x16\x03\x01" * 9999, b"")
+    with ExitStack() as open_sockets:
+        for number in range(200):
+            stranger = open_sockets.enter_context(socket.socket())
+            stranger.bind((STRANGER, 0))
+            stranger.settimeout(30)
+            try:
+                stranger.connect(host)
+                stranger.sendall(requests[number % len(requests)])
+            except OSError:  # it has ended the connection already, which is what it should do
+                continue
+            producer.produce("seen", b"%d" % number, on_delivery=lambda error, _: failed.append(error) if error else None)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        assert failed == []
+        # The strangers have their share of connections, and others have theirs.
+        assert busy.get("/readyz")[0] == 200
+        assert busy.samples()["ottla_http_connections", ""] <= 64 + 2
+    assert wait_until(lambda: busy.samples()["ottla_http_connections", ""] <= 2, "the strangers' connections end", 60)
+
+
+def test_pages_of_other_sites_get_nothing(busy):
+    assert busy.get("/metrics", Host="rebound.example")[0] == 421
+    assert busy.get("/healthz", Host="localhost:1")[0] == 200
+
+
+def test_a_disk_that_is_gone_is_in_health_and_metrics(busy):
+    assert busy.get("/healthz") == (200, "log directories: ok\n")
+    (busy.directory / "second").rename(busy.directory / "taken away")
+    producer = Producer({"bootstrap.servers": busy.bootstrap})
+
+    def is_offline():
+        for partition in (0, 1):
+            producer.produce("seen", b"x", partition=partition)
+        producer.poll(0.2)
+        return busy.get("/healthz")[0] == 503
+
+    wait_until(is_offline, "the directory is offline", 60)
+    producer.purge()
+    samples = busy.samples()
+    assert samples["kafka_log_logmanager_offlinelogdirectorycount", ""] == 1
+    assert samples["kafka_server_replicamanager_offlinereplicacount", ""] >= 1
+    assert busy.get("/readyz")[0] == 200
