@@ -159,6 +159,7 @@ async def test_who_caught_up_joins_with_all_epochs(autojump_clock: MockClock) ->
     assert (wish.partition_index, wish.leader_epoch, wish.partition_epoch, wish.leader_recovery_state) == (0, 5, 8, 0)
     assert [(each.broker_id, each.broker_epoch) for each in wish.new_isr_with_epochs] == [(1, 101), (2, 102)]
     assert (leader.partition.isr, leader.partition.partition_epoch) == ((1, 2), 9)
+    assert (leader.changes.expanded, leader.changes.shrunk, leader.changes.failed) == (1, 0, 0)
 
 
 async def test_who_fell_behind_leaves(autojump_clock: MockClock) -> None:
@@ -173,6 +174,7 @@ async def test_who_fell_behind_leaves(autojump_clock: MockClock) -> None:
     (wish,) = leader.controller.asked[0].topics[0].partitions
     assert [(each.broker_id, each.broker_epoch) for each in wish.new_isr_with_epochs] == [(1, 101), (2, 102)]
     assert leader.partition.high_watermark == 3
+    assert (leader.changes.expanded, leader.changes.shrunk, leader.changes.failed) == (0, 1, 0)
 
 
 async def test_a_fenced_leader_lets_nobody_leave_and_does_not_count_that_time(autojump_clock: MockClock) -> None:
@@ -217,6 +219,7 @@ async def test_what_cannot_have_been_carried_out_is_withdrawn_and_may_be_propose
         leader.fetched(2, 3)
         await trio.testing.wait_all_tasks_blocked()
         assert leader.partition.isr == (1, 2)
+    assert (leader.changes.expanded, leader.changes.shrunk, leader.changes.failed) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,8 @@ def test_a_duplicate_waits_like_its_original() -> None:
     end = produce(partition, idempotent(0, 2))
     assert produce(partition, idempotent(0, 2)) == end
     assert partition.acknowledgement(end, 1) is None
+    traffic = partition.traffic
+    assert (traffic.produce_requests, traffic.messages_in, traffic.bytes_in) == (2, 2, len(idempotent(0, 2)))
 
 
 def test_the_high_watermark_of_the_checkpoint_is_kept_within_the_log() -> None:

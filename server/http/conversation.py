@@ -30,6 +30,7 @@ import trio
 
 from ottla.server.http.guard import Guard
 from ottla.server.http.messages import Handler, Refused, Request, Response
+from ottla.server.http.pace import Pace
 from ottla.server.http.routes import Route, Routes
 
 logger = logging.getLogger("ottla.http")
@@ -57,11 +58,13 @@ class Gone(Exception):
 class Conversation:
     """See the module's docstring. `is_idle` says whether it may be ended without cutting anything off."""
 
-    def __init__(self, stream: trio.abc.HalfCloseableStream, peer: str, routes: Routes, guard: Guard) -> None:
+    def __init__(
+        self, stream: trio.abc.HalfCloseableStream, peer: str, routes: Routes, guard: Guard, pace: Pace
+    ) -> None:
         self.is_idle = True
         self.idle_since = trio.current_time()
         self.cancel_scope = trio.CancelScope()
-        self._stream, self._peer, self._routes, self._guard = stream, peer, routes, guard
+        self._stream, self._peer, self._routes, self._guard, self._pace = stream, peer, routes, guard, pace
         self._method = ""  # of the request that is answered, as far as it is known
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
@@ -105,6 +108,7 @@ class Conversation:
     async def _request(self) -> tuple[Request, Handler] | None:
         """The next request and who answers it; None at the end. Raises Refused, RemoteProtocolError, Gone."""
         await self._first_byte()
+        await self._pace.request()
         with trio.move_on_after(REQUEST_S):
             event = await self._event()
             if not isinstance(event, h11.Request):

@@ -26,7 +26,7 @@ logger = logging.getLogger("ottla.http")
 async def serve_http(broker: Broker, sock: socket.socket, stop: Stop) -> None:
     """Serve a bound socket until cancelled."""
     routes, pace, lag = Routes(), Pace(), LoopLag()
-    server = HttpServer(routes, _guard(broker), broker.surroundings.descriptors)
+    server = HttpServer(routes, _guard(broker), broker.surroundings.descriptors, pace)
     add_health(routes, broker, stop)
     Metrics(broker, stop, pace, lag, server).add_to(routes)
     logger.info("HTTP is served on %s port %d", *sock.getsockname()[:2])

@@ -1,4 +1,7 @@
-"""Turns for long answers: some milliseconds of work, then others, and a third of the time at most for all answers together."""
+"""Turns for the work of the endpoint: some milliseconds, then others, and a third of the time at most for all of it together.
+
+So however many ask, and however much, clients of the broker keep the rest.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import trio
 
 REST = 2.0  # how long the endpoint works nothing after a turn, in lengths of that turn
 REST_MAX_S = 0.05
+REQUEST_S = 0.0003  # what a short request takes, with its answer
 
 
 class Pace:
@@ -20,15 +24,23 @@ class Pace:
         self._turn = trio.Lock()  # first come, first served
         self._rested_at = 0.0
 
+    async def request(self) -> None:
+        """Return when another request may be read and answered; what that costs is paid in advance."""
+        async with self._turn:
+            await self._until_rested()
+            self._rested_at = trio.current_time() + REQUEST_S * REST
+
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Work that does not await. Whoever reads an answer slowly has no turn meanwhile, and holds up nobody."""
         async with self._turn:
-            while (rest := self._rested_at - trio.current_time()) > 0:
-                await trio.sleep(rest)
+            await self._until_rested()
             begun = trio.current_time()
             try:
                 yield
             finally:
                 ended = trio.current_time()
                 self._rested_at = ended + min((ended - begun) * REST, REST_MAX_S)
+
+    async def _until_rested(self) -> None:
+        await trio.sleep_until(self._rested_at)

@@ -22,6 +22,7 @@ from ottla.server.net.connection_limits import RETRY_SECONDS, plain_address
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors
     from ottla.server.http.guard import Guard
+    from ottla.server.http.pace import Pace
     from ottla.server.http.routes import Routes
 
 logger = logging.getLogger("ottla.http")
@@ -34,8 +35,8 @@ RESERVE_PART = 8  # this part of the reserve of descriptors may be used
 class HttpServer:
     """See the module's docstring."""
 
-    def __init__(self, routes: Routes, guard: Guard, descriptors: Descriptors) -> None:
-        self._routes, self._guard, self._descriptors = routes, guard, descriptors
+    def __init__(self, routes: Routes, guard: Guard, descriptors: Descriptors, pace: Pace) -> None:
+        self._routes, self._guard, self._descriptors, self._pace = routes, guard, descriptors, pace
         self._conversations: set[Conversation] = set()
         self._per_address: Counter[str] = Counter()
         self._are_taken, self._shortage = Reminder(), Reminder()
@@ -94,7 +95,7 @@ class HttpServer:
         self._per_address[host] += 1
         self._descriptors.connection_opened()
         # The stream sets options of the socket, and puts up with a peer that has gone already.
-        conversation = Conversation(trio.SocketStream(sock), host, self._routes, self._guard)
+        conversation = Conversation(trio.SocketStream(sock), host, self._routes, self._guard, self._pace)
         self._conversations.add(conversation)
         try:
             await conversation.run()

@@ -677,6 +677,7 @@ async def test_unclean_elections_when_they_are_asked_for_and_when_they_become_al
     await theatre.until_led(2, index=1)
     theatre.controller.unclean_election_changed(None)
     await settled(theatre)
+    assert theatre.controller.elections == (2, 2)  # for metrics: all of them, and the unclean ones
 
 
 async def test_who_waits_when_the_controller_resigns_is_told(theatre: Theatre, autojump_clock: MockClock) -> None:

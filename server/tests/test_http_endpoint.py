@@ -21,7 +21,7 @@ from ottla.server.http import server
 from ottla.server.http.conversation import Conversation
 from ottla.server.http.guard import Guard
 from ottla.server.http.messages import EVENT_STREAM, Refused, Request, Response
-from ottla.server.http.pace import Pace
+from ottla.server.http.pace import REQUEST_S, REST, Pace
 from ottla.server.http.routes import Routes
 from ottla.server.http.server import HttpServer
 from ottla.server.net.listener import bind
@@ -84,7 +84,7 @@ async def conversing(rooms: Rooms | None = None) -> AsyncIterator[trio.StapledSt
     """The client's side of one connection in memory."""
     ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        talk = Conversation(theirs, "127.0.0.1", (rooms or Rooms()).routes(), Guard("127.0.0.1"))
+        talk = Conversation(theirs, "127.0.0.1", (rooms or Rooms()).routes(), Guard("127.0.0.1"), Pace())
 
         async def run() -> None:
             await talk.run()
@@ -218,7 +218,7 @@ async def test_who_does_not_finish_a_request_or_sends_none_is_ended(autojump_clo
 async def test_a_reader_that_stops_is_ended_and_so_is_the_work_for_it(autojump_clock: trio.abc.Clock) -> None:
     rooms = Rooms()
     ours, theirs = trio.testing.lockstep_stream_pair()  # which takes nothing that is not read
-    talk = Conversation(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"))
+    talk = Conversation(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"), Pace())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(talk.run)
         await ours.send_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -230,7 +230,7 @@ async def test_a_reader_that_stops_is_ended_and_so_is_the_work_for_it(autojump_c
 async def test_a_reader_that_trickles_has_a_limit_for_the_whole_answer(autojump_clock: trio.abc.Clock) -> None:
     rooms = Rooms()
     ours, theirs = trio.testing.lockstep_stream_pair()
-    talk = Conversation(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"))
+    talk = Conversation(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"), Pace())
 
     async def trickle() -> None:
         while await ours.receive_some(limits.PIECE_BYTES):
@@ -299,7 +299,7 @@ async def serving(
     """A server on a free port, and what connects to it."""
     with bind("127.0.0.1", 0) as sock:
         connect = partial(trio.open_tcp_stream, "127.0.0.1", sock.getsockname()[1])
-        http = HttpServer(Rooms().routes(), Guard("127.0.0.1"), descriptors or Descriptors())
+        http = HttpServer(Rooms().routes(), Guard("127.0.0.1"), descriptors or Descriptors(), Pace())
         async with trio.open_nursery() as nursery, AsyncExitStack() as streams:
             nursery.start_soon(http.run, sock)
             await trio.testing.wait_all_tasks_blocked()
@@ -370,15 +370,14 @@ async def test_connections_count_as_descriptors() -> None:
     assert descriptors.connections == 0
 
 
-async def test_long_answers_take_turns_and_rest_after_each() -> None:
+async def test_long_answers_take_turns_and_rest_after_each(autojump_clock: trio.testing.MockClock) -> None:
     pace, turns = Pace(), []
 
     async def work(name: str) -> None:
         for _ in range(3):
             async with pace.turn():
                 begun = trio.current_time()
-                while trio.current_time() - begun < Pace.TURN_S:
-                    pass
+                autojump_clock.jump(Pace.TURN_S)
             turns.append((name, begun, trio.current_time()))
 
     async with trio.open_nursery() as nursery:
@@ -388,7 +387,14 @@ async def test_long_answers_take_turns_and_rest_after_each() -> None:
     assert sorted(name for name, _, _ in turns) == ["a"] * 3 + ["b"] * 3
     assert {name for name, _, _ in turns[:2]} == {"a", "b"}
     for (_, _, ended), (_, begun, _) in pairwise(turns):
-        assert begun - ended >= Pace.TURN_S  # it rests for longer than it has worked
+        assert begun - ended == pytest.approx(Pace.TURN_S * REST)
+
+
+async def test_requests_share_what_time_there_is_for_them(autojump_clock: trio.abc.Clock) -> None:
+    begun, pace = trio.current_time(), Pace()
+    for _ in range(1000):
+        await pace.request()
+    assert trio.current_time() - begun >= 999 * REQUEST_S * REST - 1e-6
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.replication.partition.traffic import Traffic
-from ottla.server.gate.dispatch import Route
+from ottla.server.gate.dispatch import Route, all_routes
 from ottla.server.http.messages import Request
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, wanted
 from ottla.server.http.metrics.groups import groups
@@ -31,9 +31,11 @@ from ottla.server.http.metrics.topics import topics
 from ottla.server.http.pace import Pace
 from ottla.server.stop import Stop
 from ottla.server.tests.test_http_health import config_for, get, running
+from ottla.server.tests.test_serving import HEARTBEAT_V0
 from ottla.wire.errors import ErrorCode
 
 BOTH = pytest.mark.parametrize("is_open_metrics", [False, True], ids=["prometheus", "openmetrics"])
+HEARTBEAT_KEY, HEARTBEAT_ANSWER_BYTES = 12, 10
 PROMETHEUS = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4"
 
 
@@ -269,6 +271,27 @@ async def test_a_broker_tells_everything_in_both_formats(tmp_path: Path) -> None
     assert values(found["kafka_controller_kafkacontroller_activecontrollercount"]) == {(): 1}
     assert values(found["kafka_server_kafkaserver_brokerstate"]) == {(): 3}
     assert values(found["process_resident_memory_bytes"])[()] > 2**20
+
+
+async def test_a_request_counts_with_its_bytes_and_its_answer(tmp_path: Path) -> None:
+    route = all_routes()[HEARTBEAT_KEY]
+    before = route.request_count, route.request_bytes, route.response_bytes, route.seconds
+    answers = b""
+    async with (
+        running(config_for(tmp_path)) as broker,
+        await trio.open_tcp_stream("127.0.0.1", broker.listeners[0].port) as stream,
+    ):
+        await stream.send_all(HEARTBEAT_V0 * 2)
+        while len(answers) < 2 * HEARTBEAT_ANSWER_BYTES:
+            answers += bytes(await stream.receive_some())
+    count, bytes_in, bytes_out, seconds = (
+        getattr(route, name) - known
+        for name, known in zip(("request_count", "request_bytes", "response_bytes", "seconds"), before, strict=True)
+    )
+    assert len(answers) == 2 * HEARTBEAT_ANSWER_BYTES
+    # Both without the four bytes that say how long a frame is.
+    assert (count, bytes_in, bytes_out) == (2, 2 * (len(HEARTBEAT_V0) - 4), 2 * (HEARTBEAT_ANSWER_BYTES - 4))
+    assert seconds > 0
 
 
 async def test_a_long_answer_comes_in_pieces_and_is_whole() -> None:

@@ -541,6 +541,8 @@ async def test_too_few_replicas_for_an_instant_do_not_look_like_a_gap(producer: 
     assert await producer.acknowledged() == (2, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
     assert await producer.acknowledged() == (3, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
     assert partition.log_end_offset == 0
+    traffic = partition.traffic
+    assert (traffic.produce_requests, traffic.failed_produce_requests, traffic.messages_in) == (3, 3, 0)
 
 
 async def test_a_disk_that_fails_right_after_an_append_is_told_and_remembered(

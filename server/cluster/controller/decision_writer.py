@@ -145,8 +145,10 @@ class DecisionWriter:
                 self.tally.reassigned.append(change.partition)
             if known is not None and known.leader != change.state.leader:
                 self.tally.led += change.state.leader != NO_LEADER
-                self.elections += change.state.leader != NO_LEADER
-                self.unclean_elections += change.state.leader not in (NO_LEADER, *known.isr)
+                # A new partition has had no replicas in sync, and its first leader is not elected instead of another.
+                if known.isr and change.state.leader != NO_LEADER:
+                    self.elections += 1
+                    self.unclean_elections += change.state.leader not in known.isr
                 self.tally.offline += change.state.leader == NO_LEADER
 
     # ------------------------------------------------------------------ when the tree is not as it was known

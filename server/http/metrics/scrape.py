@@ -36,6 +36,7 @@ class Metrics:
     def __init__(self, broker: Broker, stop: Stop, pace: Pace, lag: LoopLag, server: HttpServer) -> None:
         self._broker, self._stop, self._pace, self._lag, self._server = broker, stop, pace, lag, server
         self._labels, self._worked_s = PartitionLabels(), 0.0
+        self._thread = trio.CapacityLimiter(1)  # of its own: however many ask, disks keep the threads that all share
 
     def add_to(self, routes: Routes) -> None:
         routes.get("/metrics", self.scrape)
@@ -43,7 +44,7 @@ class Metrics:
     async def scrape(self, request: Request) -> Response:
         """The answer, in the format that the request prefers."""
         exposition = wanted(request.headers.get("accept", ""))
-        found = await trio.to_thread.run_sync(figures)
+        found = await trio.to_thread.run_sync(figures, limiter=self._thread)
         return Response(self._pieces(self._text(exposition, found)), content_type=exposition.content_type)
 
     def _text(self, exposition: Exposition, found: Figures) -> Iterator[str]:
