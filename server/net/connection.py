@@ -100,7 +100,6 @@ class Connection:
         "_readiness",
         "_ready",
         "_route",
-        "_since",
         "_socket",
         "_throttling",
         "_transport",
@@ -277,13 +276,13 @@ class Connection:
 
     def _note_time(self) -> None:
         # All frames of one read came at the same time, so they share these times.
-        self.last_active = self._since = now = time.monotonic()
+        self.last_active = now = time.monotonic()
         self._turn_end = self._readiness.turn_end(now)
         self._context.now_ms = time.time_ns() // 1_000_000
 
     def _answer_frames(self) -> Waiting | None:
         """Answer complete frames until there are no more, one has to be waited for, or the turn is over."""
-        inbox = self._inbox
+        inbox, since = self._inbox, self.last_active
         while (frame := inbox.next_frame()) is not None:
             waiting = self._begin(inbox.buffer, frame[0], frame[1])
             if waiting is not None:
@@ -293,8 +292,8 @@ class Connection:
             # Asked after a frame, so that every turn gets at least one done, however late it begins. The same look at
             # the clock says how long the frame took.
             now = time.monotonic()
-            self._route.seconds += now - self._since
-            self._since = now
+            self._route.seconds += now - since
+            since = now
             if now > self._turn_end:
                 return END_OF_TURN
         # Without epoll nobody can poke a connection that waits for its socket, so its task waits for the answers.

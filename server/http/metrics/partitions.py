@@ -136,8 +136,7 @@ def replica_manager(broker: Port, exposition: Exposition) -> Iterator[str]:
     """What they come to together, after a walk through all of them."""
     counts = dict.fromkeys(COUNTED, 0)
     for some in _batches(broker.replicas):
-        for partition in some:
-            _count(counts, partition)
+        _count(counts, some)
         yield ""
     for name, told in COUNTED.items():
         yield exposition.single(f"kafka_server_replicamanager_{name}", GAUGE, told, counts[name])
@@ -151,15 +150,14 @@ def replica_manager(broker: Port, exposition: Exposition) -> Iterator[str]:
     yield from _log_manager(broker.replicas, exposition)
 
 
-def _count(counts: dict[str, int], partition: Partition) -> None:
-    counts["partitioncount"] += 1
-    counts["offlinereplicacount"] += not partition.log.log_directory.is_online
-    counts["produceridcount"] += len(partition.log.producers)
-    if partition.is_leader:
-        counts["leadercount"] += 1
-        counts["underreplicatedpartitions"] += under_replicated(partition)
-        counts["underminisrpartitioncount"] += under_min_isr(partition)
-        counts["atminisrpartitioncount"] += at_min_isr(partition)
+def _count(counts: dict[str, int], some: list[Partition]) -> None:
+    counts["partitioncount"] += len(some)
+    counts["leadercount"] += len([each for each in some if each.is_leader])
+    counts["underreplicatedpartitions"] += sum(map(under_replicated, some))
+    counts["underminisrpartitioncount"] += sum(map(under_min_isr, some))
+    counts["atminisrpartitioncount"] += sum(map(at_min_isr, some))
+    counts["offlinereplicacount"] += len([each for each in some if not each.log.log_directory.is_online])
+    counts["produceridcount"] += sum([len(each.log.producers) for each in some])
 
 
 def _log_manager(replicas: ReplicaManager, exposition: Exposition) -> Iterator[str]:
