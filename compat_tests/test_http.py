@@ -1,7 +1,10 @@
 """The HTTP endpoint of a broker's process: what scrapers, probes and hostile readers get, while a producer goes on."""
 
+import json
 import re
+import shutil
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
@@ -12,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from ottla.server.tests.dashboards import names_in, queries
+from ottla.server.tests.dashboards import ALERTS, names_in, queries
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 STRANGER = "127.0.0.2"
@@ -127,8 +130,31 @@ def test_pages_of_other_sites_get_nothing(busy):
     assert busy.get("/healthz", Host="localhost:1")[0] == 200
 
 
-def test_a_disk_that_is_gone_is_in_health_and_metrics(busy):
+def alerts_of(text, query, expected, folder):
+    """Have promtool judge the alerts by a scrape, as if it had been so for two hours. `expected`: what the query gives then."""
+    if shutil.which("promtool") is None:  # of Debian's prometheus
+        return
+    asked = {name for query in queries() for name in names_in(query)}
+    series = [
+        {"series": f"{sample.name}{json.dumps(sample.labels)}", "values": f"{sample.value}x120"}
+        for family in prometheus(text)
+        for sample in family.samples
+        if sample.name in asked
+    ]
+    for each in series:  # from JSON's way to write labels to that of Prometheus
+        each["series"] = re.sub(r'"(\w+)": "', r'\1="', each["series"])
+    test = {"input_series": series, "promql_expr_test": [{"expr": query, "eval_time": "100m", "exp_samples": expected}]}
+    whole = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": [{"interval": "1m", **test}]}
+    (folder / "test.yml").write_text(json.dumps(whole))  # JSON is YAML
+    done = subprocess.run(
+        ["promtool", "test", "rules", "test.yml"], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_disk_that_is_gone_is_in_health_and_metrics(busy, tmp_path):
     assert busy.get("/healthz") == (200, "log directories: ok\n")
+    alerts_of(busy.get("/metrics")[1], 'count(ALERTS{alertstate="firing"})', [], tmp_path)
     (busy.directory / "second").rename(busy.directory / "taken away")
     producer = Producer({"bootstrap.servers": busy.bootstrap})
 
@@ -143,4 +169,6 @@ def test_a_disk_that_is_gone_is_in_health_and_metrics(busy):
     samples = busy.samples()
     assert samples["kafka_log_logmanager_offlinelogdirectorycount", ""] == 1
     assert samples["kafka_server_replicamanager_offlinereplicacount", ""] >= 1
+    query = 'count(ALERTS{alertname="OttlaLogDirectoryOffline",alertstate="firing"})'
+    alerts_of(busy.get("/metrics")[1], query, [{"labels": "{}", "value": 1}], tmp_path)
     assert busy.get("/readyz")[0] == 200
