@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.broker")
 
+HTTP_BACKLOG = 64
+
 
 class StartupError(Exception):
     """Why the broker cannot start although its configuration is in order, or had to stop; one line for the operator."""
@@ -274,14 +276,19 @@ def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
 
 
 def bind_http(config: BrokerConfig) -> socket.socket | None:
-    """The same for the HTTP endpoint, if there is one."""
+    """A listening socket for the HTTP endpoint, if there is one; who asks before it is served waits."""
     if (address := config.http.address) is None:
         return None
     if importlib.util.find_spec("h11") is None:
         raise StartupError("http.listener needs h11: pip install 'ottla[http]'")
+    sock = None
     try:
-        return bind(*address)
+        sock = bind(*address)
+        sock.listen(HTTP_BACKLOG)
+        return sock
     except OSError as error:
+        if sock is not None:
+            sock.close()
         told = f"http.listener={config.http.http_listener}"
         raise StartupError(f"cannot listen on {told}: {error.strerror or error}") from None
 

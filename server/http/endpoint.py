@@ -24,7 +24,7 @@ logger = logging.getLogger("ottla.http")
 
 
 async def serve_http(broker: Broker, sock: socket.socket, stop: Stop) -> None:
-    """Serve a bound socket until cancelled."""
+    """Serve a listening socket until cancelled."""
     routes, pace, lag = Routes(), Pace(), LoopLag()
     server = HttpServer(routes, _guard(broker), broker.surroundings.descriptors, pace)
     add_health(routes, broker, stop)

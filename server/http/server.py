@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.http")
 
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS = 128, 64
-BACKLOG = 64
 RESERVE_PART = 8  # this part of the reserve of descriptors may be used
 
 
@@ -47,8 +46,7 @@ class HttpServer:
         return len(self._conversations)
 
     async def run(self, sock: socket.socket) -> None:
-        """Serve a bound socket until cancelled."""
-        sock.listen(BACKLOG)
+        """Serve a listening socket until cancelled."""
         listener = trio.socket.from_stdlib_socket(sock)
         async with trio.open_nursery() as nursery:
             while True:

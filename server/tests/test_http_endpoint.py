@@ -298,6 +298,7 @@ async def serving(
 ) -> AsyncIterator[tuple[HttpServer, Callable[[], Awaitable[trio.SocketStream]]]]:
     """A server on a free port, and what connects to it."""
     with bind("127.0.0.1", 0) as sock:
+        sock.listen()
         connect = partial(trio.open_tcp_stream, "127.0.0.1", sock.getsockname()[1])
         http = HttpServer(Rooms().routes(), Guard("127.0.0.1"), descriptors or Descriptors(), Pace())
         async with trio.open_nursery() as nursery, AsyncExitStack() as streams:

@@ -113,3 +113,9 @@ def test_there_is_no_endpoint_unless_it_is_asked_for_and_a_wrong_address_is_refu
     assert load_config({}).http.address is None
     with pytest.raises(ConfigError, match=r"http\.listener"):
         load_config({"http.listener": "9644"})
+
+
+async def test_an_address_of_another_machine_is_refused_in_one_line(tmp_path: Path) -> None:
+    config = config_for(tmp_path, http_listener="192.0.2.1:0")
+    with pytest.raises(StartupError, match=r"cannot listen on http\.listener=192\.0\.2\.1:0"):
+        await serve(config, stop=Stop(), on_ready=lambda _: None)
