@@ -22,7 +22,7 @@ from ottla.server.gate.dispatch import Route, all_routes
 from ottla.server.http.messages import Request
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, wanted
 from ottla.server.http.metrics.groups import groups
-from ottla.server.http.metrics.loop_lag import BOUNDS, LOOK_S, LoopLag, loop_lag
+from ottla.server.http.metrics.loop_lag import BOUNDS, LOOK_S, MEMORY_S, LoopLag, loop_lag
 from ottla.server.http.metrics.partitions import AT_ONCE, PartitionLabels, partitions
 from ottla.server.http.metrics.process import Figures, figures, process
 from ottla.server.http.metrics.requests import requests
@@ -238,6 +238,10 @@ def test_what_clients_commit_has_an_end(limit: str, size: int, monkeypatch: pyte
 
 async def test_the_lag_of_the_loop_is_counted_in_buckets(autojump_clock: trio.abc.Clock) -> None:
     lag = LoopLag()
+    lag.note_work(0.3, 0.3)
+    assert lag.idle_share == pytest.approx(1 - 0.3 / MEMORY_S)
+    lag.note_work(5 * MEMORY_S, 10 * MEMORY_S)
+    assert lag.idle_share == 0.5
     with trio.move_on_after(10 * LOOK_S + LOOK_S / 2):
         await lag.run()
     assert lag.buckets[0] == sum(lag.buckets) == 10
@@ -254,7 +258,7 @@ async def test_the_lag_of_the_loop_is_counted_in_buckets(autojump_clock: trio.ab
 
 def test_what_the_system_does_not_say_of_the_process_is_left_out() -> None:
     descriptors: Any = SimpleNamespace(connections=1, connections_max=2)
-    found = both(lambda exposition: process(Figures(-1, -1, -1, -1), descriptors, [], 1, exposition))
+    found = both(lambda exposition: process(Figures(-1, -1, -1, -1, -1, -1), descriptors, [], 1, exposition))
     assert "process_resident_memory_bytes" not in found
     assert values(found["ottla_connections"]) == {(): 1}
     assert figures().open_files > 2

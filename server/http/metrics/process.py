@@ -25,13 +25,16 @@ class Figures(NamedTuple):
     virtual_bytes: int
     open_files: int
     open_files_max: int
+    disk_read_bytes: int
+    disk_written_bytes: int
 
 
 def figures() -> Figures:
     """Ask the system. With very many descriptors it takes milliseconds, so a thread does it."""
     resident, virtual = _memory()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return Figures(resident, virtual, _open_files(), -1 if limit == resource.RLIM_INFINITY else limit)
+    open_files_max = -1 if limit == resource.RLIM_INFINITY else limit
+    return Figures(resident, virtual, _open_files(), open_files_max, *_disk())
 
 
 def _memory() -> tuple[int, int]:
@@ -42,6 +45,15 @@ def _memory() -> tuple[int, int]:
         return -1, -1
     page = os.sysconf("SC_PAGE_SIZE")
     return resident * page, virtual * page
+
+
+def _disk() -> tuple[int, int]:
+    try:
+        with open("/proc/self/io", encoding="ascii") as file:
+            counts = dict(line.split(": ") for line in file)
+        return int(counts["read_bytes"]), int(counts["write_bytes"])
+    except (OSError, KeyError, ValueError):  # no Linux, or a system that keeps this to itself
+        return -1, -1
 
 
 def _open_files() -> int:
@@ -64,6 +76,8 @@ def process(
         ("process_virtual_memory_bytes", "Address space in use.", found.virtual_bytes),
         ("process_open_fds", "Open descriptors.", found.open_files),
         ("process_max_fds", "Descriptors that the system allows.", found.open_files_max),
+        ("kafka_server_kafkaserver_linux_disk_read_bytes", "Bytes read from disks.", found.disk_read_bytes),
+        ("kafka_server_kafkaserver_linux_disk_write_bytes", "Bytes written to disks.", found.disk_written_bytes),
         ("process_start_time_seconds", "When the endpoint was started.", round(STARTED_S, 3)),
         ("ottla_connections", "Connections of all kinds.", descriptors.connections),
         ("ottla_connections_max", "Connections that descriptors are kept for.", descriptors.connections_max),
