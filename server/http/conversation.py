@@ -75,7 +75,7 @@ class Conversation:
                 while await self._serve_one():
                     self.is_idle, self.idle_since = True, trio.current_time()
                 await self._linger()
-            except (Gone, trio.BrokenResourceError, trio.ClosedResourceError, h11.LocalProtocolError):
+            except (Gone, trio.BrokenResourceError, trio.ClosedResourceError):
                 pass
 
     async def _serve_one(self) -> bool:
@@ -258,7 +258,7 @@ async def _called(handler: Handler, request: Request) -> Response:
     except Refused:
         raise
     except Exception:
-        logger.exception("bug: the answer to %s %s", request.method, request.path)
+        logger.exception("bug: the answer to %r %r", request.method, request.path)
         return Response(b"The broker has a bug here, which its log tells of.\n", status=500)
 
 
