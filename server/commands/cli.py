@@ -26,6 +26,8 @@ from ottla.server.commands.outcome import EXIT_USAGE
 COMMANDS = {
     "start": "run a broker in the foreground",
     "cluster": "run several brokers and their ZooKeeper on this machine",
+    "status": "tell how a running cluster is, of any make of Kafka",
+    "topics": "list, create, delete and describe topics",
     "certificates": "make certificates for TLS",
     "version": "print the version",
 }

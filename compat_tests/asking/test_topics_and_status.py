@@ -1,0 +1,61 @@
+"""`ottla status` and `ottla topics`."""
+
+
+def test_the_status_counts_what_is_there(ottla, created, servers):
+    before = ottla("status", "--json").json
+    topic = created(3)
+    after = ottla("status", "--json").json
+    # Other tests may make topics of their own meanwhile, so the counts have no upper limit.
+    assert after["topics"]["count"] >= before["topics"]["count"] + 1
+    assert after["partitions"]["count"] >= before["partitions"]["count"] + 3
+    assert not [each for each in after["partitions"]["offline"] if each.startswith(topic)]
+    assert after["version"] == "4.4"
+    [broker] = after["brokers"]
+    assert (broker["address"], broker["id"], broker["leads"]) == (servers, after["controller"], after["partitions"]["count"])
+    told = ottla("status").out
+    assert servers in told and "serves what Apache Kafka 4.4 serves" in told and after["cluster_id"] in told
+
+
+def test_a_topics_life(ottla, unique):
+    name = unique("topic")
+    assert ottla("topics", "create", name, "-p", "3", "--dry-run").out == f"{name} could be created\n"
+    create = ("create", name, "-p", "3", "-r", "1", "-c", "retention.ms=5000", "--config", "cleanup.policy=compact")
+    assert ottla("topics", *create, "--json").json == [{"name": name, "created": True}]
+    assert "is there already" in ottla("topics", *create, status=1).err
+    assert ottla("topics", *create, "--if-not-exists").out == f"{name} is there already\n"
+    [listed] = [each for each in ottla("topics", "--json").json if each["name"] == name]
+    wanted = {"partitions": 3, "replicas": 1, "under_replicated": 0, "offline": 0, "internal": False}
+    assert listed == {"name": name, **wanted}
+    assert any(line.split() == [name, "3", "1", "0", "0"] for line in ottla("topics", "list").lines)
+    [described] = ottla("topics", "describe", name, "--json").json
+    own = {"retention.ms": "5000", "cleanup.policy": "compact"}
+    assert {key: described["configs"].get(key) for key in own} == own
+    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
+    assert all(each["isr"] == each["replicas"] == [each["leader"]] for each in described["partitions"])
+    assert {(each["start_offset"], each["end_offset"]) for each in described["partitions"]} == {(0, 0)}
+    assert len(described["id"]) == 22
+    assert "segment.bytes" in ottla("topics", "describe", name, "--all-configs").out
+    assert ottla("topics", "delete", "--yes", name).out == f"{name} is deleted\n"
+    assert f"topics create {name}" in ottla("topics", "delete", "--yes", name, status=1).err
+
+
+def test_refusals_are_the_brokers_own_words(ottla, unique):
+    assert "INVALID_REPLICATION_FACTOR" in ottla("topics", "create", unique("topic"), "-r", "9", status=1).err
+    assert "INVALID_CONFIG" in ottla("topics", "create", unique("topic"), "-c", "no.such=1", status=1).err
+    assert "INVALID_TOPIC_EXCEPTION" in ottla("topics", "create", "a/b", status=1).err
+    assert "must be NAME=VALUE" in ottla("topics", "create", unique("topic"), "-c", "no.such", status=2).err
+
+
+def test_nothing_is_deleted_that_nobody_has_agreed_to(ottla, created, monkeypatch):
+    topic = created()
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    assert "give --yes" in ottla("topics", "delete", topic, status=2).err
+    for answer in ("", "no\n", "yess\n"):
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+        monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
+        asked = ottla("topics", "delete", topic, status=1).err
+        assert f"Delete {topic} (1 partitions) with all records? [y/N]" in asked
+    assert topic in ottla("topics").out
+    monkeypatch.setattr("sys.stdin.readline", lambda: "Y\n", raising=False)
+    ottla("topics", "delete", topic)
+    assert topic not in ottla("topics").out

@@ -1,0 +1,99 @@
+"""How a command encrypts and logs in, by the names that Kafka's clients give their settings.
+
+    security.protocol=PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
+    ssl.*                       as for a broker (`server/settings/tls_config.py`): PEM, PKCS12 or JKS
+    sasl.mechanism              PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
+    sasl.jaas.config            the login module's line with username and password
+
+Other names are those of other clients' other settings, and are overlooked as Kafka's tools overlook them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.server.asking.failures import WrongUse
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.server.settings.sasl_config import PeerLoginConfig
+
+_ENCRYPTS = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What each connection begins with. None: it is not encrypted, or nobody logs in."""
+
+    protocol: str = "PLAINTEXT"
+    encryption: ssl.SSLContext | None = None
+    login: PeerLoginConfig | None = None
+
+
+def read_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
+    """The settings of a client's properties file, and over them those given as NAME=VALUE. WrongUse."""
+    texts: dict[str, str] = {}
+    if file is not None:
+        from ottla.server.settings.properties import MalformedProperties, parse_properties
+
+        try:
+            texts = parse_properties(file.read_text(encoding="utf-8", errors="surrogateescape"))
+        except OSError as error:
+            raise WrongUse(f"cannot read {file}: {error.strerror}") from None
+        except MalformedProperties as error:
+            raise WrongUse(f"cannot read {file}: {error}") from None
+    for each in given:
+        name, separator, text = each.partition("=")
+        if not separator or not name.strip():
+            raise WrongUse(f"-X {each}: must be NAME=VALUE")
+        texts[name.strip()] = text.strip()
+    return texts
+
+
+def security_of(texts: Mapping[str, str]) -> Security:
+    """What these settings come to; WrongUse if they, or the files that they name, cannot be used."""
+    protocol = texts.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _ENCRYPTS:
+        raise WrongUse(f"security.protocol={protocol}: must be one of {', '.join(_ENCRYPTS)}")
+    encryption = _encryption(texts) if _ENCRYPTS[protocol] else None
+    return Security(protocol, encryption, _login(texts) if protocol.startswith("SASL") else None)
+
+
+def _encryption(texts: Mapping[str, str]) -> ssl.SSLContext:
+    from ottla.server.auth.tls_contexts import Secrets, client_context
+    from ottla.server.settings.tls_config import TlsConfig
+    from ottla.wire.settings import InvalidSetting, field_name, parse_value, settings_of
+
+    try:
+        known = settings_of(TlsConfig)
+        config = TlsConfig(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
+        return client_context(config, Secrets(config))
+    except InvalidSetting as error:
+        raise WrongUse(str(error)) from None
+    except OSError as error:
+        raise WrongUse(f"the key cannot be given to OpenSSL: {error.strerror or error}") from None
+
+
+def _login(texts: Mapping[str, str]) -> PeerLoginConfig:
+    from ottla.server.settings.jaas import MalformedJaas, parse_jaas
+    from ottla.server.settings.sasl_config import PeerLoginConfig
+
+    mechanism = texts.get("sasl.mechanism", "GSSAPI")
+    if mechanism not in _MECHANISMS:
+        raise WrongUse(f"sasl.mechanism={mechanism}: must be one of {', '.join(_MECHANISMS)}")
+    # kcat's and rpk's names, which are shorter than Java's line.
+    name, password = texts.get("sasl.username"), texts.get("sasl.password")
+    if "sasl.jaas.config" in texts:
+        try:
+            options = parse_jaas(texts["sasl.jaas.config"])[0].options
+        except MalformedJaas as error:
+            raise WrongUse(f"sasl.jaas.config: {error}") from None
+        name, password = options.get("username"), options.get("password")
+    if not name or not password:
+        raise WrongUse(f"{mechanism} needs a user: set sasl.jaas.config, or sasl.username and sasl.password")
+    return PeerLoginConfig(mechanism=mechanism, name=name, password=password)
