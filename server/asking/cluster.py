@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 PORT = 9092
 RETRY_S = 0.1
+CREATION_S = 5.0
+"""In which a broker that creates topics by itself has created one."""
+
 _NAMES_MAX_VERSION = 12  # of Metadata: from 13 on there is an error for all, which only says that the cluster is another one
 
 T = TypeVar("T")
@@ -106,7 +109,10 @@ class Cluster:
         return answer
 
     def topics(self, names: Sequence[str], *, creates: bool = False) -> list[MetadataResponseTopic]:
-        """These topics, each with its partitions in their order. AskingFailed if one is not there."""
+        """These topics, each with its partitions in their order. AskingFailed if one is not there.
+
+        `creates`: the broker may create them, if it does so by itself.
+        """
 
         def look() -> list[MetadataResponseTopic]:
             found = {each.name: each for each in self.metadata(names, creates=creates).topics}
@@ -117,30 +123,31 @@ class Cluster:
                 self.check(f"topic {name}", code)
             return [found[name] for name in names]
 
-        topics = self.patiently(look)
+        topics = self.patiently(look, CREATION_S if creates else ANSWER_TIMEOUT_S)
         for topic in topics:
             topic.partitions.sort(key=lambda each: each.partition_index)
         return topics
 
     def broker(self, node_id: int) -> BrokerConnection:
-        """The connection to a broker that the cluster has told of."""
+        """The connection for questions to a broker that the cluster has told of."""
         known = self._connections.get(node_id)
-        if known is not None:
-            return known
+        if known is None:
+            is_first = self._addresses.get(node_id) == self.first.address and not self.first.is_closed
+            known = self._connections[node_id] = self.first if is_first else self.connected(node_id)
+        return known
+
+    def connected(self, node_id: int) -> BrokerConnection:
+        """A new connection to such a broker, which is the caller's own: to have requests under way while others ask."""
         if node_id not in self._addresses:
             raise NotNow(f"broker {node_id} is not there")
         address = self._addresses[node_id]
-        if address == self.first.address:
-            self._connections[node_id] = self.first
-            return self.first
         try:
-            made = self._connections[node_id] = connect(address, self._security, self._timeout_s)
+            return connect(address, self._security, self._timeout_s)
         except AskingFailed as error:
-            raise AskingFailed(
+            raise HungUp(
                 f"the cluster says that broker {node_id} is at {address}, and: {error}"
                 " (advertised.listeners of that broker says how clients reach it)"
             ) from None
-        return made
 
     def brokers(self) -> list[int]:
         """The ids of all brokers that the cluster has told of."""
@@ -174,17 +181,23 @@ class Cluster:
 
     def ask_any(self, question: Callable[[BrokerConnection], T]) -> T:
         """Ask the broker that was found first, or another one when that one is gone."""
-        try:
-            return question(self.first)
-        except HungUp:
-            self.drop(self.first)
-            for node_id in random.sample(self.brokers(), len(self._addresses)):
-                try:
-                    self.first = self.broker(node_id)
-                    return question(self.first)
-                except (AskingFailed, NotNow):
-                    continue
-            raise
+        failure: HungUp | NotNow | None = None
+        if not self.first.is_closed:
+            try:
+                return question(self.first)
+            except HungUp as error:
+                self.drop(self.first)
+                failure = error
+        for node_id in random.sample(self.brokers(), len(self._addresses)):
+            try:
+                self.first = self.broker(node_id)
+                return question(self.first)
+            except HungUp as error:
+                self.drop(self.first)
+                failure = failure or error
+            except NotNow as error:
+                failure = failure or error
+        raise HungUp(str(failure or "no broker is known any more"))
 
     def drop(self, connection: BrokerConnection) -> None:
         """A connection is of no more use; the next question to that broker makes another one."""

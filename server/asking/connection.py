@@ -75,12 +75,11 @@ class BrokerConnection:
         self._buffer = bytearray(_BUFFER_BYTES)
         self._last_id = 0
         self._waiting: deque[tuple[int, type[Message], int]] = deque()
-        self._has_answered = False
+        self._answers = 0
 
     @property
-    def in_flight(self) -> int:
-        """How many requests have no answer yet."""
-        return len(self._waiting)
+    def is_closed(self) -> bool:
+        return self.socket.fileno() < 0
 
     def version_of(self, request_class: type[Message], at_most: int = 1000) -> int:
         """The newest version of a request that both sides know. AskingFailed if there is none."""
@@ -150,7 +149,7 @@ class BrokerConnection:
         if not 4 <= size <= FRAME_BYTES_MAX:
             raise HungUp(self.stranger(bytes(self._buffer[: _size.size])))
         self._receive(0, size, deadline_s)
-        self._has_answered = True
+        self._answers += 1
         return int(size)
 
     def _receive(self, start: int, end: int, deadline_s: float) -> None:
@@ -167,7 +166,7 @@ class BrokerConnection:
             view.release()
 
     def _received(self, view: memoryview, deadline_s: float) -> int:
-        patience_s = time.monotonic() + PATIENCE_S if self._has_answered else deadline_s
+        patience_s = time.monotonic() + PATIENCE_S if self._answers else deadline_s
         while True:
             now_s = time.monotonic()
             until_s = min(deadline_s, patience_s if patience_s > now_s else deadline_s)
@@ -189,8 +188,10 @@ class BrokerConnection:
 
     def _lost(self, error: OSError | None) -> HungUp:
         how = "hung up" if error is None else f"is lost ({error.strerror or error})"
-        if self._has_answered and len(self.versions) > 1:
-            return HungUp(f"{self.address} {how}: its log says why. Does this listener want a login (--command-config)?")
+        if self._answers > 1:
+            return HungUp(f"{self.address} {how}; its log may say why")
+        if self._answers:
+            return HungUp(f"{self.address} {how}: does this listener want a login (--command-config client.properties)?")
         return HungUp(
             f"{self.address} {how} without an answer: is it a Kafka broker, and does this listener want TLS or a login"
             " (--command-config client.properties)?"

@@ -28,6 +28,8 @@ COMMANDS = {
     "cluster": "run several brokers and their ZooKeeper on this machine",
     "status": "tell how a running cluster is, of any make of Kafka",
     "topics": "list, create, delete and describe topics",
+    "produce": "write records",
+    "consume": "read records",
     "certificates": "make certificates for TLS",
     "version": "print the version",
 }

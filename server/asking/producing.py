@@ -1,0 +1,180 @@
+"""Writes batches to the leaders of their partitions, with a few requests under way at a time.
+
+What a leader refuses only for the moment is sent again, in its order and one by one, when the leader is known anew. After a
+connection is lost nobody knows whether its batches were written, so the command ends and says how many these were.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.server.asking.cluster import Cluster, NotNow, failed
+from ottla.server.asking.connection import ANSWER_TIMEOUT_S
+from ottla.server.asking.failures import AskingFailed, HungUp
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ottla.server.asking.connection import BrokerConnection
+
+IN_FLIGHT_MAX = 5
+_NAMES_MAX_VERSION = 11  # of Produce: 12 is for transactions, and later ones name topics by their ids
+
+
+@dataclass(slots=True)
+class _Sent:
+    """Batches of one request, by their partitions, each with its number of records."""
+
+    connection: BrokerConnection
+    batches: dict[int, tuple[bytes, int]]
+    since_s: float
+
+
+class Producing:
+    """Writes to one topic; `finish` at the end. `acks` is -1 (all in-sync replicas), 1 (the leader) or 0 (nobody answers)."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, acks: int, on_answer: Callable[[float], None] | None = None
+    ) -> None:
+        """`on_answer` is told how many seconds each request took."""
+        self.topic = topic
+        self.acknowledged = 0
+        """Records; with acks 0 those that were sent."""
+
+        self._cluster = cluster
+        self._acks = acks
+        self._on_answer = on_answer
+        self._under_way: deque[_Sent] = deque()
+        self._leaders: dict[int, int] = {}
+        self._connections: dict[int, BrokerConnection] = {}
+        self.partitions = self._learned()
+        """All partitions of the topic, in their order."""
+
+    def write(self, batches: dict[int, tuple[bytes, int]]) -> None:
+        """Send a batch to each of these partitions; (batch, number of its records). AskingFailed."""
+        by_leader: dict[int, dict[int, tuple[bytes, int]]] = {}
+        for partition, batch in batches.items():
+            leader = self._leaders.get(partition, -1)
+            if leader < 0:
+                self._write_anew({partition: batch})
+            else:
+                by_leader.setdefault(leader, {})[partition] = batch
+        for leader, some in by_leader.items():
+            while len(self._under_way) >= IN_FLIGHT_MAX:
+                self.settle_oldest()
+            self._send(leader, some)
+
+    def settle(self) -> None:
+        """Wait until all that was written is acknowledged. AskingFailed if something is refused."""
+        while self._under_way:
+            self.settle_oldest()
+
+    def close(self) -> None:
+        """Hang up."""
+        for each in self._connections.values():
+            each.close()
+
+    # --- parts
+
+    def _learned(self) -> list[int]:
+        [topic] = self._cluster.topics([self.topic], creates=True)
+        self._leaders = {each.partition_index: each.leader_id for each in topic.partitions}
+        return list(self._leaders)
+
+    def _send(self, leader: int, batches: dict[int, tuple[bytes, int]]) -> None:
+        parts = [PartitionProduceData(index=each, records=memoryview(batch)) for each, (batch, _) in batches.items()]
+        topic = TopicProduceData(name=self.topic, partition_data=parts)
+        request = ProduceRequest(acks=self._acks, timeout_ms=int(ANSWER_TIMEOUT_S * 1000), topic_data=[topic])
+        try:
+            if leader not in self._connections:
+                self._connections[leader] = self._cluster.connected(leader)
+            connection = self._connections[leader]
+            connection.send(request, at_most=_NAMES_MAX_VERSION, has_answer=self._acks != 0)
+        except HungUp as error:
+            raise self._lost(error, sum(count for _, count in batches.values())) from None
+        if self._acks:
+            self._under_way.append(_Sent(connection, batches, time.monotonic()))
+        else:
+            self.acknowledged += sum(count for _, count in batches.values())
+
+    def settle_oldest(self) -> None:
+        """Wait for the answer to the oldest request."""
+        refused = self._answered()
+        if not refused:
+            return
+        # The others were sent after it. Their answers come first, and what they refuse is sent after it again.
+        again = [refused]
+        while self._under_way:
+            again.append(self._answered())
+        for each in again:
+            for partition, batch in each.items():
+                self._write_anew({partition: batch})
+
+    def _answered(self) -> dict[int, tuple[bytes, int]]:
+        """Take the oldest answer; what has to be sent again."""
+        sent = self._under_way[0]
+        try:
+            answer = sent.connection.receive()
+        except HungUp as error:
+            raise self._lost(error) from None
+        self._under_way.popleft()
+        if self._on_answer is not None:
+            self._on_answer(time.monotonic() - sent.since_s)
+        again = {}
+        for topic in answer.responses:
+            for each in topic.partition_responses:
+                if each.index in sent.batches and self._has_to_be_sent_again(each.index, each.error_code, each.error_message):
+                    again[each.index] = sent.batches[each.index]
+                elif each.index in sent.batches:
+                    self.acknowledged += sent.batches[each.index][1]
+        return again
+
+    def _has_to_be_sent_again(self, partition: int, code: int, message: str | None) -> bool:
+        if not code:
+            return False
+        # It may be there already: only too few replicas have it.
+        if code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND or not ErrorCode.of(code).retriable:
+            hint = "; max.message.bytes of the topic is the limit" if code == ErrorCode.MESSAGE_TOO_LARGE else ""
+            what = f"records for {self.topic}-{partition} are refused"
+            raise AskingFailed(f"{failed(what, code, message)}{hint}; {self._told()}")
+        return True
+
+    def _write_anew(self, batches: dict[int, tuple[bytes, int]]) -> None:
+        """Send one batch until a leader takes it."""
+
+        def write() -> None:
+            self._learned()
+            [partition] = batches
+            if self._leaders.get(partition, -1) < 0:
+                raise NotNow(f"partition {self.topic}-{partition} has no leader")
+            self._send(self._leaders[partition], batches)
+            if self._acks and self._answered():
+                raise NotNow(f"{self.topic}-{partition} has no leader that takes records")
+
+        self._cluster.patiently(write)
+
+    def _told(self, more: int = 0) -> str:
+        unknown = more + sum(count for sent in self._under_way for _, count in sent.batches.values())
+        known = f"{self.acknowledged:,} records are acknowledged"
+        return f"{known}, and {unknown:,} may or may not be written" if unknown else known
+
+    def _lost(self, error: HungUp, more: int = 0) -> AskingFailed:
+        return AskingFailed(f"{error}; {self._told(more)}")
+
+
+class Spread:
+    """Gives batches without keys to the partitions in turn."""
+
+    def __init__(self, partitions: Sequence[int], first: int) -> None:
+        self._partitions = partitions
+        self._next = first
+
+    def next(self) -> int:
+        """The partition for the next batch."""
+        self._next = (self._next + 1) % len(self._partitions)
+        return self._partitions[self._next]
