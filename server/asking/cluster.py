@@ -52,9 +52,10 @@ def parse_bootstrap(text: str) -> list[Address]:
         host, separator, port = place.rpartition(":")
         if not separator or place.endswith("]") or place.count(":") > 1 and not place.startswith("["):
             host, port = place, str(PORT)
+        host = host.strip("[]")
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port[:6]) < 65536:
             raise WrongUse(f"-b {text}: {each!r} is not HOST:PORT")
-        found.append(Address(host.strip("[]"), int(port)))
+        found.append(Address(host, int(port)))
     if not found:
         raise WrongUse("-b: no broker is named; give HOST:PORT")
     return found

@@ -28,6 +28,7 @@ COMMANDS = {
     "cluster": "run several brokers and their ZooKeeper on this machine",
     "status": "tell how a running cluster is, of any make of Kafka",
     "topics": "list, create, delete and describe topics",
+    "groups": "list and describe groups, and reset their offsets",
     "produce": "write records",
     "consume": "read records",
     "certificates": "make certificates for TLS",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.server.asking.cluster import Cluster, parse_bootstrap
@@ -195,6 +195,7 @@ def test_addresses(text, found):
 
 
 @given(st.text(max_size=30))
+@example("[")
 def test_any_text_is_addresses_or_refused(text):
     with suppress(WrongUse):
         assert all(0 < each.port < 65536 and each.host for each in parse_bootstrap(text))

@@ -1,0 +1,207 @@
+"""What `ottla groups` asks of a cluster: groups of all kinds, the members of those that read topics, and their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.server.asking.cluster import Cluster
+from ottla.server.asking.failures import AskingFailed
+from ottla.server.asking.offsets import LATEST, Partition, offsets_at
+from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest
+from ottla.wire.messages.list_groups import ListGroupsRequest
+from ottla.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+CLASSIC, CONSUMER = "classic", "consumer"
+WITHOUT_MEMBERS = ("", "Empty", "Dead")
+_NAMES_MAX_VERSION = 9  # of OffsetFetch and OffsetCommit: later ones name topics by their ids
+_DESCRIBE_MAX_VERSION = 5  # of DescribeGroups: later ones differ in what they say of groups that are not there
+
+
+class Listed(NamedTuple):
+    """One group of the list. A broker before 2.6 tells no state, and one before 3.8 no kind."""
+
+    group: str
+    kind: str
+    state: str
+    protocol: str
+    coordinator: int
+
+
+class Member(NamedTuple):
+    """Who is in a group, and what it reads."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[Partition, ...]
+
+
+def list_groups(cluster: Cluster) -> list[Listed]:
+    """All groups, from all brokers, by name. AskingFailed if a broker cannot be asked."""
+    cluster.metadata(())
+    found = [each for node_id in cluster.brokers() for each in _listed_by(cluster, node_id)]
+    return sorted(found)
+
+
+def _listed_by(cluster: Cluster, node_id: int) -> list[Listed]:
+    def ask() -> list[Listed]:
+        answer = cluster.broker(node_id).ask(ListGroupsRequest())
+        cluster.check(f"the groups of broker {node_id}", answer.error_code)
+        return [
+            Listed(each.group_id, each.group_type or CLASSIC, each.group_state, each.protocol_type, node_id)
+            for each in answer.groups
+        ]
+
+    return cluster.patiently(ask)
+
+
+def find_group(cluster: Cluster, group: str) -> Listed | None:
+    """One group, by its coordinator's list; None if it is not there."""
+    coordinator = cluster.coordinator(group)
+
+    def ask() -> Listed | None:
+        answer = coordinator.ask(ListGroupsRequest())
+        cluster.check(f"group {group}", answer.error_code)
+        for each in answer.groups:
+            if each.group_id == group:
+                return Listed(group, each.group_type or CLASSIC, each.group_state, each.protocol_type, -1)
+        return None
+
+    return cluster.patiently(ask)
+
+
+# --- members
+
+
+def members_of(cluster: Cluster, listed: Listed) -> list[Member]:
+    """The members of a classic or a consumer group; other kinds are shown without theirs."""
+    if listed.kind.lower() == CLASSIC:
+        return cluster.patiently(lambda: _classic_members(cluster, listed.group))
+    if listed.kind.lower() == CONSUMER:
+        return cluster.patiently(lambda: _consumer_members(cluster, listed.group))
+    return []
+
+
+def _classic_members(cluster: Cluster, group: str) -> list[Member]:
+    request = DescribeGroupsRequest(groups=[group])
+    [found] = cluster.coordinator(group).ask(request, at_most=_DESCRIBE_MAX_VERSION).groups
+    cluster.check(f"group {group}", found.error_code, found.error_message)
+    is_consumer = found.protocol_type == "consumer"
+    return [
+        Member(
+            each.member_id,
+            each.client_id,
+            each.client_host,
+            assigned(bytes(each.member_assignment)) if is_consumer else (),
+        )
+        for each in found.members
+    ]
+
+
+def assigned(blob: bytes) -> tuple[Partition, ...]:
+    """The partitions in a classic consumer's assignment; none where it is no such thing, for members may write what they like."""
+    version = int.from_bytes(blob[:2], "big", signed=True)
+    if len(blob) < 2 or version < 0:
+        return ()
+    try:
+        newest = min(version, ConsumerProtocolAssignment.versions.last)
+        decoded = ConsumerProtocolAssignment.decode(blob, newest, start=2)
+    except (KafkaError, ProtocolViolation, ValueError, IndexError):
+        return ()
+    return tuple((topic.topic, number) for topic in decoded.assigned_partitions for number in topic.partitions)
+
+
+def _consumer_members(cluster: Cluster, group: str) -> list[Member]:
+    request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    [found] = cluster.coordinator(group).ask(request).groups
+    cluster.check(f"group {group}", found.error_code, found.error_message)
+    return [
+        Member(
+            each.member_id,
+            each.client_id,
+            each.client_host,
+            tuple((part.topic_name, number) for part in each.assignment.topic_partitions for number in part.partitions),
+        )
+        for each in found.members
+    ]
+
+
+# --- offsets
+
+
+def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
+    """What a group has committed. AskingFailed."""
+
+    def ask() -> dict[Partition, int]:
+        wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
+        request = OffsetFetchRequest(group_id=group, topics=None, groups=[wanted])
+        answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
+        found = answer.groups[0] if answer.groups else answer
+        cluster.check(f"the offsets of group {group}", found.error_code)
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in found.topics
+            for each in topic.partitions
+            if each.committed_offset >= 0
+        }
+
+    return cluster.patiently(ask)
+
+
+def ends_of(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition, int]:
+    """Where these partitions end; those that are no more, or have no leader, are left out."""
+    topics = {topic for topic, _ in partitions}
+    if not topics:
+        return {}
+    there = {
+        (topic.name or "", each.partition_index)
+        for topic in cluster.metadata(topics).topics
+        if not topic.error_code
+        for each in topic.partitions
+        if each.leader_id >= 0
+    }
+    return offsets_at(cluster, by_topic([each for each in partitions if each in there]), LATEST)
+
+
+def by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:
+    """The same partitions, by their topics."""
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:
+    """Set what a group has committed, which has to be without members. AskingFailed."""
+    topics = [
+        OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=number, committed_offset=offsets[topic, number], committed_metadata=""
+                )
+                for number in numbers
+            ],
+        )
+        for topic, numbers in by_topic(list(offsets)).items()
+    ]
+    request = OffsetCommitRequest(group_id=group, member_id="", topics=topics)
+
+    def ask() -> None:
+        answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
+                    raise AskingFailed(f"group {group} has members: stop them first")
+                cluster.check(f"{topic.name}-{each.partition_index} of group {group}", each.error_code)
+
+    cluster.patiently(ask)
