@@ -13,14 +13,14 @@ import pytest
 from compat_tests.support.brokers import wait_until
 from confluent_kafka import Producer
 
-MANY = 20_000
+MANY, LINES = 20_000, 3_000
 COMMAND = (sys.executable, "-m", "ottla")
 
 
 @pytest.fixture
 def lines(tmp_path):
     path = tmp_path / "lines.txt"
-    path.write_text("".join(f"key{i}:value {i} {'x' * (i % 50)}\n" for i in range(MANY)))
+    path.write_text("".join(f"key{i}:value {i} {'x' * (i % 50)}\n" for i in range(LINES)))
     return path
 
 
@@ -47,7 +47,7 @@ def test_lines_go_in_and_come_out(ottla, created, lines, codec, servers, run, kc
     assert ottla("consume", "-q", *read).out.encode() == theirs.encode()
     assert "header=h\u00e9,none=NULL" in theirs
     run(kcat, "-b", servers, "-P", "-t", topic, "-z", codec, "-l", str(lines))
-    assert ottla("consume", "-t", topic, "-qe", "-o", str(MANY)).out == lines.read_text()
+    assert ottla("consume", "-t", topic, "-qe", "-o", str(LINES)).out == lines.read_text()
 
 
 def test_an_object_is_kcats_object(ottla, created, given, servers, run, kcat):
@@ -208,7 +208,7 @@ def test_lines_are_written_as_they_are_typed(bootstrap, topic):
 
 def test_a_reader_goes_on_after_its_broker_was_restarted(start_broker):
     broker = start_broker({"num.partitions": "1"})
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "reconnect.backoff.max.ms": 100})
     producer.produce("topic", "one")
     assert producer.flush(60) == 0
     with running("consume", broker.bootstrap, "-q", "topic") as reading:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ottla.server.asking.cluster import Cluster
 from ottla.server.asking.failures import AskingFailed
-from ottla.server.asking.offsets import LATEST, Partition, offsets_at
+from ottla.server.asking.offsets import LATEST, Partition, by_topic, offsets_at
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -170,14 +170,6 @@ def ends_of(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition
         if each.leader_id >= 0
     }
     return offsets_at(cluster, by_topic([each for each in partitions if each in there]), LATEST)
-
-
-def by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:
-    """The same partitions, by their topics."""
-    found: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        found.setdefault(topic, []).append(number)
-    return found
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:

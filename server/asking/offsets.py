@@ -35,6 +35,14 @@ def offsets_at(
     return found
 
 
+def by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:
+    """The same partitions, by their topics."""
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found
+
+
 def leaders_of(cluster: Cluster, partitions: Mapping[str, Sequence[int]]) -> dict[int, dict[str, list[int]]]:
     """The partitions by their leaders. NotNow if one has no leader at the moment."""
     leaders: dict[int, dict[str, list[int]]] = {}

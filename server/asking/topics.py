@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.asking.cluster import Cluster, failed
+from ottla.server.asking.cluster import Cluster, NotNow, failed
 from ottla.server.asking.offsets import EARLIEST, LATEST, offsets_at
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -55,7 +55,22 @@ def create_topic(
         cluster.check(f"topic {name}", result.error_code, result.error_message)
         return True
 
-    return cluster.patiently(create)
+    is_new = cluster.patiently(create)
+    if is_new and not only_checks:
+        cluster.patiently(lambda: _has_to_be(cluster, name, is_there=True))
+    return is_new
+
+
+def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
+    """NotNow until the broker that is asked knows of a change: with KRaft that is a moment after the controller has made it."""
+    [topic] = cluster.metadata([name]).topics
+    # Who may make topics may not be one who may see them.
+    if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return
+    if is_there and (topic.error_code or any(each.leader_id < 0 for each in topic.partitions)):
+        raise NotNow(f"topic {name} is created, and not all of its partitions have a leader")
+    if not is_there and not topic.error_code:
+        raise NotNow(f"topic {name} is deleted, and brokers still tell of it")
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:
@@ -70,6 +85,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
         cluster.check(f"topic {name}", result.error_code, result.error_message)
 
     cluster.patiently(delete)
+    cluster.patiently(lambda: _has_to_be(cluster, name, is_there=False))
 
 
 def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bool) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ COMMANDS = {
     "groups": "list and describe groups, and reset their offsets",
     "produce": "write records",
     "consume": "read records",
+    "bench": "measure a running cluster by a small load",
     "certificates": "make certificates for TLS",
     "version": "print the version",
 }

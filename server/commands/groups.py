@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ottla.server.asking.failures import AskingFailed, WrongUse
 from ottla.server.asking.groups import (
     WITHOUT_MEMBERS,
-    by_topic,
     commit,
     committed_of,
     ends_of,
@@ -17,7 +16,7 @@ from ottla.server.asking.groups import (
     list_groups,
     members_of,
 )
-from ottla.server.asking.offsets import EARLIEST, LATEST, Partition, offsets_at
+from ottla.server.asking.offsets import EARLIEST, LATEST, Partition, by_topic, offsets_at
 from ottla.server.asking.options import add_connection, add_json, wants_json
 from ottla.server.asking.tables import print_json, print_line, print_pairs, print_table
 from ottla.server.commands.asked import run_asking
