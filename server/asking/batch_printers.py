@@ -1,9 +1,12 @@
 """Prints all records of a batch in one go: a function that is written for one format string, and walks the records' bytes.
 
-A record that nobody looks at in full need not become an object: what the format does not name is stepped over. That is four
+A record that nobody looks at in full need not become an object: what the format does not name is stepped over. That is several
 times as fast as to print record by record, and the reason why a command in Python keeps up with kcat.
 
-The function that `batch_printer` makes takes
+There are two functions for a format. One is for any batch. The other is for regular ones, which nearly all are: offsets count
+up by one and times differ by less than 64 ms, so that both have known sizes.
+
+A function that `batch_printer` makes takes
 
     area             bytes; the records of one batch, uncompressed, and found good by `check_records`
     count            of records
@@ -15,11 +18,11 @@ The function that `batch_printer` makes takes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.server.asking.formats import Format
 from ottla.wire.record_walk import read_varint, read_varlong
-from ottla.wire.records import wrap_int64
+from ottla.wire.records import RecordsSummary, wrap_int64
 
 PrintBatch = Callable[[bytes, int, int, int, int | None, bytes, bytes], bytes]
 
@@ -40,6 +43,37 @@ def print_batch(area, count, base_offset, base_timestamp, append_time, topic, pa
         position = end
     return {joined}
 """
+
+_REGULAR = """\
+def print_batch(area, count, base_offset, base_timestamp, append_time, topic, partition):
+    parts = []
+    add = parts.append
+    position = 0
+    # An offset's delta is below 64, below 8192, or takes three bytes; a batch has not so many records that it took four.
+    for first, last, size_of_offset in ((0, 64, 1), (64, 8192, 2), (8192, 1048576, 3)):
+        if count <= first:
+            break
+        fixed = 2 + size_of_offset
+        for index in range(first, min(last, count)):
+            if (low := area[position]) < 128:
+                position += 1
+                end = position + (low >> 1)
+            elif (high := area[position + 1]) < 128:
+                position += 2
+                end = position + ((low & 127 | high << 7) >> 1)
+            else:
+                length, position = read_varint(area, position)
+                end = position + length
+            {timestamp}
+            {offset}
+            position += fixed
+            {key}
+            {value}
+            add({record})
+            position = end
+    return {joined}
+"""
+REGULAR_RECORDS_MAX = 1048576
 
 # Nearly all of these numbers take one byte or two, and a call for each of them would take longer than all the rest.
 _NUMBER = """\
@@ -82,6 +116,32 @@ _OFFSET = (
     + """
         offset = wrap_int64(base_offset + offset)"""
 )
+# As `_SKIPPED_BYTES`, for what mostly is null or short.
+_STEPPED_OVER = """\
+if (low := area[position]) < 2:
+            position += 1
+        elif low < 128:
+            position += 1 if low & 1 else 1 + (low >> 1)
+        else:
+            size, position = read_varint(area, position)
+            if size > 0:
+                position += size"""
+# As `_BYTES` without what comes behind.
+_CUT = """\
+if (low := area[position]) < 128:
+            position += 1
+            value = {null} if low & 1 else area[position:position + (low >> 1)]
+        elif (high := area[position + 1]) < 128:
+            position += 2
+            size = low & 127 | high << 7
+            value = {null} if size & 1 else area[position:position + (size >> 1)]
+        else:
+            size, position = read_varint(area, position)
+            value = {null} if size < 0 else area[position:position + size]"""
+_REGULAR_TIMESTAMP = (
+    "timestamp = wrap_int64(base_timestamp + (area[position + 1] >> 1)) if append_time is None else append_time"
+)
+_REGULAR_OFFSET = "offset = wrap_int64(base_offset + index)"
 _EXPRESSIONS = {
     "s": ("%b", "value"),
     "S": ("%d", "value_size"),
@@ -95,31 +155,74 @@ _EXPRESSIONS = {
 }
 
 
-def batch_printer(chosen: Format) -> PrintBatch | None:
-    """The function for a format; None where the format needs what only whole records have, their headers."""
-    fields = [piece.field for piece in chosen.pieces if piece.field]
-    if "h" in fields:
+class BatchPrinter(NamedTuple):
+    """The two functions for a format."""
+
+    regular: PrintBatch
+    any: PrintBatch
+
+    def of(self, summary: RecordsSummary, count: int) -> PrintBatch:
+        """The one for a batch of which `check_records` has said this."""
+        is_regular = (
+            summary.offsets_are_consecutive
+            and summary.min_timestamp_delta >= 0
+            and summary.max_timestamp_delta < 64
+            and count <= REGULAR_RECORDS_MAX
+        )
+        return self.regular if is_regular else self.any
+
+
+def batch_printer(chosen: Format) -> BatchPrinter | None:
+    """The functions for a format; None where the format needs what only whole records have, their headers."""
+    named = "".join(piece.field for piece in chosen.pieces)
+    if "h" in named:
         return None
-    named = "".join(fields)
-    value_is_wanted = any(each in named for each in "sSR")
-    record, joined = _record_and_join(chosen)
-    source = _FUNCTION.format(
-        length=_LENGTH,
-        timestamp=_TIMESTAMP if "T" in named else _SKIPPED,
-        offset=_OFFSET if "o" in named else _SKIPPED,
-        key=_bytes_of("key", chosen) if "k" in named or "K" in named else _SKIPPED_BYTES if value_is_wanted else "pass",
-        value=_bytes_of("value", chosen) if value_is_wanted else "pass",
-        record=record,
-        joined=joined,
-    )
+    return BatchPrinter(_compiled(_regular_source(chosen, named)), _compiled(_source(chosen, named)))
+
+
+def _compiled(source: str) -> PrintBatch:
     namespace: dict[str, Any] = {"read_varint": read_varint, "read_varlong": read_varlong, "wrap_int64": wrap_int64}
     exec(source, namespace)  # noqa: S102 - of the user's format only literals made by repr() are in it
     function: PrintBatch = namespace["print_batch"]
     return function
 
 
-def _bytes_of(name: str, chosen: Format) -> str:
-    return _BYTES.format(name=name, null=repr(chosen.null))
+def _source(chosen: Format, named: str) -> str:
+    record, joined = _record_and_join(chosen)
+    value_is_wanted = _has_any(named, "sSR")
+    null = repr(chosen.null)
+    skipped_key = _SKIPPED_BYTES if value_is_wanted else "pass"
+    return _FUNCTION.format(
+        length=_LENGTH,
+        timestamp=_TIMESTAMP if "T" in named else _SKIPPED,
+        offset=_OFFSET if "o" in named else _SKIPPED,
+        key=_BYTES.format(name="key", null=null) if _has_any(named, "kK") else skipped_key,
+        value=_BYTES.format(name="value", null=null) if value_is_wanted else "pass",
+        record=record,
+        joined=joined,
+    )
+
+
+def _regular_source(chosen: Format, named: str) -> str:
+    record, joined = _record_and_join(chosen)
+    null = repr(chosen.null)
+
+    as_bytes = {name: _BYTES.format(name=name, null=null) for name in ("key", "value")}
+    value = as_bytes["value"] if _has_any(named, "SR") else _CUT.format(null=null) if "s" in named else "pass"
+    skipped_key = "pass" if value == "pass" else _STEPPED_OVER
+    parts = {"key": as_bytes["key"] if _has_any(named, "kK") else skipped_key, "value": value}
+    return _REGULAR.format(
+        timestamp=_REGULAR_TIMESTAMP if "T" in named else "pass",
+        offset=_REGULAR_OFFSET if "o" in named else "pass",
+        # One level deeper than in `_FUNCTION`, for which they are written.
+        **{name: text.replace("\n", "\n    ") for name, text in parts.items()},
+        record=record,
+        joined=joined,
+    )
+
+
+def _has_any(named: str, fields: str) -> bool:
+    return any(each in named for each in fields)
 
 
 def _record_and_join(chosen: Format) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.server.asking.batch_printers import PrintBatch
+from ottla.server.asking.batch_printers import BatchPrinter
 from ottla.server.asking.fetching import Batch, corrupt
 from ottla.server.asking.formats import Place, PrintRecord
 from ottla.wire.errors import KafkaError
@@ -12,7 +12,7 @@ from ottla.wire.records import MAGIC_V2, check_records, decode_records, records_
 class Printing:
     """What has been printed so far, of at most `count_max` records (None: of all)."""
 
-    def __init__(self, print_record: PrintRecord, print_batch: PrintBatch | None, count_max: int | None) -> None:
+    def __init__(self, print_record: PrintRecord, print_batch: BatchPrinter | None, count_max: int | None) -> None:
         self.count = 0
         self._print_record = print_record
         self._print_batch = print_batch
@@ -40,16 +40,16 @@ class Printing:
             and (self._count_max is None or self.count + header.records_count <= self._count_max)
         )
 
-    def _whole(self, batch: Batch, print_batch: PrintBatch) -> bytes:
+    def _whole(self, batch: Batch, print_batch: BatchPrinter) -> bytes:
         header = batch.header
         area = bytes(records_area(batch.buffer, header, batch.start))
         if header.records_count == 0:  # compaction has left the batch alone
             return b""
-        check_records(area, header.records_count)
+        summary = check_records(area, header.records_count)
         self.count += header.records_count
         topic, partition = batch.place
         append_time = header.max_timestamp if header.is_log_append_time else None
-        return print_batch(
+        return print_batch.of(summary, header.records_count)(
             area,
             header.records_count,
             header.base_offset,

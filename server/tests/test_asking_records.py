@@ -69,6 +69,20 @@ def test_a_whole_batch_is_printed_as_its_records_are(some, text, null, base, cod
     assert whole.count == single.count == len(some)
 
 
+@pytest.mark.parametrize("text", ["%s\\n", "%k\\n", "%o %T %k=%s\\n", "%K %S %R"])
+def test_long_batches_are_printed_as_their_records_are(text):
+    """Offsets, times, keys and values of all sizes, in batches that count up by one."""
+    some = [Record(0, index % 64, bytes(index % 5) or None, bytes(index % 300)) for index in range(8500)]
+    some[100] = some[100]._replace(value=bytes(20_000), key=bytes(9000))
+    some[200] = some[200]._replace(value=None)
+    chosen = parse_format(text, is_null_shown=True)
+    for shift in (0, 64, 8192):
+        some[300] = some[300]._replace(timestamp=shift)
+        data = encode_batch(some)
+        whole = Printing(raw_printer(chosen), batch_printer(chosen), None)
+        assert whole.printed(batch_in(data), None) == Printing(raw_printer(chosen), None, None).printed(batch_in(data), None)
+
+
 @given(records, st.integers(0, 25), st.none() | st.integers(0, 25), st.none() | st.integers(1, 25))
 def test_only_what_was_asked_for_is_printed(some, first, before, count_max):
     data = encode_batch(some)
