@@ -136,6 +136,8 @@ def test_wrong_use(ottla, unique):
         (("consume", "t", "-f", "%q"), "%q is not known"),
         (("consume", "t", "-o", "soon"), "-o soon"),
         (("produce", "t", "-D", ""), "-D: a delimiter has"),
+        (("consume", "t" * 40_000), "too long"),
+        (("topics", "create", "\udcff"), "no text"),
     ):
         assert words in ottla(*arguments, status=2).err
     missing = unique("topic")

@@ -7,7 +7,6 @@ while a leader is elected, is asked again (`patiently`) for as long as one answe
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +18,7 @@ from ottla.server.asking.connection import (
     BrokerConnection,
     connect,
 )
+from ottla.server.asking.escaping import say
 from ottla.server.asking.failures import AskingFailed, HungUp, WrongUse
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -65,6 +65,13 @@ def failed(what: str, code: int, message: str | None = None) -> AskingFailed:
     """The failure that an error code stands for, in the broker's words where it has some."""
     error = ErrorCode.of(code)
     return AskingFailed(f"{what}: {message or error.message} ({error.name})")
+
+
+def only(answered: Sequence[T], what: str) -> T:
+    """The one result of a request that asked for one thing. AskingFailed if the broker answers something else."""
+    if len(answered) != 1:
+        raise AskingFailed(f"{what}: the broker gives {len(answered)} answers, where one is wanted; is it a Kafka broker?")
+    return answered[0]
 
 
 class Cluster:
@@ -227,7 +234,7 @@ class Cluster:
                     raise AskingFailed(f"{error}; given up after {timeout_s:g} s") from None
                 if waited_s > PATIENCE_S and not is_told:
                     is_told = True
-                    print(f"ottla: still trying, {error}", file=sys.stderr, flush=True)
+                    say(f"still trying, {error}")
                 time.sleep(RETRY_S)
 
     def change(self, request: Message) -> Any:

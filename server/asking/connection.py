@@ -12,14 +12,14 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
-import sys
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla import __version__
-from ottla.server.asking.failures import AskingFailed, HungUp, NoAnswer
+from ottla.server.asking.escaping import say
+from ottla.server.asking.failures import AskingFailed, HungUp, NoAnswer, WrongUse
 from ottla.server.gate.dispatch import response_class_of
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import (
@@ -132,7 +132,11 @@ class BrokerConnection:
         self._last_id = (self._last_id + 1) & 0x7FFFFFFF
         header = RequestHeader(cls.api_key, version, self._last_id, CLIENT_ID)
         parts: list[Any] = [b"", encode_request_header(header, request_header_version(cls, version))]
-        parts += request.encode_parts(version)
+        try:
+            parts += request.encode_parts(version)
+        except (ValueError, OverflowError, struct.error, KafkaError) as error:  # ValueError: UnicodeEncodeError, too
+            name = cls.__name__.removesuffix("Request")
+            raise WrongUse(f"what was given cannot be put into {name}: too long, too large, or no text ({error})") from None
         parts[0] = _size.pack(sum(map(len, parts)))
         try:
             self.socket.settimeout(ANSWER_TIMEOUT_S)
@@ -175,7 +179,7 @@ class BrokerConnection:
                 count = self.socket.recv_into(view)
             except TimeoutError:
                 if time.monotonic() < deadline_s:
-                    print(f"ottla: still waiting for {self.address} ...", file=sys.stderr, flush=True)
+                    say(f"still waiting for {self.address} ...")
                     continue
                 raise NoAnswer(
                     f"{self.address} takes connections and does not answer: is it a Kafka broker, is it stopped or busy?"

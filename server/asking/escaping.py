@@ -8,6 +8,7 @@ record, the end of a line stay what they are.
 from __future__ import annotations
 
 import re
+import sys
 
 SHOWN_BYTES_MAX = 8 * 1024
 """Of one key, value or header on a terminal."""
@@ -26,6 +27,12 @@ def shown_bytes(data: bytes) -> str:
     cut = data[:SHOWN_BYTES_MAX]
     text = shown_text(bytes(cut).decode("utf-8", "backslashreplace"))
     return text if size <= SHOWN_BYTES_MAX else f"{text}... ({size:,} bytes)"
+
+
+def say(text: str) -> None:
+    """One line on stderr, beside what the command prints."""
+    line = " ".join(shown_text(text).split())
+    print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -11,13 +11,13 @@ which producers have aborted one, and from which offset on (KIP-98).
 from __future__ import annotations
 
 import select
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.asking.cluster import Cluster, NotNow, failed
 from ottla.server.asking.connection import ANSWER_TIMEOUT_S, BrokerConnection
+from ottla.server.asking.escaping import say
 from ottla.server.asking.failures import AskingFailed, HungUp
 from ottla.server.asking.offsets import EARLIEST, LATEST, READ_COMMITTED, Partition, leaders_of, offsets_at
 from ottla.wire.control_batches import ControlType, control_type_id
@@ -157,7 +157,7 @@ class Fetching:
         now_s = time.monotonic()
         if self._failing_since_s is None:
             self._failing_since_s = now_s
-            print(f"ottla: {error}; trying again", file=sys.stderr, flush=True)
+            say(f"{error}; trying again")
         elif now_s - self._failing_since_s > ANSWER_TIMEOUT_S:
             raise AskingFailed(f"{error}; given up after {ANSWER_TIMEOUT_S:g} s")
         self._leaders.clear()
@@ -236,11 +236,9 @@ class Fetching:
         latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]
         wanted = self.positions[place]
         self.positions[place] = earliest if wanted < earliest else latest
-        print(
-            f"ottla: offset {wanted} of {place[0]}-{place[1]} is not there ({earliest} to {latest} are);"
-            f" going on at {self.positions[place]}",
-            file=sys.stderr,
-            flush=True,
+        say(
+            f"offset {wanted} of {place[0]}-{place[1]} is not there ({earliest} to {latest} are);"
+            f" going on at {self.positions[place]}"
         )
 
 

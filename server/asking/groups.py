@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.server.asking.cluster import Cluster
+from ottla.server.asking.cluster import Cluster, only
 from ottla.server.asking.failures import AskingFailed
 from ottla.server.asking.offsets import LATEST, Partition, by_topic, offsets_at
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
@@ -93,7 +93,8 @@ def members_of(cluster: Cluster, listed: Listed) -> list[Member]:
 
 def _classic_members(cluster: Cluster, group: str) -> list[Member]:
     request = DescribeGroupsRequest(groups=[group])
-    [found] = cluster.coordinator(group).ask(request, at_most=_DESCRIBE_MAX_VERSION).groups
+    answer = cluster.coordinator(group).ask(request, at_most=_DESCRIBE_MAX_VERSION)
+    found = only(answer.groups, f"group {group}")
     cluster.check(f"group {group}", found.error_code, found.error_message)
     is_consumer = found.protocol_type == "consumer"
     return [
@@ -122,7 +123,7 @@ def assigned(blob: bytes) -> tuple[Partition, ...]:
 
 def _consumer_members(cluster: Cluster, group: str) -> list[Member]:
     request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-    [found] = cluster.coordinator(group).ask(request).groups
+    found = only(cluster.coordinator(group).ask(request).groups, f"group {group}")
     cluster.check(f"group {group}", found.error_code, found.error_message)
     return [
         Member(

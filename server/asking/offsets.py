@@ -28,8 +28,8 @@ def offsets_at(
     def ask() -> None:
         left = {topic: [each for each in numbers if (topic, each) not in found] for topic, numbers in partitions.items()}
         left = {topic: numbers for topic, numbers in left.items() if numbers}
-        if left:
-            _ask_leaders(cluster, left, timestamp, isolation, found)
+        for leader, places in leaders_of(cluster, left).items() if left else ():
+            found.update(_told_by(cluster, leader, places, timestamp, isolation))
 
     cluster.patiently(ask)
     return found
@@ -46,31 +46,32 @@ def by_topic(partitions: Sequence[Partition]) -> dict[str, list[int]]:
 def leaders_of(cluster: Cluster, partitions: Mapping[str, Sequence[int]]) -> dict[int, dict[str, list[int]]]:
     """The partitions by their leaders. NotNow if one has no leader at the moment."""
     leaders: dict[int, dict[str, list[int]]] = {}
+    found = {}
     for topic in cluster.metadata(partitions).topics:
-        name = topic.name or ""
-        cluster.check(f"topic {name}", topic.error_code)
-        found = {each.partition_index: each.leader_id for each in topic.partitions}
-        for number in partitions[name]:
-            leader = found.get(number, -1)
-            if leader < 0:
-                raise NotNow(f"partition {name}-{number} has no leader")
-            leaders.setdefault(leader, {}).setdefault(name, []).append(number)
+        if topic.name in partitions:
+            cluster.check(f"topic {topic.name}", topic.error_code)
+            found.update({(topic.name, each.partition_index): each.leader_id for each in topic.partitions})
+    for name, number in ((topic, number) for topic, numbers in partitions.items() for number in numbers):
+        leader = found.get((name, number), -1)
+        if leader < 0:
+            raise NotNow(f"partition {name}-{number} has no leader")
+        leaders.setdefault(leader, {}).setdefault(name, []).append(number)
     return leaders
 
 
-def _ask_leaders(
-    cluster: Cluster,
-    partitions: Mapping[str, Sequence[int]],
-    timestamp: int,
-    isolation: int,
-    found: dict[Partition, int],
-) -> None:
-    for leader, places in leaders_of(cluster, partitions).items():
-        answer = cluster.broker(leader).ask(_request(places, timestamp, isolation), at_most=_MAX_VERSION)
-        for topic in answer.topics:
-            for each in topic.partitions:
-                cluster.check(f"the offsets of {topic.name}-{each.partition_index}", each.error_code)
-                found[topic.name, each.partition_index] = each.offset
+def _told_by(
+    cluster: Cluster, leader: int, places: Mapping[str, Sequence[int]], timestamp: int, isolation: int
+) -> dict[Partition, int]:
+    """The offsets of a leader's partitions."""
+    answer = cluster.broker(leader).ask(_request(places, timestamp, isolation), at_most=_MAX_VERSION)
+    told = {(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions}
+    found = {}
+    for place in ((topic, number) for topic, numbers in places.items() for number in numbers):
+        if place not in told:
+            raise NotNow(f"broker {leader} does not tell the offsets of {place[0]}-{place[1]}")
+        cluster.check(f"the offsets of {place[0]}-{place[1]}", told[place].error_code)
+        found[place] = told[place].offset
+    return found
 
 
 def _request(places: Mapping[str, Sequence[int]], timestamp: int, isolation: int) -> Any:

@@ -27,8 +27,9 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None
 
 def print_pairs(pairs: Sequence[tuple[str, Cell]]) -> None:
     """Names and values, one pair a line."""
-    width = max(len(name) for name, _ in pairs)
-    for name, value in pairs:
+    names = [_text(name) for name, _ in pairs]
+    width = max(map(len, names))
+    for name, (_, value) in zip(names, pairs, strict=True):
         print_line(f"{name.ljust(width)}  {_text(value)}".rstrip())
 
 

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.asking.cluster import Cluster, NotNow, failed
+from ottla.server.asking.cluster import Cluster, NotNow, failed, only
 from ottla.server.asking.offsets import EARLIEST, LATEST, offsets_at
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -49,7 +49,7 @@ def create_topic(
 
     def create() -> bool:
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=only_checks)
-        [result] = cluster.controller().ask(request).topics
+        result = only(cluster.controller().ask(request).topics, f"topic {name}")
         if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return False
         cluster.check(f"topic {name}", result.error_code, result.error_message)
@@ -63,7 +63,7 @@ def create_topic(
 
 def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
     """NotNow until the broker that is asked knows of a change: with KRaft that is a moment after the controller has made it."""
-    [topic] = cluster.metadata([name]).topics
+    topic = only(cluster.metadata([name]).topics, f"topic {name}")
     # Who may make topics may not be one who may see them.
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return
@@ -79,7 +79,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
     def delete() -> None:
         state = DeleteTopicState(name=name, topic_id=bytes(16))
         request = DeleteTopicsRequest(topics=[state], topic_names=[name], timeout_ms=TIMEOUT_MS)
-        [result] = cluster.controller().ask(request).responses
+        result = only(cluster.controller().ask(request).responses, f"topic {name}")
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise failed(f"topic {name}", result.error_code, "it does not exist")
         cluster.check(f"topic {name}", result.error_code, result.error_message)
@@ -115,7 +115,7 @@ def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bo
                 }
                 for each in topic.partitions
             ],
-            "configs": configs[topic.name or ""],
+            "configs": configs.get(topic.name or "", {}),
         }
         for topic in topics
     ]

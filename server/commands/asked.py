@@ -19,6 +19,8 @@ EXIT_INTERRUPTED = 130
 
 def run_asking(command: Callable[[Cluster], int], options: argparse.Namespace) -> int:
     """Reach the cluster, run a command on it, and return the exit code."""
+    if sys.stdout is None:
+        return fail("stdout is closed", EXIT_FAILED)
     try:
         cluster = reach(options)
         try:

@@ -86,7 +86,7 @@ def _produce(cluster: Cluster, options: argparse.Namespace) -> None:
     producing = Producing(cluster, topic, ACKS[options.acks])
     try:
         making.choose(producing)
-        is_typed = not files and options.lines is None and sys.stdin.isatty()
+        is_typed = not files and options.lines is None and sys.stdin is not None and sys.stdin.isatty()
         progress = Progress(is_quiet=options.quiet or is_typed)
         size = 0
         for records in _limited(_source(files, options, producing), options.count):
@@ -127,6 +127,8 @@ def _source(files: list[str], options: argparse.Namespace, producing: Producing)
         return
     delimiter = unescaped(options.delimiter, "-D")
     if options.lines is None:
+        if sys.stdin is None:
+            raise WrongUse("stdin is closed, and no -l FILE is given")
         yield from records_in(sys.stdin.fileno(), delimiter, producing.settle)
         return
     with _opened(options.lines) as file:

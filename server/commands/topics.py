@@ -134,7 +134,7 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _agreed(what: list[str]) -> bool:
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise WrongUse(f"there is nobody to ask whether to delete {', '.join(what)}: give --yes")
     print(f"Delete {', '.join(what)} with all records? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
