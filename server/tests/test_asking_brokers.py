@@ -1,0 +1,305 @@
+"""Commands and two brokers that are made up: leaders that move, connections that are lost, partitions that are not well."""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from ottla.server.asking.cluster import Cluster
+from ottla.server.asking.connection import Address
+from ottla.server.asking.failures import AskingFailed
+from ottla.server.asking.fetching import AtEnd, Batch, Fetching
+from ottla.server.asking.producing import Producing
+from ottla.server.asking.security import Security
+from ottla.server.commands.cli import main
+from ottla.server.commands.status import status_of
+from ottla.wire.errors import ErrorCode
+from ottla.wire.headers import decode_request_header, request_header_version, response_header_version
+from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.wire.records import Record, encode_batch, read_header
+
+REQUESTS = {each.api_key: each for each in (ApiVersionsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest)}
+PATIENT_S = 60.0
+Place = tuple[str, int]
+
+
+class World:
+    """Brokers 1 and 2, and what they hold. Partitions 0 and 1 of `topic` are led by broker 1 and 2."""
+
+    def __init__(self) -> None:
+        self.listeners = {node_id: socket.create_server(("127.0.0.1", 0)) for node_id in (1, 2)}
+        self.leaders = {("topic", 0): 1, ("topic", 1): 2}
+        self.isr = {place: [1, 2] for place in self.leaders}
+        self.log: dict[Place, list[bytes]] = {place: [] for place in self.leaders}
+        self.hang_up: Callable[[int, Any], bool] = lambda node_id, request: False
+        self.refuse: Callable[[int, Any, Place], ErrorCode] = lambda node_id, request, place: ErrorCode.NONE
+        for node_id, listener in self.listeners.items():
+            threading.Thread(target=self._accept, args=(node_id, listener), daemon=True).start()
+
+    def address(self, node_id: int) -> Address:
+        return Address(*self.listeners[node_id].getsockname())
+
+    def close(self) -> None:
+        for each in self.listeners.values():
+            each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def append(self, place: Place, *values: bytes) -> None:
+        self._append(place, encode_batch([Record(0, 0, None, value) for value in values]))
+
+    def _append(self, place: Place, batch: bytes) -> int:
+        base = self.end(place)
+        self.log[place].append(struct.pack(">q", base) + batch[8:])
+        return base
+
+    def end(self, place: Place) -> int:
+        return read_header(self.log[place][-1]).next_offset if self.log[place] else 0
+
+    def _accept(self, node_id: int, listener: socket.socket) -> None:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(node_id, sock), daemon=True).start()
+
+    def _serve(self, node_id: int, sock: socket.socket) -> None:
+        # Whoever asked may hang up at any moment.
+        with sock, suppress(OSError):
+            while header := sock.recv(4, socket.MSG_WAITALL):
+                frame = bytearray(sock.recv(struct.unpack(">i", header)[0], socket.MSG_WAITALL))
+                key, version = struct.unpack_from(">hh", frame)
+                cls = REQUESTS[key]
+                given, body = decode_request_header(frame, 0, len(frame), request_header_version(cls, version))
+                request = cls.decode(frame, version, body)
+                if self.hang_up(node_id, request):
+                    return
+                answer = getattr(self, f"_{cls.__name__}")(node_id, request)
+                tags = b"\0" * response_header_version(type(answer), version)
+                encoded = struct.pack(">i", given.correlation_id) + tags + answer.encode(version)
+                sock.sendall(struct.pack(">i", len(encoded)) + encoded)
+
+    # --- answers
+
+    def _ApiVersionsRequest(self, node_id: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        keys = [ApiVersion(api_key=key, min_version=0, max_version=cls.versions.last) for key, cls in REQUESTS.items()]
+        return ApiVersionsResponse(error_code=0, api_keys=keys)
+
+    def _MetadataRequest(self, node_id: int, request: MetadataRequest) -> MetadataResponse:
+        brokers = [MetadataResponseBroker(node_id=each, **self.address(each)._asdict()) for each in self.listeners]
+        partitions = [
+            MetadataResponsePartition(
+                error_code=0, partition_index=number, leader_id=leader, replica_nodes=[1, 2], isr_nodes=self.isr[topic, number]
+            )
+            for (topic, number), leader in self.leaders.items()
+        ]
+        topic = MetadataResponseTopic(error_code=0, name="topic", partitions=partitions)
+        is_asked = request.topics is None or request.topics
+        return MetadataResponse(brokers=brokers, controller_id=1, topics=[topic] if is_asked else [])
+
+    def _ListOffsetsRequest(self, node_id: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        [topic] = request.topics
+        parts = [
+            ListOffsetsPartitionResponse(
+                partition_index=each.partition_index,
+                error_code=self._error(node_id, request, ("topic", each.partition_index)),
+                offset=0 if each.timestamp == -2 else self.end(("topic", each.partition_index)),
+            )
+            for each in topic.partitions
+        ]
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="topic", partitions=parts)])
+
+    def _FetchRequest(self, node_id: int, request: FetchRequest) -> FetchResponse:
+        [topic] = request.topics
+        parts = []
+        for each in topic.partitions:
+            place = ("topic", each.partition)
+            code = self._error(node_id, request, place)
+            batches = [batch for batch in self.log[place] if read_header(batch).next_offset > each.fetch_offset]
+            end = self.end(place)
+            parts.append(
+                PartitionData(
+                    partition_index=each.partition,
+                    error_code=code,
+                    high_watermark=end,
+                    last_stable_offset=end,
+                    records=None if code else batches[0] if batches else b"",
+                )
+            )
+        return FetchResponse(responses=[FetchableTopicResponse(topic="topic", partitions=parts)])
+
+    def _ProduceRequest(self, node_id: int, request: ProduceRequest) -> ProduceResponse:
+        [topic] = request.topic_data
+        parts = []
+        for each in topic.partition_data:
+            place = ("topic", each.index)
+            code = self._error(node_id, request, place)
+            base = -1 if code else self._append(place, bytes(each.records))
+            parts.append(PartitionProduceResponse(index=each.index, error_code=code, base_offset=base))
+        return ProduceResponse(responses=[TopicProduceResponse(name="topic", partition_responses=parts)])
+
+    def _error(self, node_id: int, request: Any, place: Place) -> ErrorCode:
+        if self.leaders[place] != node_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return self.refuse(node_id, request, place)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cluster(world: World) -> Iterator[Cluster]:
+    reached = Cluster.reached([world.address(1)], Security(), PATIENT_S)
+    yield reached
+    reached.close()
+
+
+def read(cluster: Cluster, begins: dict[Place, int], on_batch: Callable[[], None] = lambda: None) -> list[tuple[Place, int]]:
+    """Place and first offset of each batch, up to the ends."""
+    fetching = Fetching(cluster, begins, 1)
+    found = []
+    for each in fetching:
+        if isinstance(each, Batch):
+            found.append((each.place, each.header.base_offset))
+            on_batch()
+        else:
+            assert isinstance(each, AtEnd)
+            fetching.close(each.place)
+    fetching.close_all()
+    return sorted(found)
+
+
+PLACES = [("topic", 0), ("topic", 1)]
+
+
+def test_several_leaders_are_read(world, cluster):
+    for _ in range(3):
+        world.append(PLACES[0], b"a", b"b")
+        world.append(PLACES[1], b"c")
+    wanted = [(PLACES[0], 2), (PLACES[0], 4), (PLACES[1], 0), (PLACES[1], 1), (PLACES[1], 2)]
+    assert read(cluster, {PLACES[0]: 2, PLACES[1]: 0}) == wanted
+
+
+def test_a_leader_that_moves_is_found(world, cluster, capsys):
+    for _ in range(3):
+        world.append(PLACES[0], b"a")
+
+    def move() -> None:
+        world.leaders[PLACES[0]] = 2
+
+    assert read(cluster, {PLACES[0]: 0}, move) == [(PLACES[0], 0), (PLACES[0], 1), (PLACES[0], 2)]
+    assert "NOT_LEADER_OR_FOLLOWER" in capsys.readouterr().err
+
+
+def test_a_lost_connection_is_made_anew(world, cluster, capsys):
+    for _ in range(3):
+        world.append(PLACES[0], b"a")
+    lost = []
+
+    def hang_up(node_id: int, request: Any) -> bool:
+        is_third = isinstance(request, FetchRequest) and request.topics[0].partitions[0].fetch_offset == 2
+        if is_third and not lost:
+            lost.append(node_id)
+            return True
+        return False
+
+    world.hang_up = hang_up
+    assert read(cluster, {PLACES[0]: 0}) == [(PLACES[0], 0), (PLACES[0], 1), (PLACES[0], 2)]
+    assert lost == [1] and "trying again" in capsys.readouterr().err
+
+
+def test_offsets_that_are_gone_are_passed_over(world, cluster, capsys):
+    world.append(PLACES[0], b"a")
+    world.refuse = lambda node_id, request, place: (
+        ErrorCode.OFFSET_OUT_OF_RANGE
+        if isinstance(request, FetchRequest) and request.topics[0].partitions[0].fetch_offset > 1
+        else ErrorCode.NONE
+    )
+    assert read(cluster, {PLACES[0]: 9}) == []
+    assert "offset 9 of topic-0 is not there (0 to 1 are); going on at 1" in capsys.readouterr().err
+
+
+def test_what_a_leader_refuses_for_the_moment_is_written_in_its_order(world, cluster):
+    refused = []
+
+    def refuse(node_id: int, request: Any, place: Place) -> ErrorCode:
+        if isinstance(request, ProduceRequest) and len(refused) < 4:
+            refused.append(place)
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        return ErrorCode.NONE
+
+    world.refuse = refuse
+    producing = Producing(cluster, "topic", -1)
+    assert producing.partitions == [0, 1]
+    for value in range(8):
+        producing.write({0: (encode_batch([Record(0, value, None, b"x")]), 1)})
+    producing.settle()
+    producing.close()
+    assert producing.acknowledged == 8 and len(refused) == 4
+    times = [read_header(each).base_timestamp for each in world.log[PLACES[0]]]
+    # Those that were under way when the first was refused may have gone before it; nothing is lost or written twice.
+    assert sorted(times) == list(range(8))
+    assert [each for each in times if each < 4] == [0, 1, 2, 3]
+
+
+def test_what_is_refused_for_good_or_lost_is_counted(world, cluster):
+    producing = Producing(cluster, "topic", -1)
+    batch = encode_batch([Record(0, 0, None, b"x")])
+    producing.write({0: (batch, 1), 1: (batch, 1)})
+    producing.settle()
+    world.refuse = lambda *_: ErrorCode.MESSAGE_TOO_LARGE
+    producing.write({1: (batch, 1)})
+    with pytest.raises(AskingFailed, match="topic-1 are refused: .*max.message.bytes.*; 2 records are acknowledged"):
+        producing.settle()
+    world.hang_up = lambda node_id, request: isinstance(request, ProduceRequest)
+    producing.write({0: (batch, 3)})
+    with pytest.raises(AskingFailed, match="2 records are acknowledged, and 3 may or may not be written"):
+        producing.settle()
+    producing.close()
+
+
+def test_partitions_that_are_not_well_are_named(world, cluster, capsys):
+    world.leaders[PLACES[0]] = -1
+    world.isr[PLACES[1]] = [2]
+    partitions = status_of(cluster)["partitions"]
+    assert partitions == {"count": 2, "under_replicated": ["topic-1"], "offline": ["topic-0"]}
+    assert main(["status", "-b", str(world.address(2)), "--timeout", "60"]) == 0
+    told = capsys.readouterr().out
+    assert "under-replicated  1 (topic-1)" in told and "offline           1 (topic-0)" in told
+
+
+def test_another_broker_is_asked_when_the_first_is_gone(world, cluster):
+    world.hang_up = lambda node_id, request: node_id == 1
+    assert [each.name for each in cluster.topics(["topic"])] == ["topic"]
+    assert cluster.first.address == world.address(2)
+    world.hang_up = lambda node_id, request: True
+    with pytest.raises(AskingFailed, match="hung up|is lost"):
+        cluster.metadata(None)
