@@ -33,6 +33,7 @@ COMMANDS = {
     "consume": "read records",
     "bench": "measure a running cluster by a small load",
     "certificates": "make certificates for TLS",
+    "settings": "show what can be set, and what it does",
     "version": "print the version",
 }
 """What each command does, in the order of the help."""

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ottla.wire.settings import BOOLEAN, STRING, Setting
+
 CLASS_NAME = "authorizer.class.name"
 SUPER_USERS = "super.users"
 ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
@@ -12,6 +14,16 @@ KNOWN_CLASSES = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
 """Kafka's own authorizers, of Kafka 3.9 with ZooKeeper and of KRaft. Their rules are the same."""
+
+
+def authorizer_settings() -> Mapping[str, Setting]:
+    """What can be said of them to people; clients are not told of them, as Kafka does not describe them."""
+    users = "Principals that may do everything, such as User:admin, separated by semicolons."
+    everyone = "Whether everybody may use what no rule is about. Without an authorizer nobody is asked."
+    return {
+        SUPER_USERS: Setting(name=SUPER_USERS, kind=STRING, default="", doc=users),
+        ALLOW_EVERYONE: Setting(name=ALLOW_EVERYONE, kind=BOOLEAN, default=False, doc=everyone),
+    }
 
 
 class UnknownAuthorizer(ValueError):
