@@ -6,7 +6,8 @@
     add_arguments(parser)    its options
     run(options) -> int      does it, and returns the exit code
 
-Only the module of the command that was given is imported.
+Only the module of the command that was given is imported. What shells complete is made from its parser: a metavar with
+FILE, FOLDER or PATH in it stands for files, `name=value` for a setting of brokers with a value, SETTING for any setting.
 
 Exit codes: 0 done, or stopped cleanly; 1 it failed, could not start or had to stop (port taken, data directory in use or
 not writable); 2 wrong use or bad configuration. Whatever goes wrong is one line on stderr.
@@ -16,12 +17,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
 from ottla import __version__
-from ottla.server.commands.outcome import EXIT_USAGE
+from ottla.server.commands.outcome import EXIT_FAILED, EXIT_USAGE, fail
+from ottla.server.commands.parser import OneLineParser, misspelling
 
 COMMANDS = {
     "start": "run a broker in the foreground",
@@ -34,6 +37,7 @@ COMMANDS = {
     "bench": "measure a running cluster by a small load",
     "certificates": "make certificates for TLS",
     "settings": "show what can be set, and what it does",
+    "completion": "print what makes a shell complete commands and options",
     "version": "print the version",
 }
 """What each command does, in the order of the help."""
@@ -50,15 +54,27 @@ A command says more with --help: ottla start --help
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    name = next((each for each in given if not each.startswith("-")), None)
-    command = _module(name) if name in COMMANDS else None
-    parser = _parser(name, command)
+    parser, command = parser_for(given)
+    if problem := misspelling(parser, given):
+        return fail(problem, EXIT_USAGE)
     options = parser.parse_args(given)
     if command is None:
         parser.print_help()
         return EXIT_USAGE
-    code: int = command.run(options)
+    try:
+        code: int = command.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads the output has seen enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
     return code
+
+
+def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
+    """The parser of a command line, and the module of its command; None: it names no command."""
+    name = next((each for each in words if not each.startswith("-")), None)
+    command = _module(name) if name in COMMANDS else None
+    return _parser(name, command), command
 
 
 def _module(name: str) -> ModuleType:
@@ -67,7 +83,7 @@ def _module(name: str) -> ModuleType:
 
 def _parser(chosen: str | None, command: ModuleType | None) -> argparse.ArgumentParser:
     plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="ottla", description=_DESCRIPTION, epilog=_HELP_END, formatter_class=plain)
+    parser = OneLineParser(prog="ottla", description=_DESCRIPTION, epilog=_HELP_END, formatter_class=plain)
     parser.add_argument("--version", action="version", version=f"ottla {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
     for name, what in COMMANDS.items():

@@ -37,7 +37,7 @@ _HEADS = ("NAME", "TYPE", "DEFAULT", "CHANGE")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which settings, and how they are shown."""
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="a setting, or a part of its name")
+    parser.add_argument("name", nargs="?", default="", metavar="SETTING", help="a setting, or a part of its name")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="a list of objects, one for each setting")
     forms.add_argument("--markdown", action="store_true", help="a page with tables")

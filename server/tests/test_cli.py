@@ -48,9 +48,3 @@ def test_overrides_win_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     file.write_text("a=\\u12")
     assert main(["start", str(file)]) == 2
     assert "line 1" in capsys.readouterr().err
-
-
-def test_wrong_use_is_exit_2() -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["begin"])
-    assert end.value.code == 2
