@@ -6,7 +6,17 @@ import re
 from pathlib import Path
 
 import pytest
+from compat_tests.files.conftest import DUMP
 from compat_tests.files.filling import CODECS, GROUPS, TOPICS
+
+from ottla.groupcoord.groups.kinds import every_kind
+from ottla.groupcoord.share_state.records import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey, ShareUpdateValue
+from ottla.groupcoord.transactions.records import TransactionLogKey, TransactionLogValue
+from ottla.server.commands.cli import main
+from ottla.wire.compression import Compression
+from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
+from ottla.wire.legacy_records import encode_message_set
+from ottla.wire.records import Record, TimestampType, encode_batch
 
 BATCH = re.compile(
     r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* position: (\d+) \w+: (\d+) .* isvalid: true$", re.MULTILINE
@@ -122,3 +132,101 @@ def test_the_small_files_beside_the_logs(written):
     properties = (written.data / "meta.properties").read_text()
     assert re.fullmatch(r"#.*\ncluster\.id=[\w-]{22}\ndirectory\.id=[\w-]{22}\nbroker\.id=0\nversion=0\n", properties)
     assert (written.data / ".kafka_cleanshutdown").exists()
+
+
+def lines_of_ottla(files: list[Path], *options: str, capsys) -> list[str]:
+    capsys.readouterr()
+    assert main(["logs", *map(str, files), *options]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    return said.out.splitlines()
+
+
+def lines_of_kafka(printed: str) -> list[str]:
+    return [line for line in printed.splitlines() if not line.startswith("Log starting offset: ")]
+
+
+def with_contents(files: list[Path]) -> list[Path]:
+    return [file for file in files if file.stat().st_size]  # of an empty index Kafka shows an entry that is not there
+
+
+@pytest.mark.parametrize("pattern", ["*/*.log", "*/*.index", "*/*.timeindex", "*/*.snapshot"])
+def test_ottla_logs_shows_what_kafka_shows(written, java_tools, capsys, pattern):
+    files = with_contents(files_of(written, pattern))
+    assert files
+    said = java_tools("kafka_4")(DUMP["kafka_4"], "--files", ",".join(map(str, files)))
+    assert lines_of_ottla(files, capsys=capsys) == lines_of_kafka(said.fine())
+
+
+def test_ottla_logs_shows_records_as_kafka_does(written, java_tools, capsys):
+    files = files_of(written, "codecs-0/*.log") + files_of(written, "sequences-0/*.log")
+    said = java_tools("kafka_4")(DUMP["kafka_4"], "--files", ",".join(map(str, files)), "--print-data-log")
+    assert lines_of_ottla(files, "--records", capsys=capsys) == lines_of_kafka(said.fine())
+
+
+def test_ottla_logs_decodes_internal_topics_as_kafka_does(written, java_tools, capsys, tmp_path):
+    for topic, kafka_option, option in (
+        ("__consumer_offsets", "--offsets-decoder", "--offsets"),
+        ("__transaction_state", "--transaction-log-decoder", "--transactions"),
+        ("__share_group_state", "--share-group-state-decoder", "--share-state"),
+    ):
+        folder = tmp_path / f"{topic}-0"
+        folder.mkdir()
+        files = [folder / f"{0:020d}.log", *with_contents(sorted(written.data.glob(f"{topic}-*/*.log")))]
+        # Every type and version of records that this broker writes, beside what was written by a broker.
+        files[0].write_bytes(encode_batch([Record(i, 1, *pair) for i, pair in enumerate(samples(topic))]))
+        said = java_tools("kafka_4")(DUMP["kafka_4"], "--files", ",".join(map(str, files)), kafka_option)
+        assert lines_of_ottla(files, option, capsys=capsys) == lines_of_kafka(said.fine())
+
+
+def samples(topic: str) -> list[tuple[bytes, bytes | None]]:
+    """Keys and values of each type of an internal topic, with a tombstone each."""
+    if topic == "__consumer_offsets":
+        formats = [
+            (each.key_types[0], each.key, each.value, each.written) for kind in every_kind() for each in kind.formats
+        ]
+    elif topic == "__transaction_state":
+        formats = [(0, TransactionLogKey, TransactionLogValue, (0, 1))]
+    else:
+        formats = [(0, ShareSnapshotKey, ShareSnapshotValue, (0,)), (1, ShareUpdateKey, ShareUpdateValue, (0,))]
+    found: list[tuple[bytes, bytes | None]] = []
+    for key_type, key_class, value_class, versions in formats:
+        key = key_type.to_bytes(2, "big") + key_class.zero().encode(0)
+        for version in versions:
+            found.append((key, version.to_bytes(2, "big") + value_class.zero().encode(version)))
+        found.append((key, None))
+    return found
+
+
+def test_ottla_logs_shows_records_of_all_kinds_as_kafka_does(java_tools, capsys, tmp_path):
+    file = tmp_path / f"{0:020d}.log"
+    marker = EndTxnMarker(ControlType.ABORT, 5)
+    producer = {"producer_id": 8, "producer_epoch": 2}
+    batches = [
+        encode_batch([Record(0, 1, None, b"value"), Record(1, 2, b"key", None), Record(2, 3, None, None)]),
+        encode_batch(
+            [Record(3, 1, b"", b"", ((b"h", b"1"), (b"none", None)))],
+            base_offset=3,
+            timestamp_type=TimestampType.LOG_APPEND_TIME,
+            max_timestamp=7,
+        ),
+        encode_batch(
+            [Record(4 + i, i, b"k", b"v" * 100) for i in range(9)],
+            base_offset=4,
+            compression=Compression.ZSTD,
+            base_sequence=2**31 - 3,
+            is_transactional=True,
+            **producer,
+        ),
+        encode_end_txn_marker(marker, timestamp_ms=9, base_offset=13, **producer),
+        encode_batch([Record(14, 5, b"k", None)], base_offset=14, delete_horizon_ms=1_000),
+        *(
+            encode_message_set([Record(15 + 4 * magic + i, 5, b"k", b"v") for i in range(2)], magic, compression=codec)
+            for magic, codec in ((0, Compression.NONE), (1, Compression.NONE), (1, Compression.GZIP))
+        ),
+    ]
+    file.write_bytes(b"".join(batches))
+    said = java_tools("kafka_4")(DUMP["kafka_4"], "--files", str(file), "--print-data-log").fine()
+    # Of a message within a message Kafka shows the checksum, too.
+    shown = [re.sub(r" isValid: true crc: \d+ ", " ", line) for line in lines_of_kafka(said)]
+    assert lines_of_ottla([file], "--records", capsys=capsys) == shown

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
-from ottla.replication.log.storage import StorageFile
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import (
     LOG_OVERHEAD,
@@ -20,6 +20,13 @@ SCAN_BYTES = 8192
 LARGE_SCAN_BYTES = 256 * 1024  # for long scans
 
 
+class Readable(Protocol):
+    """A file, as far as it is needed to read it."""
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+
+
 class CorruptSegment(Exception):
     """Bytes in a `.log` file that are no batch, at `position`."""
 
@@ -29,7 +36,7 @@ class CorruptSegment(Exception):
 
 
 def scan_batches(
-    file: StorageFile, position: int, end: int, read_bytes: int = SCAN_BYTES
+    file: Readable, position: int, end: int, read_bytes: int = SCAN_BYTES
 ) -> Iterator[tuple[BatchHeader, int]]:
     """Headers and positions of the batches in [position, end) of a file. CorruptSegment where there is none.
 
@@ -59,14 +66,14 @@ def scan_batches(
         position += size
 
 
-def _legacy_header(file: StorageFile, position: int, end: int) -> BatchHeader:
+def _legacy_header(file: Readable, position: int, end: int) -> BatchHeader:
     # A message of magic 0 or 1 may be shorter than a header, and where compressed tells its offsets only inside.
     try:
         front = file.read_at(position, MAGIC_OFFSET + 1)
         batch_size(front, 0, len(front))  # complains of a length or magic that cannot be
         size = int.from_bytes(front[8:12], "big") + LOG_OVERHEAD
         if len(front) == MAGIC_OFFSET + 1 and size <= end - position and (front[MAGIC_OFFSET] < MAGIC_V2 or size >= RECORDS_OFFSET):
-            return read_header(file.read_at(position, size))
+            return read_header(file.read_at(position, min(size, RECORDS_OFFSET)))
     except KafkaError as error:
         raise CorruptSegment(position, str(error)) from error
     raise CorruptSegment(position, "batch is cut off")

@@ -10,7 +10,7 @@ Only the module of the command that was given is imported. What shells complete 
 FILE, FOLDER or PATH in it stands for files, `name=value` for a setting of brokers with a value, SETTING for any setting.
 
 Exit codes: 0 done, or stopped cleanly; 1 it failed, could not start or had to stop (port taken, data directory in use or
-not writable); 2 wrong use or bad configuration. Whatever goes wrong is one line on stderr.
+not writable); 2 wrong use or bad configuration; 130 interrupted by Ctrl-C. Whatever goes wrong is one line on stderr.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from ottla import __version__
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_USAGE, fail
 from ottla.server.commands.parser import OneLineParser, misspelling
 
+EXIT_INTERRUPTED = 130  # as shells have it
+
 COMMANDS = {
     "start": "run a broker in the foreground",
     "cluster": "run several brokers and their ZooKeeper on this machine",
@@ -37,6 +39,7 @@ COMMANDS = {
     "bench": "measure a running cluster by a small load",
     "certificates": "make certificates for TLS",
     "settings": "show what can be set, and what it does",
+    "logs": "show what is in the files of a log",
     "completion": "print what makes a shell complete commands and options",
     "version": "print the version",
 }
@@ -67,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads the output has seen enough, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+    except KeyboardInterrupt:  # those that run until then have their own way to end
+        return EXIT_INTERRUPTED
     return code
 
 

@@ -1,0 +1,128 @@
+"""The records of the internal topics as JSON, in the words of Kafka's message definitions, as its DumpLogSegments shows them.
+
+A decoder takes key and value of a record, and answers what each of them says, or None where there is nothing to show.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from ottla.replication.log.checkpoints import encode_uuid
+from ottla.server.inspection.rows import Decoded
+from ottla.wire.errors import KafkaError, ProtocolViolation
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from ottla.wire.schema import Array, Bytes, Field, Struct, Uuid
+
+Shown = tuple[Decoded | None, Decoded | None]
+Decoder = Callable[[bytes | None, bytes | None], Shown]
+Formats = Mapping[int, tuple[type[Struct], type[Struct]]]
+"""By the type of the key: the classes of keys and of values."""
+
+DELETED = Decoded("<DELETE>")
+_CONSUMER_PROTOCOL = "consumer"
+
+
+def offsets_decoder(key: bytes | None, value: bytes | None) -> Shown:
+    """Records of `__consumer_offsets`."""
+    return _shown(_group_formats(), key, value)
+
+
+def transactions_decoder(key: bytes | None, value: bytes | None) -> Shown:
+    """Records of `__transaction_state`."""
+    from ottla.groupcoord.transactions.records import TRANSACTION_LOG_KEY, TransactionLogKey, TransactionLogValue
+
+    return _shown({TRANSACTION_LOG_KEY: (TransactionLogKey, TransactionLogValue)}, key, value)
+
+
+def share_state_decoder(key: bytes | None, value: bytes | None) -> Shown:
+    """Records of `__share_group_state`."""
+    from ottla.groupcoord.share_state import records
+
+    formats: Formats = {
+        records.SNAPSHOT_KEY: (records.ShareSnapshotKey, records.ShareSnapshotValue),
+        records.UPDATE_KEY: (records.ShareUpdateKey, records.ShareUpdateValue),
+    }
+    return _shown(formats, key, value)
+
+
+@cache
+def _group_formats() -> Formats:
+    from ottla.groupcoord.groups.kinds import every_kind
+
+    formats = [each for kind in every_kind() for each in kind.formats]
+    return {key_type: (each.key, each.value) for each in formats for key_type in each.key_types}
+
+
+def _shown(formats: Formats, key: bytes | None, value: bytes | None) -> Shown:
+    key_type = _number(key)
+    if key is None or key_type is None or key_type not in formats:
+        return Decoded(f"record of an unknown type: {key_type}"), None
+    key_class, value_class = formats[key_type]
+    try:
+        shown_key = Decoded({"type": str(key_type), "data": as_json(key_class.decode(key, 0, start=2), 0)})
+        if value is None:
+            return shown_key, DELETED
+        version = _number(value)
+        if version is None or version not in value_class.versions:
+            return shown_key, Decoded(f"value of an unknown version: {version}")
+        data = as_json(value_class.decode(value, version, start=2), version)
+    except (KafkaError, ProtocolViolation) as error:
+        return Decoded(f"record of type {key_type} that cannot be read: {error}"), None
+    return shown_key, Decoded({"version": str(version), "data": _with_members(data)})
+
+
+def _number(data: bytes | None) -> int | None:
+    return None if data is None or len(data) < 2 else int.from_bytes(data[:2], "big", signed=True)
+
+
+def as_json(value: Struct, version: int) -> dict[str, Any]:
+    """A struct as Kafka's JSON converters make it of a version: tagged fields only where they say something."""
+    found = {}
+    for name, declared in type(value).wire_fields.items():
+        field_value = getattr(value, name)
+        is_there = version in declared.version_range
+        if is_there and (declared.tag is None or field_value != declared.initial()):
+            found[_camel_case(name)] = _json_value(declared, field_value, version)
+    return found
+
+
+def _json_value(declared: Field, value: Any, version: int) -> Any:
+    if value is None:
+        return None
+    if isinstance(declared.type, Array):
+        item = Field(declared.type.item, "0+", "none", None, None)
+        return [_json_value(item, each, version) for each in value]
+    if declared.type is Uuid:
+        return encode_uuid(value)
+    if declared.type is Bytes:
+        return base64.b64encode(value).decode()
+    return as_json(value, version) if isinstance(value, Struct) else value
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _with_members(data: dict[str, Any]) -> dict[str, Any]:
+    """What members of a classic group of consumers say of themselves, decoded, too."""
+    if data.get("protocolType") == _CONSUMER_PROTOCOL:
+        for member in data["members"]:
+            member["subscription"] = _embedded(ConsumerProtocolSubscription, member["subscription"])
+            member["assignment"] = _embedded(ConsumerProtocolAssignment, member["assignment"])
+    return data
+
+
+def _embedded(of_class: type[Struct], encoded: str) -> Any:
+    blob = base64.b64decode(encoded)
+    version = _number(blob)
+    if version is None or version < 0:
+        return encoded
+    try:
+        newest = of_class.versions.last
+        return as_json(of_class.decode(blob, min(version, newest), start=2), newest)
+    except (KafkaError, ProtocolViolation):
+        return encoded
