@@ -6,6 +6,7 @@ writes some more, has a transaction open, and is killed, which leaves "killed". 
 
 import functools
 import hashlib
+import json
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from compat_tests.files.filling import CONFIGS, GROUPS, TOPICS, Known, send_sequ
 from compat_tests.files.portrait import Asker, portrait
 from compat_tests.support.brokers import OttlaProcess, wait_until
 
+from ottla.server.commands.cli import main
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 
@@ -46,6 +48,10 @@ class Left:
         self.before = self.untouched()
         lines = (self.directory / "data" / "meta.properties").read_text().split("\n")
         self.properties = dict(line.split("=") for line in lines if "=" in line)
+
+    @property
+    def is_killed(self) -> bool:
+        return not (self.directory / "data" / ".kafka_cleanshutdown").exists()
 
     def untouched(self) -> dict[str, str]:
         """Digests of the files that must stay as they are."""
@@ -102,6 +108,20 @@ def ottla(left):
     process = left.opened().start()
     yield process
     process.stop()
+
+
+def test_ottla_check_finds_what_kafka_left_in_order(left, capsys):
+    """Before Ottla has opened it. A killed Kafka leaves zeros at the ends of its indexes, which it has made too long."""
+    assert main(["check", str(left.directory / "data"), "--json"]) == (left.is_killed)
+    told = json.loads(capsys.readouterr().out)
+    assert told["start"]["refusal"] is None
+    assert told["batches"] > 500
+    damage = [each for each in told["findings"] if each["is_damage"]]
+    assert bool(damage) == left.is_killed
+    zeros = re.compile("entries do not rise|an entry is about something behind the end of the log, at 0")
+    assert all(zeros.fullmatch(each["reason"]) for each in damage)
+    assert {each["at_start"] for each in damage} <= {"makes it anew"}
+    assert left.untouched() == left.before
 
 
 def test_everything_is_served_as_kafka_served_it(left, ottla):

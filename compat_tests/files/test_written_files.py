@@ -230,3 +230,8 @@ def test_ottla_logs_shows_records_of_all_kinds_as_kafka_does(java_tools, capsys,
     # Of a message within a message Kafka shows the checksum, too.
     shown = [re.sub(r" isValid: true crc: \d+ ", " ", line) for line in lines_of_kafka(said)]
     assert lines_of_ottla([file], "--records", capsys=capsys) == shown
+
+
+def test_ottla_check_finds_nothing_wrong(written, capsys):
+    assert main(["check", str(written.data)]) == 0
+    assert "nothing damaged" in capsys.readouterr().out

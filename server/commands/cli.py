@@ -40,6 +40,7 @@ COMMANDS = {
     "certificates": "make certificates for TLS",
     "settings": "show what can be set, and what it does",
     "logs": "show what is in the files of a log",
+    "check": "look for damage without a broker, and say what a start would do",
     "completion": "print what makes a shell complete commands and options",
     "version": "print the version",
 }

@@ -1,0 +1,383 @@
+"""A storage over the real one, which reads what is on the disk and changes nothing there.
+
+A broker that starts on it does all that a start does, and `changes` says what that was. What is written goes to one temporary
+file without a name, so that a start that makes gigabytes of indexes anew takes no memory for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from threading import RLock
+from typing import NamedTuple
+
+from ottla.replication.log.storage import Buffer
+
+COMPARED_BYTES = 1024 * 1024
+
+
+class NoRoomForCheck(Exception):
+    """The folder for temporary files is full."""
+
+
+class Change(NamedTuple):
+    """What would be different. `kind`: created, removed, cut, rewritten or renamed.
+
+    `before` and `after` are sizes in bytes, where there was or will be a file; `source` is the former path of what is renamed.
+    """
+
+    kind: str
+    path: str
+    before: int | None = None
+    after: int | None = None
+    source: str | None = None
+
+
+class _Arena:
+    """All bytes that were written, one piece behind the other."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile() as file:
+            self._fd = os.dup(file.fileno())
+        self._end = 0
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+    def add(self, data: Buffer) -> int:
+        start, view = self._end, memoryview(data)
+        try:
+            while view:
+                written = os.pwrite(self._fd, view, self._end)
+                self._end, view = self._end + written, view[written:]
+        except OSError as error:
+            raise NoRoomForCheck(f"{tempfile.gettempdir()}: {error.strerror}") from None
+        return start
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self._fd, length, position)
+
+
+class _Content:
+    """A file: the first `kept` bytes of the one at `source`, and what was written behind them."""
+
+    def __init__(self, arena: _Arena, source: str | None = None, size: int = 0) -> None:
+        self.source = source
+        self.kept = size
+        self.size = size
+        self.modified_ms: int | None = None
+        self._arena = arena
+        self._starts: list[int] = []
+        self._pieces: list[tuple[int, int]] = []  # position in the arena, and length
+
+    def append(self, data: Buffer) -> None:
+        if not len(data):
+            return
+        position = self._arena.add(data)
+        if self._pieces and sum(self._pieces[-1]) == position:
+            self._pieces[-1] = (self._pieces[-1][0], self._pieces[-1][1] + len(data))
+        else:
+            self._starts.append(self.size)
+            self._pieces.append((position, len(data)))
+        self.size += len(data)
+
+    def truncate(self, size: int) -> None:
+        self.kept = min(self.kept, size)
+        while self._starts and self._starts[-1] >= size:
+            self._starts.pop()
+            self._pieces.pop()
+        if self._starts:
+            self._pieces[-1] = (self._pieces[-1][0], min(self._pieces[-1][1], size - self._starts[-1]))
+        self.size = size
+
+    def read_at(self, fd: int, position: int, length: int) -> bytes:
+        end, found = min(position + length, self.size), []
+        while position < end:
+            if position < self.kept:
+                data = os.pread(fd, min(end, self.kept) - position, position)
+            else:
+                slot = bisect_right(self._starts, position) - 1
+                start, (place, size) = self._starts[slot], self._pieces[slot]
+                data = self._arena.read(place + position - start, min(end, start + size) - position)
+            if not data:
+                break
+            found.append(data)
+            position += len(data)
+        return b"".join(found)
+
+
+class _Directory(NamedTuple):
+    source: str | None
+    """The real one with what was in it before; None: it was made."""
+
+
+_Entry = _Content | _Directory
+
+
+class OverlayFile:
+    """An open file of the overlay."""
+
+    def __init__(self, content: _Content, lock: RLock) -> None:
+        self._fd = -1
+        self._content = content
+        self._lock = lock
+        if content.source is not None:
+            self._fd = os.open(content.source, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def fileno(self) -> int:
+        raise OSError(errno.ENOTSUP, "a file that is only looked at is sent to nobody")
+
+    def size(self) -> int:
+        return self._content.size
+
+    def append(self, buffer: Buffer) -> None:
+        with self._lock:
+            self._content.append(buffer)
+
+    def read_at(self, position: int, length: int) -> bytes:
+        with self._lock:
+            return self._content.read_at(self._fd, position, length)
+
+    def truncate(self, size: int) -> None:
+        with self._lock:
+            self._content.truncate(size)
+
+    def sync(self) -> None:
+        """Nothing is to reach a disk."""
+
+
+class _NoLock:
+    def release(self) -> None:
+        """There is none."""
+
+
+class OverlayStorage:
+    """See the module's docstring. Paths are absolute; threads may use it together."""
+
+    def __init__(self) -> None:
+        self._arena = _Arena()
+        self._lock = RLock()
+        # By the path of the directory, then by the name: what is not as on the disk. None: it is gone.
+        self._changed: dict[str, dict[str, _Entry | None]] = {}
+
+    # ------------------------------------------------------------------ finding
+
+    def _find(self, path: str) -> _Entry | None:
+        parent, name = os.path.split(path)
+        if name in (changed := self._changed.get(parent, {})):
+            return changed[name]
+        source = self._source_of(path)
+        if source is None:
+            return None
+        try:
+            status = os.stat(source)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return _Directory(source) if stat.S_ISDIR(status.st_mode) else _Content(self._arena, source, status.st_size)
+
+    def _source_of(self, path: str) -> str | None:
+        """Where on the disk something is that was not changed itself."""
+        parent, name = os.path.split(path)
+        if not name:
+            return path
+        grandparent, parent_name = os.path.split(parent)
+        changed = self._changed.get(grandparent, {}) if parent_name else {}
+        if parent_name in changed:
+            entry = changed[parent_name]
+            above = entry.source if isinstance(entry, _Directory) else None
+        else:
+            above = self._source_of(parent)
+        return None if above is None else os.path.join(above, name)
+
+    def _file(self, path: str) -> _Content:
+        entry = self._find(path)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(entry, _Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return entry
+
+    def _directory(self, path: str) -> _Directory:
+        entry = self._find(path)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(entry, _Content):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return entry
+
+    def _put(self, path: str, entry: _Entry | None) -> None:
+        parent, name = os.path.split(path)
+        if entry is not None:
+            self._directory(parent)
+        self._changed.setdefault(parent, {})[name] = entry
+
+    # ------------------------------------------------------------------ the port
+
+    def open(self, path: str, *, create: bool = False, private: bool = False) -> OverlayFile:
+        with self._lock:
+            if create and self._find(path) is None:
+                self._put(path, _Content(self._arena))
+            content = self._file(path)
+            self._put(path, content)  # all who open it see what one of them changes
+            return OverlayFile(content, self._lock)
+
+    def names(self, directory: str) -> list[str]:
+        with self._lock:
+            source = self._directory(directory).source
+            found = dict.fromkeys(os.listdir(source) if source is not None else ())
+            for name, entry in self._changed.get(directory, {}).items():
+                found.pop(name, None)
+                if entry is not None:
+                    found[name] = None
+            return list(found)
+
+    def is_directory(self, path: str) -> bool:
+        with self._lock:
+            return isinstance(self._find(path), _Directory)
+
+    def exists(self, path: str) -> bool:
+        with self._lock:
+            return self._find(path) is not None
+
+    def size(self, path: str) -> int:
+        with self._lock:
+            return self._file(path).size
+
+    def modified_ms(self, path: str) -> int:
+        with self._lock:
+            content = self._file(path)
+            if content.modified_ms is not None or content.source is None:
+                return content.modified_ms or 0
+            return os.stat(content.source).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        with self._lock:
+            content = self._file(path)
+            content.modified_ms = modified_ms
+            self._put(path, content)
+
+    def make_directory(self, path: str) -> None:
+        with self._lock:
+            if self._find(path) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            self._put(path, _Directory(None))
+
+    def read(self, path: str) -> bytes:
+        file = self.open(path)
+        return file.read_at(0, file.size())
+
+    def write(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        with self._lock:
+            content = _Content(self._arena)
+            content.append(data)
+            self._put(path, content)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.write(path, data)
+
+    def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        for path, data in files:
+            with contextlib.suppress(FileNotFoundError):
+                self.replace(path, data)
+
+    def rename(self, path: str, new_path: str) -> None:
+        with self._lock:
+            entry = self._find(path)
+            if entry is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if new_path == path:
+                return
+            self._put(new_path, entry)
+            self._put(path, None)
+            if isinstance(entry, _Directory):
+                for each in [each for each in self._changed if each == path or each.startswith(f"{path}/")]:
+                    self._changed[new_path + each[len(path) :]] = self._changed.pop(each)
+
+    def remove(self, path: str) -> None:
+        with self._lock:
+            if isinstance(self._find(path), _Content):
+                self._put(path, None)
+
+    def remove_tree(self, path: str) -> None:
+        with self._lock:
+            if self._find(path) is None:
+                return
+            self._directory(path)
+            self._put(path, None)
+            for each in [each for each in self._changed if each == path or each.startswith(f"{path}/")]:
+                del self._changed[each]
+
+    def sync_directory(self, path: str) -> None:
+        with self._lock:
+            self._directory(path)
+
+    def space(self, path: str) -> tuple[int, int]:
+        usage = os.statvfs(path)
+        return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
+
+    def lock(self, path: str) -> _NoLock:
+        """Whoever looks has seen to it that nobody else uses the directory."""
+        return _NoLock()
+
+    # ------------------------------------------------------------------ what came of it
+
+    def changes(self) -> list[Change]:
+        """What is not as on the disk, by path. Files that were written with what they held before are as they were."""
+        with self._lock:
+            found = [
+                change
+                for directory, names in self._changed.items()
+                for name, entry in names.items()
+                if (change := self._change(os.path.join(directory, name), entry)) is not None
+            ]
+        moved = {each.source for each in found}
+        return sorted(each for each in found if each.kind != "removed" or each.path not in moved)
+
+    def _change(self, path: str, entry: _Entry | None) -> Change | None:
+        before = _size_on_disk(path)
+        if entry is None:
+            return None if before is None else Change("removed", path, before)
+        if entry.source not in (None, path):
+            return Change("renamed", path, source=entry.source)
+        if isinstance(entry, _Directory):
+            return None if before is not None else Change("created", path)
+        if before is None:
+            return Change("created", path, None, entry.size)
+        if entry.source == path and entry.kept == entry.size:
+            return None if entry.size == before else Change("cut", path, before, entry.size)
+        return None if self._is_same(path, entry, before) else Change("rewritten", path, before, entry.size)
+
+    def _is_same(self, path: str, content: _Content, before: int) -> bool:
+        if content.size != before:
+            return False
+        with open(path, "rb") as file:
+            return all(
+                content.read_at(file.fileno(), position, COMPARED_BYTES) == os.pread(file.fileno(), COMPARED_BYTES, position)
+                for position in range(0, before, COMPARED_BYTES)
+            )
+
+    def walk(self, directory: str) -> Iterator[tuple[str, int | None]]:
+        """(path, size) of all that is in a directory as it would be; None is the size of directories."""
+        for name in sorted(self.names(directory)):
+            path = os.path.join(directory, name)
+            if self.is_directory(path):
+                yield path, None
+                yield from self.walk(path)
+            else:
+                yield path, self.size(path)
+
+
+def _size_on_disk(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return None
