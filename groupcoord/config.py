@@ -46,6 +46,12 @@ class GroupConfig(StreamsGroupConfig):
     group_initial_rebalance_delay_ms: int = setting(
         3000, doc="How long the first rebalance of an empty group waits for more members."
     )
+    group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
+        ("classic", "consumer", "streams"),
+        choices=("consumer", "classic", "share", "streams"),
+        ignore_case=True,
+        doc="Kinds of groups that are served. classic has to be among them, and share is up to the feature share.version.",
+    )
     group_max_size: int = setting(INT_MAX, minimum=1, doc="Most members of one group.")
     group_consumer_max_size: int = setting(INT_MAX, minimum=1, doc="Most members of one consumer group.")
     group_consumer_assignors: tuple[str, ...] = setting(

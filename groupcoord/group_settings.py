@@ -32,6 +32,7 @@ logger = logging.getLogger("ottla.configs")
 BrokerValue = Callable[[str], Any]
 """The value in force of a broker setting, by Kafka's name."""
 
+REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
 ASSIGNORS_OF_BROKER = "group.streams.assignors"
 ASSIGNOR_OF_GROUP = "streams.assignor.name"
 RACK_AWARE_TAGS = "streams.rack.aware.assignment.tags"
@@ -352,6 +353,8 @@ def _invalid(name: str, value: object, message: str) -> InvalidSetting:
 
 def check_bounds_of_broker(broker_value: BrokerValue) -> None:
     """Refuse broker settings that contradict each other. Raises InvalidSetting, in Kafka's words."""
+    if "classic" not in map(str.lower, served := broker_value(REBALANCE_PROTOCOLS)):
+        raise _invalid(REBALANCE_PROTOCOLS, served, "Disabling the 'classic' protocol is not supported.")
     for name, bounds in BOUNDS.items():
         _check_bounds_of(name, bounds, broker_value)
     for kind in KINDS_WITH_SESSIONS:

@@ -40,8 +40,14 @@ def _tcp_peers(readiness: Readiness, speech: Speech) -> Peers:
         from ottla.server.auth.peer_login import PeerLogin
 
         log_in = PeerLogin(speech.login).log_in
-    buffer_bytes = speech.receive_buffer_bytes
-    return TcpPeers(serve=readiness.serve, receive_buffer_bytes=buffer_bytes, encrypt=encrypt, log_in=log_in)
+    return TcpPeers(
+        serve=readiness.serve,
+        receive_buffer_bytes=speech.receive_buffer_bytes,
+        connect_timeout_s=speech.connect_timeout_s,
+        connect_timeout_max_s=speech.connect_timeout_max_s,
+        encrypt=encrypt,
+        log_in=log_in,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,9 @@ FEATURES = (
     # InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit
     Feature(TRANSACTION_VERSION, 2, (22, 24, 25, 26, 28), 0),
 )
+KINDS_OF_GROUPS = {"consumer": GROUP_VERSION, "streams": STREAMS_VERSION}
+"""The names in group.coordinator.rebalance.protocols that count, with the features that they turn off where they are missing."""
+
 _BY_NAME = {feature.name: feature for feature in FEATURES}
 
 
@@ -78,7 +81,12 @@ class InvalidUpdate(KafkaError):
 class Features:
     """See the module's docstring. `read` is called at every start."""
 
-    def __init__(self, coordination: Coordination, node_id: int, *, is_alone: bool) -> None:
+    def __init__(
+        self, coordination: Coordination, node_id: int, *, is_alone: bool, kinds_of_groups: Iterable[str] = KINDS_OF_GROUPS
+    ) -> None:
+        """`kinds_of_groups`: those that this broker serves."""
+        served = [each.lower() for each in kinds_of_groups]
+        self._not_served = frozenset(name for kind, name in KINDS_OF_GROUPS.items() if kind not in served)
         self._coordination = coordination
         self._node_id = node_id
         self._is_alone = is_alone
@@ -91,6 +99,13 @@ class Features:
     def level(self, name: str) -> int:
         """The level that is in use here, whether it is told or not."""
         return self._levels[name]
+
+    def is_served(self, name: str) -> bool:
+        """Whether this broker answers what the feature is about: it is in use, and not turned off by a setting.
+
+        What a setting turns off is told to clients as before, as in Kafka.
+        """
+        return self._levels[name] > 0 and name not in self._not_served
 
     def supported(self, served_keys: Container[int]) -> list[Feature]:
         """What is told to clients of a broker that serves these requests; each is supported from level 0 on."""

@@ -36,8 +36,11 @@ class WaysToMembers:
     def _peers_at(self, listener: str) -> Peers:
         broker = self._broker
         assert broker.readiness is not None
+        member = broker.config.member
         speech = Speech(
             receive_buffer_bytes=broker.config.replication.replica_socket_receive_buffer_bytes,
+            connect_timeout_s=member.socket_connection_setup_timeout_ms / 1000,
+            connect_timeout_max_s=member.socket_connection_setup_timeout_max_ms / 1000,
             encryption=None if broker.tls is None else broker.tls.get(listener),
             login=broker.config.peer_logins.get(listener),
         )

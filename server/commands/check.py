@@ -61,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
     for folder in folders:
         if not folder.is_dir():
             return fail(f"{folder} is no directory", EXIT_USAGE)
+        if any(folder.glob("*.log")):
+            return fail(f"{folder} is a partition; give the data directory that it is in, {folder.parent}", EXIT_USAGE)
     locks = []
     for folder in folders:
         lock = _lock(folder)

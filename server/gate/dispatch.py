@@ -196,8 +196,8 @@ def handles(
     alone_only         neither served nor advertised by a member of a cluster
     in_cluster_only    neither served nor advertised by a broker that is alone
     between_brokers    served only by members of a cluster, and only on their inter-broker listener
-    feature            answered with UNSUPPORTED_VERSION, at its top level, while that feature is at level 0
-    turned_off         the handler while that feature is at level 0, where the answer says so elsewhere
+    feature            answered with UNSUPPORTED_VERSION, at its top level, while that feature is not served
+    turned_off         the handler while that feature is not served, where the answer says so elsewhere
     unmetered          the time that it takes does not count for the quota of its client, as in Kafka
     prepare            called before the first request, in a thread: loads code that takes long to load, and few brokers need
     pipelined          called while answers to earlier requests of the connection are pending
@@ -231,7 +231,7 @@ def _with_level(handler: Handler, feature: str, turned_off: Handler | None) -> H
     """The handler as it is routed to: an operator can turn off what a feature is about."""
 
     def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
-        if context.broker.member.features.level(feature):
+        if context.broker.member.features.is_served(feature):
             return handler(request, context)
         if turned_off is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

@@ -11,6 +11,7 @@ import trio
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.log.storage import Storage
 from ottla.server.broker import Broker
 from ottla.server.cluster.member import JoinProblem
 from ottla.server.inspection.overlay import Change, OverlayStorage
@@ -18,6 +19,7 @@ from ottla.server.settings.broker_config import BrokerConfig
 from ottla.server.surroundings import Surroundings
 from ottla.wire.settings import InvalidSetting
 
+SAID_MAX = 1_000
 _REFUSALS = (LogDirectoryProblem, JoinProblem, InvalidSetting, CoordinationUnavailable, OSError)
 
 
@@ -37,7 +39,7 @@ class Rehearsal(NamedTuple):
     changes: list[Change]
     logs: list[LoadedRange]
     said: list[str]
-    """What it would log as a warning or an error."""
+    """What it would log as a warning or an error; of very many the first."""
 
 
 def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
@@ -46,7 +48,7 @@ def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
         logs: list[LoadedRange] = []
         refusal = None
         try:
-            logs = trio.run(_open, config, storage)
+            logs = trio.run(open_broker, config, storage)
         except BaseExceptionGroup as group:
             problem: BaseException = group
             while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
@@ -59,7 +61,8 @@ def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
     return Rehearsal(refusal, storage.changes(), logs, said)
 
 
-async def _open(config: BrokerConfig, storage: OverlayStorage) -> list[LoadedRange]:
+async def open_broker(config: BrokerConfig, storage: Storage) -> list[LoadedRange]:
+    """The logs of a broker that is opened on a storage, and left as it is then."""
     broker = Broker(config, Surroundings(storage=storage))
     async with trio.open_nursery() as sessions:
         await broker.open(sessions)
@@ -79,7 +82,8 @@ class _Listener(logging.Handler):
         self._said = said
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._said.append(record.getMessage())
+        if len(self._said) < SAID_MAX:
+            self._said.append(record.getMessage())
 
 
 @contextmanager

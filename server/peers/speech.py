@@ -15,6 +15,8 @@ class Speech:
     """How this broker speaks to one listener of the others, by its settings for a listener of that name."""
 
     receive_buffer_bytes: int
+    connect_timeout_s: float
+    connect_timeout_max_s: float
     encryption: TlsListener | None = None
     """This broker's own listener of that name; None: it speaks plaintext."""
     login: PeerLoginConfig | None = None

@@ -28,7 +28,9 @@ from ottla.wire.schema import Message
 
 logger = logging.getLogger("ottla.peers")
 
-CONNECT_TIMEOUT_S = 10.0  # Kafka's socket.connection.setup.timeout.ms
+CONNECT_TIMEOUT_S, CONNECT_TIMEOUT_MAX_S = 10.0, 30.0
+CONNECT_TIMEOUT_MIN_S = 0.001
+DOUBLINGS_MAX = 30
 LOGIN_TIMEOUT_S = 30.0  # as long as this broker gives to those who log in here
 SYSTEM_DEFAULT = -1  # Kafka's value for "do not set a size"
 # Of a session's life, after which another one is begun: as early as Kafka's clients do it at the earliest.
@@ -51,6 +53,7 @@ class TcpPeers:
         receive_buffer_bytes: int = SYSTEM_DEFAULT,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        connect_timeout_max_s: float = CONNECT_TIMEOUT_MAX_S,
         encrypt: Encrypt | None = None,
         log_in: LogIn | None = None,
     ) -> None:
@@ -62,6 +65,7 @@ class TcpPeers:
         self.receive_buffer_bytes = receive_buffer_bytes
         self.frame_bytes_max = frame_bytes_max
         self.connect_timeout_s = connect_timeout_s
+        self.connect_timeout_max_s = connect_timeout_max_s
         self.encrypt = encrypt
         self.log_in = log_in
         self.exchanges = Exchanges()
@@ -100,6 +104,13 @@ class TcpPeer:
         self._connection: PeerConnection | None = None
         self._connecting = trio.Lock()
         self._connecting_scopes: set[trio.CancelScope] = set()
+        self._failures = 0  # since the last connection
+
+    @property
+    def _connect_timeout_s(self) -> float:
+        """How long a connection may take: twice as long with each one that has failed, up to the longest time."""
+        doubled_s = self._peers.connect_timeout_s * (1 << min(self._failures, DOUBLINGS_MAX))
+        return max(min(doubled_s, self._peers.connect_timeout_max_s), CONNECT_TIMEOUT_MIN_S)
 
     def __repr__(self) -> str:
         return f"TcpPeer({self.endpoint.node_id} at {self.endpoint.host}:{self.endpoint.port})"
@@ -176,6 +187,7 @@ class TcpPeer:
                     if self._peers.log_in is not None:
                         await self._log_in(connection, self._peers.log_in)
                     self._connection = connection
+                    self._failures = 0
                 return connection
         finally:
             self._connecting_scopes.discard(scope)
@@ -207,22 +219,24 @@ class TcpPeer:
         """What carries bytes over a connected socket, which is closed if that comes to nothing."""
         if self._peers.encrypt is None:
             return PlainPeerTransport(sock, self._peers.serve)
-        reason = f"no TLS handshake within {self._peers.connect_timeout_s:g} s"
-        with trio.move_on_after(self._peers.connect_timeout_s):
+        reason = f"no TLS handshake within {self._connect_timeout_s:g} s"
+        with trio.move_on_after(self._connect_timeout_s):
             try:
                 return await self._peers.encrypt(sock, self.endpoint.host)
             except (NotEncrypted, OSError) as failure:
                 reason = f"no TLS connection: {failure}"
+        self._failures += 1
         raise self._lost(reason, is_lasting=True)
 
     async def _connected_socket(self) -> socket.socket:
         host, port = self.endpoint.host, self.endpoint.port
-        error: OSError = TimeoutError(f"no connection within {self._peers.connect_timeout_s:g} s")
-        with trio.move_on_after(self._peers.connect_timeout_s):
+        error: OSError = TimeoutError(f"no connection within {self._connect_timeout_s:g} s")
+        with trio.move_on_after(self._connect_timeout_s):
             try:
                 return await _connect_to_any(host, port, self._peers.receive_buffer_bytes)
             except OSError as failure:
                 error = failure
+        self._failures += 1
         raise self._lost(f"cannot connect: {error}") from error
 
 

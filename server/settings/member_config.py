@@ -7,7 +7,14 @@ from ottla.wire.settings import LONG, setting
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemberConfig:
-    """How a member leaves its cluster."""
+    """How a member reaches the others, and how it leaves them."""
+
+    socket_connection_setup_timeout_ms: int = setting(
+        10_000, kind=LONG, doc="Longest wait for a connection to another broker; it doubles with each one that fails."
+    )
+    socket_connection_setup_timeout_max_ms: int = setting(
+        30_000, kind=LONG, doc="Longest wait for a connection to another broker, however often it has failed."
+    )
 
     controlled_shutdown_enable: bool = setting(True, doc="Whether a broker hands over what it leads before it stops.")
     controlled_shutdown_max_retries: int = setting(

@@ -38,7 +38,6 @@ group.consumer.assignor.offload.enable: Whether assignments of consumer groups a
 group.coordinator.append.linger.ms: How long a group coordinator gathers records before it writes them; -1: as long as it is busy.
 group.coordinator.background.threads: Threads that compute assignments for a group coordinator.
 group.coordinator.cached.buffer.max.bytes: Largest buffer that a group coordinator keeps to write with.
-group.coordinator.rebalance.protocols: Kinds of groups that the coordinator serves.
 group.coordinator.threads: Threads of a group coordinator.
 group.share.assignor.offload.enable: Whether assignments of share groups are computed beside their coordinator.
 group.share.assignors: Assignors of share groups.
@@ -146,8 +145,6 @@ share.coordinator.load.buffer.size: Bytes that Kafka reads at a time when it loa
 share.coordinator.state.topic.compression.codec: Codec of the share state topic; 0: none.
 share.coordinator.threads: Threads of a share coordinator.
 share.fetch.purgatory.purge.interval.requests: How many finished fetches of share groups Kafka keeps before it clears them away.
-socket.connection.setup.timeout.max.ms: Longest wait for a connection to another node after several failures.
-socket.connection.setup.timeout.ms: Longest wait for a connection to another node.
 ssl.engine.factory.class: Class that makes the engines of TLS.
 ssl.keymanager.algorithm: Algorithm by which Java chooses a key.
 ssl.provider: Java's provider of TLS.

@@ -43,7 +43,6 @@ group.consumer.assignor.offload.enable boolean true cluster-wide internal
 group.coordinator.append.linger.ms int -1 -1..
 group.coordinator.background.threads int 2 1..
 group.coordinator.cached.buffer.max.bytes int 1048588 524288.. cluster-wide
-group.coordinator.rebalance.protocols list classic,consumer,streams consumer/classic/share/streams
 group.coordinator.threads int 4 1..
 group.share.assignor.offload.enable boolean true cluster-wide internal
 group.share.assignors list simple
@@ -151,8 +150,6 @@ share.coordinator.load.buffer.size int 5242880 1..
 share.coordinator.state.topic.compression.codec int 0
 share.coordinator.threads int 1 1..
 share.fetch.purgatory.purge.interval.requests int 1000
-socket.connection.setup.timeout.max.ms long 30000
-socket.connection.setup.timeout.ms long 10000
 ssl.engine.factory.class class - per-broker
 ssl.keymanager.algorithm string SunX509 per-broker
 ssl.provider string - per-broker

@@ -20,7 +20,7 @@ from ottla.replication.log.checkpoints import encode_offsets
 from ottla.replication.log.storage import OsStorage
 from ottla.server.commands.cli import main
 from ottla.server.inspection.overlay import OverlayStorage
-from ottla.server.inspection.rehearsal import _open, rehearse
+from ottla.server.inspection.rehearsal import open_broker, rehearse
 from ottla.server.settings.broker_config import BrokerConfig, load_config
 from ottla.wire.records import Record, encode_batch
 
@@ -39,7 +39,7 @@ def config_of(*folders: Path, node_id: int = 3) -> BrokerConfig:
 
 def really_start(config: BrokerConfig) -> list[Any]:
     try:
-        return trio.run(_open, config, OsStorage())
+        return trio.run(open_broker, config, OsStorage())
     finally:
         gc.collect()  # nobody holds the directories any longer
 
@@ -327,6 +327,11 @@ def running(data: Path) -> Iterator[None]:
 def test_a_directory_in_use_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(data)]) == 1
     assert "is in use by a broker" in capsys.readouterr().err
+
+
+def test_the_folder_of_a_partition_is_none_of_a_broker(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(data / "orders-0")]) == 2
+    assert f"give the data directory that it is in, {data}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["/no/such/folder"], ["--config", "/no/such/file"]])

@@ -24,6 +24,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import all_routes, served_routes
 from ottla.server.handlers.api_versions import api_versions
 from ottla.server.handlers.update_features import update_features
+from ottla.server.settings.broker_config import ConfigError, load_config
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
@@ -206,6 +207,26 @@ async def test_what_is_turned_off_is_not_served(tmp_path: Path) -> None:
     await broker.member.features.read()
     answer: Any = all_routes()[ShareFetchRequest.api_key].handler(ShareFetchRequest.zero(), broker.context(1))
     assert answer.error_code != ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_kinds_of_groups_that_the_setting_leaves_out_are_not_served(tmp_path: Path) -> None:
+    broker = await opened(tmp_path, {"group.coordinator.rebalance.protocols": "Classic,STREAMS"})
+    features = broker.member.features
+    assert [features.is_served(each) for each in (GROUP_VERSION, STREAMS_VERSION, SHARE_VERSION)] == [False, True, True]
+    assert finalized(broker)[GROUP_VERSION] == 1, "clients are told of the feature as before, as in Kafka"
+    with pytest.raises(KafkaError) as caught:
+        all_routes()[68].handler(ConsumerGroupHeartbeatRequest.zero(), broker.context(1))
+    assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+    await broker.stop()
+
+
+def test_classic_groups_are_always_served() -> None:
+    name = "group.coordinator.rebalance.protocols"
+    with pytest.raises(ConfigError, match="Disabling the 'classic' protocol is not supported"):
+        load_config({name: "consumer,streams"})
+    with pytest.raises(ConfigError, match="allowed: a list of consumer, classic, share, streams"):
+        load_config({name: "classic,moving"})
+    assert load_config({name: "CLASSIC"}).groups.group_coordinator_rebalance_protocols == ("CLASSIC",)
 
 
 # ------------------------------------------------------------------ in a cluster

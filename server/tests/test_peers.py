@@ -367,6 +367,30 @@ async def test_no_connection_in_time(peer, monkeypatch, nursery, caplog):
     assert isinstance(await asked.result(), PeerUnavailable)
 
 
+async def test_the_time_for_a_connection_doubles_with_each_that_fails(peer, broker, monkeypatch, nursery):
+    really, limits = peers._connect_to_any, []
+
+    async def fail(*_: object) -> None:
+        limits.append(round(trio.current_effective_deadline() - trio.current_time(), 1))
+        raise ConnectionRefusedError("refused")
+
+    monkeypatch.setattr(peers, "_connect_to_any", fail)
+    peer._peers.connect_timeout_s, peer._peers.connect_timeout_max_s = 100.0, 350.0
+    for _ in range(4):
+        with pytest.raises(PeerUnavailable, match="refused"):
+            await peer.ask(heartbeat(), 4, timeout_s=10_000)
+    monkeypatch.setattr(peers, "_connect_to_any", really)
+    asked = await started(nursery, peer.ask, heartbeat(5), 4)
+    caller = await broker.accept()
+    await caller.send(answer_to((await caller.receive())[0], 5))
+    assert (await asked.result()).error_code == 5
+    await peer.aclose()
+    monkeypatch.setattr(peers, "_connect_to_any", fail)
+    with pytest.raises(PeerUnavailable, match="refused"):
+        await peer.ask(heartbeat(), 4, timeout_s=10_000)
+    assert limits == [pytest.approx(each, abs=5) for each in (100, 200, 350, 350, 100)]
+
+
 async def test_several_who_ask_first_share_one_connection(peer, broker, nursery, monkeypatch):
     really, calls = peers._connect_to_any, []
     go = trio.Event()
