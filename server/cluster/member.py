@@ -180,12 +180,8 @@ class ClusterMember:
             is_alone=not tree.is_shared,
             clock_ms=broker.now_ms,
         )
-        self.features = Features(
-            self.session,
-            broker.node_id,
-            is_alone=not tree.is_shared,
-            kinds_of_groups=broker.config.groups.group_coordinator_rebalance_protocols,
-        )
+        kinds = broker.config.groups.group_coordinator_rebalance_protocols
+        self.features = Features(self.session, broker.node_id, is_alone=not tree.is_shared, kinds_of_groups=kinds)
         self.log_dir_failures = LogDirFailures(self.session, broker.node_id)
         self._tell_replicas()
 
