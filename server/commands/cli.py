@@ -68,12 +68,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = command.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads the output has seen enough, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        if _is_heard():
+            raise  # it was another pipe
         return EXIT_FAILED
     except KeyboardInterrupt:  # those that run until then have their own way to end
         return EXIT_INTERRUPTED
     return code
+
+
+def _is_heard() -> bool:
+    """Whether somebody reads the output. If not (`head` has seen enough), what is left of it goes nowhere, without a word."""
+    import select
+
+    output = select.poll()
+    output.register(sys.stdout, 0)
+    if not output.poll(0):  # which tells of a reader that is gone, and of nothing else
+        return True
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return False
 
 
 def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:

@@ -61,23 +61,20 @@ def run(options: argparse.Namespace) -> int:
         return fail(f"cannot read {error.filename}: {error.strerror}", EXIT_USAGE)
     if not files:
         return fail(f"there are no files of a log in {', '.join(map(str, options.paths))}", EXIT_USAGE)
-    complaints = [
-        complaint
-        for file in files
-        for complaint in _show(file, is_json=options.json, shows_records=options.records, decoder=decoder)
-    ]
-    return EXIT_FAILED if complaints else EXIT_OK
+    are_good = [_show(each, is_json=options.json, shows_records=options.records, decoder=decoder) for each in files]
+    return EXIT_OK if all(are_good) else EXIT_FAILED
 
 
-def _show(file: Path, *, is_json: bool, shows_records: bool, decoder: Decoder | None) -> list[str]:
-    """Print the rows of a file; answers what is wrong with it, which is said on stderr by then."""
+def _show(file: Path, *, is_json: bool, shows_records: bool, decoder: Decoder | None) -> bool:
+    """Print the rows of a file; answers whether all is good. What is not is said on stderr."""
     from ottla.server.inspection.dump import NoLogFile, rows_of
     from ottla.server.inspection.rows import as_json_line, as_text, escaped
 
-    complaints: list[str] = []
+    is_good = True
 
     def complain(of_file: Path, reason: str) -> None:
-        complaints.append(reason)
+        nonlocal is_good
+        is_good = False
         fail(escaped(f"{of_file}: {reason}"), EXIT_FAILED)
 
     if not is_json:
@@ -91,4 +88,4 @@ def _show(file: Path, *, is_json: bool, shows_records: bool, decoder: Decoder | 
         complain(file, error.strerror or str(error))
     except NoLogFile as error:
         complain(file, str(error))
-    return complaints
+    return is_good

@@ -61,7 +61,8 @@ class Place:
         action = option_of(self.parser, name)
         if action is None:
             self.unknown = name
-        elif not has_value and action.nargs != 0:
+        # -n5 has its value with it.
+        elif not has_value and action.nargs != 0 and (name.startswith("--") or len(name) == 2):
             self.awaiting = action
 
 

@@ -32,7 +32,7 @@ max.connection.creation.rate: Holds for the next connection; who is connected st
 max.connections: Taken up at once: new connections wait while there are too many, and who is connected stays.
 max.connections.per.ip: Holds for the next connection; who is connected stays.
 max.connections.per.ip.overrides: Holds for new connections as soon as names among the addresses are looked up; who is connected stays.
-num.recovery.threads.per.data.dir: Nothing: logs are recovered before changed settings are read; server.properties decides at the next start.
+num.recovery.threads.per.data.dir: Nothing before the next start, which recovers logs with it.
 num.replica.fetchers: Taken up by each fetcher before its next fetch; partitions are spread over the new number.
 producer.id.expiration.ms: Holds when idle producers are looked for the next time.
 replica.alter.log.dirs.io.max.bytes.per.second: Holds from the next piece that is copied on.
@@ -83,7 +83,7 @@ min.insync.replicas: Taken up at once, also by requests that wait for replicas.
 retention.bytes: Holds when old segments are looked for the next time, see log.retention.check.interval.ms.
 retention.ms: Holds when old segments are looked for the next time, see log.retention.check.interval.ms.
 segment.bytes: Holds from the next append on; segments that are full stay as they are.
-segment.index.bytes: Holds for segments that are begun from now on.
+segment.index.bytes: Holds from the next index entry on: a segment whose indexes are full then is followed by a new one.
 segment.jitter.ms: Holds from the next append on.
 segment.ms: Holds from the next append on: a segment that is too old then is followed by a new one.
 unclean.leader.election.enable: Taken up at once: the controller looks for partitions without a leader that may have one now.
