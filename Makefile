@@ -18,10 +18,12 @@ NODE_MODULES := $(CACHE)/node/node_modules/.ready
 PYJKS := 'pyjks>=20'
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
 KGO := $(CACHE)/kgo/.ready
+# Apart from .venv, where a package needs the setuptools of old.
+DIST_TOOLS := $(CACHE)/dist_tools/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test proofs lint bench golden golden-hunt chaos siege simulate setup packages clean
+.PHONY: help start test proofs lint bench golden golden-hunt chaos siege simulate dist setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -52,6 +54,9 @@ siege: .venv/.ready-to-test  ## attack a broker with requests that are dear, for
 simulate: .venv/.ready-to-test  ## run a cluster in one process on virtual time, ten minutes for each of SEEDS=1..10
 	@$(BIN)/python -m compat_tests.simulation.run --seeds $(or $(SEEDS),1..10) $(ARGS)
 
+dist: $(DIST_TOOLS)  ## make the sdist and the wheels in dist/, and check that each installs and runs
+	@$(CACHE)/dist_tools/bin/python .ci/dist.py $(ARGS)
+
 lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -65,7 +70,7 @@ bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on
 setup: .venv/.ready-to-test packages
 	@# A second make, because what the packages step installs decides which clients can be set up. A client that
 	@# cannot be set up does not stop the others: its tests are skipped, or fail under CI=true.
-	@$(MAKE) --no-print-directory --keep-going --silent $(CLIENT_SUITE) \
+	@$(MAKE) --no-print-directory --keep-going --silent $(CLIENT_SUITE) $(DIST_TOOLS) \
 	    $(if $(shell command -v npm),$(NODE_MODULES)) $(if $(shell command -v mvn),$(JARS)) $(if $(GO),$(KGO)) || \
 	    echo "make: some clients could not be set up; their tests will be missing" >&2
 
@@ -81,12 +86,12 @@ clean:  ## remove what was built and downloaded
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "make: needs Python 3.11 or newer with venv \
 	(Debian: apt-get install python3-venv)" >&2; exit 1; }
 
-.venv/.ready-to-start: pyproject.toml wire/_native.c | .venv/bin/python
+.venv/.ready-to-start: pyproject.toml setup.py wire/_native.c | .venv/bin/python
 	@echo "installing ottla into .venv"
 	@$(PIP) install -e .
 	@touch $@
 
-.venv/.ready-to-test: pyproject.toml wire/_native.c | .venv/bin/python
+.venv/.ready-to-test: pyproject.toml setup.py wire/_native.c | .venv/bin/python
 	@echo "installing ottla and what its tests need into .venv"
 	@$(PIP) install -e '.[test,spark]'
 	@$(PIP) install --no-deps $(PYJKS)
@@ -95,6 +100,11 @@ clean:  ## remove what was built and downloaded
 .venv/.ready-to-bench: .venv/.ready-to-test
 	@echo "installing the brokers to compare with into .venv"
 	@$(PIP) install -e '.[test,spark,bench]'
+	@touch $@
+
+$(DIST_TOOLS): pyproject.toml
+	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install 'setuptools>=80' 'wheel>=0.45'
 	@touch $@
 
 # A pom.xml in the folder above is the parent: it names the versions.
