@@ -4,6 +4,7 @@ The broker is `python -m ottla start` unless the environment says otherwise, so 
 Apache Kafka before Ottla is blamed:
 
     OTTLA_COMPAT_BROKER=kafka               start Apache Kafka 4 wherever a test would start Ottla
+    OTTLA_COMPAT_PORTABLE=1                 start Ottla without what only Linux has, and fail if it is called all the same
     OTTLA_COMPAT_GUARDED=1                  start Ottla with TLS, SASL and rules, and log in for every client
     OTTLA_COMPAT_BOOTSTRAP=127.0.0.1:9092   use this running broker; tests that stop and start brokers are skipped
 
@@ -35,11 +36,14 @@ from compat_tests.support.cluster import Cluster
 from compat_tests.support.groups import wait_for_groups
 from compat_tests.support.guarding import GuardedForAll
 from compat_tests.support.java_tools import FAST_START, JavaTools
+from compat_tests.support.portable import be_portable
 
 # --- a missing client: skip here, failure in CI -----------------------------------------------------------------------
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("OTTLA_COMPAT_PORTABLE") == "1":
+        be_portable()
     # Warnings about the clients' own code are not ours to mend: here those given while modules are imported ...
     for module in ("kafka", "aiokafka", "confluent_kafka", "importlib.resources"):
         config.addinivalue_line("filterwarnings", rf"ignore::DeprecationWarning:{re.escape(module)}.*")

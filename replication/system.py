@@ -7,10 +7,19 @@
     TCP_INFO            tells that a peer has closed its side although there are unread bytes of it. Without it such a peer is an
                         idle one.
     fdatasync           waits for contents only. Without it fsync; macOS means the disk itself only by F_FULLFSYNC.
+    sync                waits for everything. Elsewhere it may only begin to write, so that each file is synced by itself.
     CLOCK_BOOTTIME      goes on while the machine is suspended. macOS's monotonic clock does so as well.
     epoll               lets sockets be served inside the event loop's wait (`server/net/readiness.py`). Without it tasks are woken.
     mallopt, malloc_trim    give memory back to the system that was needed once (glibc). Without them, as the C library likes.
     prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.
+    pidfd_open          lets the event loop wait for the end of a process. Without it a thread waits.
+    memfd_create        files in memory, by their names in /proc. Without it temporary files that only their user can read.
+    kernel TLS          lets sendfile encrypt. Without it OpenSSL does.
+    connect to nobody   ends a TCP connection from any thread. Without it a peer that sends too much is noticed later.
+
+OTTLA_PORTABLE=1 takes away whatever only Linux has, so that the broker does on Linux what it does elsewhere. All other modules
+ask here. macOS and the BSDs have a sendfile and a TCP_INFO of their own: the first one is used as Python presents it, the other
+one has other numbers and is not.
 """
 
 from __future__ import annotations
@@ -27,17 +36,32 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+IS_PORTABLE = os.environ.get("OTTLA_PORTABLE") == "1"
+IS_LINUX = sys.platform == "linux" and not IS_PORTABLE
+
+
+def _of_linux(module: ModuleType, name: str, otherwise: Any = None) -> Any:
+    return getattr(module, name, otherwise) if IS_LINUX else otherwise
+
 
 COPIED_BYTES_MAX = 256 * 1024
 EPOLLIN: int = getattr(select, "EPOLLIN", 1)
 EPOLLOUT: int = getattr(select, "EPOLLOUT", 4)
-MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+MSG_MORE: int = _of_linux(socket, "MSG_MORE", 0)
 O_DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
-RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None) if hasattr(os, "preadv") else None
-_BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+RWF_NOWAIT: int | None = _of_linux(os, "RWF_NOWAIT") if hasattr(os, "preadv") else None
+SYNC_WAITS = IS_LINUX
+"""Whether os.sync returns when everything is on the disk."""
+memfd_create: Callable[..., int] | None = _of_linux(os, "memfd_create")
+pidfd_open: Callable[[int], int] | None = _of_linux(os, "pidfd_open")
+_BOOTTIME: int = _of_linux(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_TCP_INFO: int | None = _of_linux(socket, "TCP_INFO")
 _CLOSE_WAIT_AND_LATER = frozenset((7, 8, 9, 11))  # Linux's TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING
 _SENDFILE_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK))
+_FULL_SYNC_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.ENOTTY))  # by file systems of a network
 _PR_SET_PDEATHSIG = 1
 # glibc's numbers, and what they are set to. Left alone, glibc makes up to eight arenas for each processor, and after the
 # first large block that is freed it keeps all smaller ones: a request of many MiB would be remembered for ever.
@@ -49,6 +73,8 @@ _MALLOPT = {
 
 
 def _sendfile(out: int, descriptor: int, position: int, count: int) -> int:
+    if count == 0:
+        return 0  # to macOS and FreeBSD it means all that there is
     try:
         return os.sendfile(out, descriptor, position, count)
     except OSError as error:
@@ -62,21 +88,25 @@ def _copy(out: int, descriptor: int, position: int, count: int) -> int:
     return os.write(out, data) if data else 0
 
 
-send_file: Callable[[int, int, int, int], int] = _sendfile if hasattr(os, "sendfile") else _copy
+send_file: Callable[[int, int, int, int], int] = (
+    _sendfile if hasattr(os, "sendfile") and not IS_PORTABLE else _copy
+)
 """(socket, file, position, count) -> how much was sent. BlockingIOError if the socket takes nothing now."""
 
 
 def _full_sync(descriptor: int) -> None:
-    fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined]
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined]
+    except OSError as error:
+        if error.errno not in _FULL_SYNC_IS_REFUSED:
+            raise
+        os.fsync(descriptor)
 
 
-def _find_data_sync() -> Callable[[int], None]:
-    if hasattr(os, "fdatasync"):
-        return os.fdatasync
-    return _full_sync if hasattr(fcntl, "F_FULLFSYNC") else os.fsync
+full_sync: Callable[[int], None] = _full_sync if hasattr(fcntl, "F_FULLFSYNC") else os.fsync
+"""Waits until a file or a directory is on the disk, with its length and times."""
 
-
-data_sync = _find_data_sync()
+data_sync: Callable[[int], None] = _of_linux(os, "fdatasync", full_sync)
 """Waits until what was written to a descriptor is on the disk."""
 
 
@@ -95,7 +125,7 @@ def has_closed_its_side(sock: socket.socket) -> bool:
         return False  # no TCP connection
 
 
-CAN_CUT_OFF = sys.platform == "linux"
+CAN_CUT_OFF = IS_LINUX
 
 
 def cut_off(sock: socket.socket) -> bool:
@@ -107,26 +137,29 @@ def cut_off(sock: socket.socket) -> bool:
     return False
 
 
+def _of_c_library(name: str) -> Callable[..., int] | None:
+    """A function that only Linux's C libraries have; None if this one has not."""
+    with contextlib.suppress(OSError, AttributeError):
+        return getattr(ctypes.CDLL(None), name) if IS_LINUX else None
+    return None
+
+
 def keep_little_memory() -> None:
     """Have the C library return free memory to the system, where it knows such a setting."""
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
+    if (mallopt := _of_c_library("mallopt")) is not None:
         for parameter, value in _MALLOPT.items():
             mallopt(parameter, value)
 
 
 def give_free_memory_back() -> None:
     """Return to the system whatever is free now, if the C library can; takes some milliseconds."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+    if (malloc_trim := _of_c_library("malloc_trim")) is not None:
+        malloc_trim(0)
 
 
 def dying_with_this_process() -> Callable[[], None]:
     """What a child process calls first, to end when this one does, if the system can do that."""
-    parent = os.getpid()
-    prctl = None
-    with contextlib.suppress(OSError, AttributeError):
-        prctl = ctypes.CDLL(None).prctl
+    parent, prctl = os.getpid(), _of_c_library("prctl")
 
     def die_with_parent() -> None:
         if prctl is not None:

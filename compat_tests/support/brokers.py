@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from compat_tests.support import secrecy
+from compat_tests.support import portable, secrecy
 
 Answer = TypeVar("Answer")
 
@@ -141,9 +141,14 @@ class BrokerProcess:
 class OttlaProcess(BrokerProcess):
     def wait_for_clean_end(self) -> None:
         super().wait_for_clean_end()
+        portable.check(self.log)
         log = self.log
         told = [each for each in self._all_secrets() if each in log]
         assert not told, f"the broker's log has the passwords {told}"
+
+    def kill(self) -> None:
+        super().kill()
+        portable.check(self.log)
 
     def command(self) -> list[str]:
         overrides = {"listeners": f"{self.protocol}://{self.host}:{self.port}", "log.dirs": str(self.data_dir)}

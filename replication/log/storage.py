@@ -35,7 +35,7 @@ from typing import Protocol
 
 from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
 from ottla.replication.log.faults import Fault, classify
-from ottla.replication.system import O_DIRECTORY, RWF_NOWAIT, data_sync
+from ottla.replication.system import O_DIRECTORY, RWF_NOWAIT, SYNC_WAITS, data_sync, full_sync
 from ottla.wire.errors import ErrorCode, KafkaError
 
 Buffer = bytes | bytearray | memoryview
@@ -319,7 +319,7 @@ class OsStorage:
         try:
             _write_all(fd, data)
             if sync:
-                os.fsync(fd)
+                full_sync(fd)
         finally:
             os.close(fd)
 
@@ -330,7 +330,7 @@ class OsStorage:
         self.sync_directory(os.path.dirname(path))
 
     def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        if len(files) <= SYNCS_MAX:
+        if len(files) <= SYNCS_MAX or not SYNC_WAITS:
             for path, data in files:
                 with contextlib.suppress(FileNotFoundError):
                     self.replace(path, data)
@@ -367,7 +367,7 @@ class OsStorage:
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            full_sync(fd)
         finally:
             os.close(fd)
 

@@ -1,10 +1,15 @@
 """What stands in for calls of the operating system that are missing, or refused."""
 
+import contextlib
+import ctypes
 import errno
+import fcntl
+import importlib.util
 import os
 import socket
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -77,3 +82,61 @@ def test_time_goes_on() -> None:
 def test_time_is_read_from_the_clock_that_counts_a_suspend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: 7.5, time.CLOCK_MONOTONIC: 3.5}.get)
     assert system.boot_time() == 7.5
+
+
+def as_elsewhere(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module as it is where OTTLA_PORTABLE=1 is set."""
+    monkeypatch.setenv("OTTLA_PORTABLE", "1")
+    spec = importlib.util.spec_from_file_location("portable_system", system.__file__)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_portable_broker_has_nothing_of_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda *names: pytest.fail("the C library was asked"))
+    portable = as_elsewhere(monkeypatch)
+    assert (portable.MSG_MORE, portable.RWF_NOWAIT, portable.memfd_create, portable.pidfd_open) == (0, None, None, None)
+    assert not portable.CAN_CUT_OFF
+    assert not portable.SYNC_WAITS
+    assert portable.send_file is portable._copy
+    assert portable.data_sync in (os.fsync, portable._full_sync)
+    portable.keep_little_memory()
+    portable.give_free_memory_back()
+    portable.dying_with_this_process()()
+    ours, peer = socket.socketpair()
+    with ours, peer:
+        assert not portable.cut_off(ours)
+        assert not portable.has_closed_its_side(ours)
+    assert portable.boot_time() <= time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def test_macos_is_asked_for_the_disk_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, command: asked.append(command))
+    as_elsewhere(monkeypatch).data_sync(5)
+    assert asked == [51]
+
+
+@pytest.mark.parametrize(("error", "is_passed_on"), [(errno.ENOTSUP, False), (errno.EIO, True)])
+def test_a_file_system_without_full_sync_is_synced_as_it_can_be(
+    monkeypatch: pytest.MonkeyPatch, error: int, is_passed_on: bool
+) -> None:
+    def refuse(descriptor: int, command: int) -> None:
+        raise OSError(error, "refused")
+
+    synced: list[int] = []
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    portable = as_elsewhere(monkeypatch)
+    with pytest.raises(OSError, match="refused") if is_passed_on else contextlib.nullcontext():
+        portable.full_sync(5)
+    assert synced == ([] if is_passed_on else [5])
+
+
+def test_nothing_is_sent_where_nothing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sendfile", lambda *arguments: pytest.fail("to macOS 0 means everything"))
+    assert system._sendfile(0, 0, 0, 0) == 0

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.replication import system
 from ottla.server.auth.cipher_suites import USUAL_OF_TLS_1_3, split
 from ottla.server.auth.key_stores import KeyStore, pem_of, read_key_store, read_trust_store
 from ottla.wire.settings import InvalidSetting
@@ -28,8 +29,8 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _FORMER = frozenset(("TLSv1", "TLSv1.1"))
 _CONTEXT_NAMES = frozenset(("SSL", "SSLv2", "SSLv3", "TLS", *_FORMER, *_VERSIONS))
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-KERNEL_TLS: int = getattr(ssl, "OP_ENABLE_KTLS", 0)
-"""Lets the kernel encrypt where it can (Python 3.12); 0: this Python does not know of it."""
+KERNEL_TLS: int = getattr(ssl, "OP_ENABLE_KTLS", 0) if system.IS_LINUX else 0
+"""Lets the kernel encrypt where it can (Python 3.12); 0: this Python or this system does not know of it."""
 
 
 class Secrets:
@@ -156,8 +157,8 @@ def _load_authorities(context: ssl.SSLContext, authorities: tuple[bytes, ...] | 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
     """A file with a secret text that nobody else can read: in memory where the system has that."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("ottla", os.MFD_CLOEXEC)
+    if system.memfd_create is not None:
+        descriptor = system.memfd_create("ottla")
         path = f"/proc/self/fd/{descriptor}"
         if os.path.exists(path):
             with open(descriptor, "w") as file:

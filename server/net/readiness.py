@@ -34,7 +34,7 @@ from typing import Any
 import outcome
 import trio
 
-from ottla.replication.system import EPOLLIN, EPOLLOUT
+from ottla.replication.system import EPOLLIN, EPOLLOUT, IS_LINUX
 
 
 class Wait(enum.Enum):
@@ -86,6 +86,8 @@ class Readiness:
 
     def _take_over_wait(self) -> None:
         # All of this is private to trio and may change. If it does not fit, tasks wait as they always do.
+        if not IS_LINUX:
+            return
         try:
             from trio._core._io_epoll import EpollIOManager
             from trio._core._run import GLOBAL_RUN_CONTEXT

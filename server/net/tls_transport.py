@@ -244,6 +244,8 @@ def _kernel_has_tls() -> bool:
 
 def kernel_encrypts(sock: socket.socket) -> bool:
     """Whether OpenSSL has handed the keys for sending to the kernel."""
+    if not system.IS_LINUX:
+        return False
     try:
         return any(sock.getsockopt(_SOL_TLS, _TLS_TX, _TLS_CRYPTO_INFO_BYTES))
     except OSError:  # it has not, or the system knows no such option

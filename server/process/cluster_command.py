@@ -26,7 +26,7 @@ from typing import IO, Any, Final, NamedTuple
 import trio
 
 from ottla import __version__
-from ottla.replication.system import dying_with_this_process
+from ottla.replication.system import dying_with_this_process, pidfd_open
 from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
 from ottla.server.process.secured_cluster import NotSecured, Secured
@@ -477,7 +477,10 @@ class Child:
 
 async def _wait_for(process: subprocess.Popen[bytes]) -> None:
     """Its end. Nobody else waits for it, so the number stays its own until then."""
-    descriptor = os.pidfd_open(process.pid)
+    if pidfd_open is None:
+        await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
+        return
+    descriptor = pidfd_open(process.pid)
     try:
         await trio.lowlevel.wait_readable(descriptor)
     finally:
