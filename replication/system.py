@@ -55,7 +55,6 @@ O_DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
 RWF_NOWAIT: int | None = _of_linux(os, "RWF_NOWAIT") if hasattr(os, "preadv") else None
 SYNC_WAITS = IS_LINUX
 """Whether os.sync returns when everything is on the disk."""
-memfd_create: Callable[..., int] | None = _of_linux(os, "memfd_create")
 pidfd_open: Callable[[int], int] | None = _of_linux(os, "pidfd_open")
 _BOOTTIME: int = _of_linux(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _TCP_INFO: int | None = _of_linux(socket, "TCP_INFO")
@@ -135,6 +134,19 @@ def cut_off(sock: socket.socket) -> bool:
     with contextlib.suppress(OSError, AttributeError):
         return CAN_CUT_OFF and ctypes.CDLL(None).connect(sock.fileno(), nowhere, len(nowhere)) == 0
     return False
+
+
+def file_in_memory() -> tuple[int, str] | None:
+    """A descriptor of a new file, and a path that only this user can open; None: there is no such thing."""
+    memfd_create = _of_linux(os, "memfd_create")
+    if memfd_create is None:
+        return None
+    descriptor = memfd_create("ottla")
+    path = f"/proc/self/fd/{descriptor}"
+    if os.path.exists(path):
+        return descriptor, path
+    os.close(descriptor)
+    return None
 
 
 def _of_c_library(name: str) -> Callable[..., int] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -157,16 +156,13 @@ def _load_authorities(context: ssl.SSLContext, authorities: tuple[bytes, ...] | 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
     """A file with a secret text that nobody else can read: in memory where the system has that."""
-    if system.memfd_create is not None:
-        descriptor = system.memfd_create("ottla")
-        path = f"/proc/self/fd/{descriptor}"
-        if os.path.exists(path):
-            with open(descriptor, "w") as file:
-                file.write(text)
-                file.flush()
-                yield path
-            return
-        os.close(descriptor)
+    if (in_memory := system.file_in_memory()) is not None:
+        descriptor, path = in_memory
+        with open(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            yield path
+        return
     with tempfile.NamedTemporaryFile("w", prefix="ottla") as file:  # its mode is 0600
         file.write(text)
         file.flush()

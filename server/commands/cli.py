@@ -42,6 +42,7 @@ COMMANDS = {
     "logs": "show what is in the files of a log",
     "check": "look for damage without a broker, and say what a start would do",
     "completion": "print what makes a shell complete commands and options",
+    "ping": "ask whether a broker answers",
     "version": "print the version",
 }
 """What each command does, in the order of the help."""

@@ -1,4 +1,4 @@
-"""Settings of the command line: those of a file, and over them those of --override."""
+"""Settings of the command line: those of a file, over them those of the environment if wanted, then those of --override."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def add_accept_empty_log_dir(command: argparse.ArgumentParser) -> None:
     )
 
 
-def given_texts(file: Path | None, overrides: Sequence[str]) -> dict[str, str]:
+def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:
     """Settings by name, not yet read. Raises ConfigError."""
     from ottla.server.settings.broker_config import ConfigError
+    from ottla.server.settings.environment import add_listeners, settings_from_environment
     from ottla.server.settings.properties import MalformedProperties, parse_properties
 
     texts: dict[str, str] = {}
@@ -33,9 +34,13 @@ def given_texts(file: Path | None, overrides: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"cannot read {file}: {error.strerror}") from None
         except MalformedProperties as error:
             raise ConfigError(f"cannot read {file}: {error}") from None
+    if with_environment:
+        texts |= settings_from_environment(os.environ)
     for override in overrides:
         name, separator, text = override.partition("=")
         if not separator or not name.strip():
             raise ConfigError(f"--override {override}: must be name=value")
         texts[name.strip()] = text.strip()
+    if with_environment:
+        add_listeners(texts)
     return texts

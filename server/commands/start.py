@@ -1,4 +1,4 @@
-"""ottla start [server.properties] [--override name=value ...]
+"""ottla start [server.properties] [--override name=value ...] [--settings-from-environment]
 
 The broker is imported after the settings are read, so that a wrong setting is refused at once. The banner and the one line
 "listening on host:port" go to stdout when clients can connect; the log goes to stderr.
@@ -32,6 +32,10 @@ Runs a broker in the foreground until SIGTERM or Ctrl-C.
 
 Settings have Apache Kafka's names. Without a file the broker listens on PLAINTEXT://127.0.0.1:9092, coordinates in
 process (no ZooKeeper) and keeps its data in $XDG_DATA_HOME/ottla, which is ~/.local/share/ottla if that is not set.
+
+With --settings-from-environment, as in containers, variables such as OTTLA_NUM_PARTITIONS or KAFKA_NUM_PARTITIONS are settings:
+_ stands for a dot, __ for an underscore, ___ for a hyphen. Without listeners the broker is at localhost:9092 for the host,
+and at the container's name and port 19092 for its network.
 
 Every log directory has an id. A start on one that turns up empty, or is another one, is refused: its disk may not be
 mounted. If what it held is gone for good, start once with --accept-empty-log-dir.
@@ -67,6 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener=",
     )
     parser.add_argument(
+        "--settings-from-environment",
+        action="store_true",
+        help="as in a container: OTTLA_NUM_PARTITIONS=3 or KAFKA_NUM_PARTITIONS=3 is num.partitions=3, over the file's",
+    )
+    parser.add_argument(
         "--add-scram",
         action="append",
         default=[],
@@ -91,13 +100,17 @@ def run(options: argparse.Namespace) -> int:
         from ottla.server.settings.broker_config import ConfigError, load_config
 
     try:
-        http = [] if options.http is None else [f"http.listener={options.http}"]
-        config = load_config(given_texts(options.file, [*options.override, *http]))
+        config = load_config(_given(options))
         accepted = tuple(options.accept_empty_log_dir)
         config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
     except ConfigError as error:
         return fail(str(error), EXIT_USAGE)
     return _run(config, options.log_level.upper(), options.log_format)
+
+
+def _given(options: argparse.Namespace) -> dict[str, str]:
+    http = [] if options.http is None else [f"http.listener={options.http}"]
+    return given_texts(options.file, [*options.override, *http], with_environment=options.settings_from_environment)
 
 
 def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:

@@ -1,0 +1,138 @@
+"""The container without an engine: what Containerfile would run is run here, on a file system that takes no writes elsewhere."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from compat_tests.support.brokers import OttlaProcess, free_port
+from confluent_kafka import Consumer, Producer
+
+yaml = pytest.importorskip("yaml")
+ROOT = Path(__file__).resolve().parents[1]
+READ_ONLY = """
+import errno, os, sys
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
+
+def look(event, arguments):
+    if event in CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING):
+        path = os.path.abspath(os.fsdecode(arguments[0])) if isinstance(arguments[0], (str, bytes)) else "/dev"
+        if not path.startswith((os.environ["VOLUME"], "/dev", "/proc")):
+            raise OSError(errno.EROFS, "Read-only file system", path)
+
+if "ottla" in sys.orig_argv:
+    sys.addaudithook(look)
+"""
+
+
+def instructions() -> list[tuple[str, str]]:
+    text = (ROOT / "Containerfile").read_text()
+    lines = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^#.*\n", "", text)).splitlines()
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines if line.strip()]
+
+
+def last(name: str) -> str:
+    """The instruction of the final stage."""
+    return [text for each, text in instructions() if each == name][-1]
+
+
+VOLUME = last("VOLUME")
+
+
+def entry_point() -> list[str]:
+    command = json.loads(last("ENTRYPOINT")) + json.loads(last("CMD"))
+    assert command[0] == "ottla"
+    return [sys.executable, "-m", *command]
+
+
+def variables(volume: Path) -> dict[str, str]:
+    """Those of the image, with its volume elsewhere."""
+    pairs = dict(pair.split("=", 1) for pair in last("ENV").split() if not pair.startswith("PATH="))
+    assert f"{pairs['XDG_DATA_HOME']}/ottla" == VOLUME
+    return pairs | {"XDG_DATA_HOME": str(volume), "VOLUME": str(volume)}
+
+
+class Contained(OttlaProcess):
+    """As `docker run` starts it, with `settings` as variables."""
+
+    def command(self) -> list[str]:
+        site = self.directory / "site"
+        site.mkdir(exist_ok=True)
+        (site / "sitecustomize.py").write_text(READ_ONLY)
+        path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+        own = variables(self.data_dir) | self.settings | {"PYTHONPATH": path}
+        return ["env", "-u", "PYTHONDONTWRITEBYTECODE", *(f"{name}={text}" for name, text in own.items()), *entry_point()]
+
+
+@pytest.fixture
+def contained(tmp_path: Path):
+    port = free_port()
+    broker = Contained(tmp_path, {})
+    # The settings of a compose file for Apache Kafka's image.
+    broker.settings = {
+        "KAFKA_NODE_ID": "4",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "4@broker:29093",
+        "KAFKA_LISTENERS": f"CONTROLLER://:29093,HOST://:{port},PLAINTEXT://:0",
+        "KAFKA_ADVERTISED_LISTENERS": f"HOST://localhost:{port},PLAINTEXT://broker.invalid:19092",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,HOST:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "KAFKA_HEAP_OPTS": "-Xmx1g",
+        "KAFKA_NUM_PARTITIONS": "2",
+        "OTTLA_NUM_PARTITIONS": "3",
+        "OTTLA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    }
+    broker.data_dir.mkdir()
+    yield broker.start()
+    broker.stop()
+
+
+def test_the_entry_point_serves_the_host_with_kafkas_variables(contained):
+    address = f"localhost:{contained.port}"
+    producer = Producer({"bootstrap.servers": address})
+    producer.produce("records", b"one")
+    assert producer.flush(60) == 0
+    metadata = producer.list_topics("records", timeout=60)
+    assert list(metadata.brokers) == [4]
+    assert len(metadata.topics["records"].partitions) == 3
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["records"])
+    message = consumer.poll(60)
+    assert message.error() is None and message.value() == b"one"
+    consumer.close()
+
+    [check] = re.findall(r"CMD (\[.*\])", last("HEALTHCHECK"))
+    ottla, ping, checked = json.loads(check)
+    assert (ottla, ping, checked) == ("ottla", "ping", "127.0.0.1:9092")
+    command = [sys.executable, "-m", ottla, ping]
+    assert subprocess.run([*command, f"127.0.0.1:{contained.port}"], check=False).returncode == 0
+    contained.stop()
+    done = subprocess.run([*command, f"127.0.0.1:{contained.port}"], check=False, text=True, capture_output=True)
+    assert done.returncode == 1
+    assert "does not answer" in done.stderr
+
+
+def test_the_image_is_made_of_what_is_there_and_runs_as_nobody():
+    for name, text in instructions():
+        if name == "COPY" and not text.startswith("--from"):
+            *sources, _ = text.split()
+            for source in sources:
+                assert (ROOT / source).exists(), source
+    assert int(last("USER")) >= 1000
+    assert set(last("EXPOSE").split()) == {"9092", "19092"}
+
+
+def test_compose_gives_the_container_one_volume_and_nothing_else():
+    composed = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    [service] = composed["services"].values()
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    [(volume, path)] = [each.split(":") for each in service["volumes"]]
+    assert (path, [volume]) == (VOLUME, list(composed["volumes"]))
+    assert (ROOT / service["build"]["dockerfile"]).exists()
+    assert [each.rpartition(":")[2] for each in service["ports"]] == ["9092"]
