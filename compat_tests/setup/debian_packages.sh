@@ -17,6 +17,7 @@ want mvn maven
 want node nodejs
 want npm npm
 want go golang-go
+want systemd-analyze systemd
 wanted=$(printf '%s\n' $wanted | sort -u | tr '\n' ' ')
 [ -n "${wanted# }" ] || exit 0
 

@@ -1,4 +1,4 @@
-"""ottla ping [HOST:PORT] [--tls] [--timeout SECONDS]
+"""ottla ping [HOST:PORT] [--tls] [--wait] [--timeout SECONDS]
 
 For health checks: it speaks to one broker without any client library, and nobody logs in.
 """
@@ -11,11 +11,13 @@ import socket
 import ssl
 import struct
 import time
+from functools import partial
 
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 TIMEOUT_S, TIMEOUT_MAX_S = 3.0, 3600.0
+AGAIN_S = 0.05
 MOMENT_S = 0.001  # 0 would mean not to wait, and to fail in another way
 CORRELATION_ID = 0x07714A
 _API_VERSIONS, _NO_CLIENT_ID = 18, -1
@@ -31,6 +33,7 @@ asked before anybody would have to log in. With --tls the connection is encrypte
 EXAMPLES = f"""\
 examples:
   ottla ping                                     the broker at {DEFAULT_ADDRESS}
+  ottla ping --wait --timeout 30                 until a broker that has just been started answers
   ottla ping broker1.example:9093 --tls --timeout 10
 """
 
@@ -39,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Whom to ask, and how."""
     parser.add_argument("address", nargs="?", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="the broker")
     parser.add_argument("--tls", action="store_true", help="the listener encrypts")
+    parser.add_argument("--wait", action="store_true", help="ask again until it answers or the time is up")
     parser.add_argument(
         "--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help=f"wait so long (default: {TIMEOUT_S:g})"
     )
@@ -49,12 +53,18 @@ def run(options: argparse.Namespace) -> int:
     host, separator, port = options.address.rpartition(":")
     if not separator or not port.isdecimal() or not 0 < int(port) < 65536:
         return fail(f"{options.address}: must be HOST:PORT", EXIT_USAGE)
-    try:
-        _ask(host.strip("[]") or "127.0.0.1", int(port), options.timeout, encrypted=options.tls)
-    except (OSError, ValueError) as error:
-        return fail(f"{options.address} does not answer: {_reason(error)}", EXIT_FAILED)
-    print(f"{options.address} answers")
-    return EXIT_OK
+    ask = partial(_ask, host.strip("[]") or "127.0.0.1", int(port), encrypted=options.tls)
+    end_s = time.monotonic() + options.timeout
+    while True:
+        try:
+            ask(max(end_s - time.monotonic(), MOMENT_S))
+        except (OSError, ValueError) as error:
+            if not options.wait or time.monotonic() + AGAIN_S >= end_s:
+                return fail(f"{options.address} does not answer: {_reason(error)}", EXIT_FAILED)
+            time.sleep(AGAIN_S)
+        else:
+            print(f"{options.address} answers")
+            return EXIT_OK
 
 
 def _ask(host: str, port: int, timeout_s: float, *, encrypted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -30,6 +31,8 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]
         descriptors, stop = Descriptors(checked_limit(raise_limit())), StopSignals()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop.heed, signals)
+            if "NOTIFY_SOCKET" in os.environ:
+                on_ready = _telling_service_manager(nursery, stop, on_ready)
             try:
                 await serve(
                     config, stop=stop, on_ready=on_ready, before_serving=settle_interpreter, descriptors=descriptors
@@ -40,6 +43,28 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]
             nursery.cancel_scope.cancel()
     if problem is not None:
         raise problem
+
+
+def _telling_service_manager(
+    nursery: trio.Nursery, stop: StopSignals, on_ready: Callable[[Broker], None]
+) -> Callable[[Broker], None]:
+    from ottla.server.process.service_manager import ServiceManager
+
+    manager = ServiceManager.of(os.environ)
+    if manager is None:
+        return on_ready
+
+    async def tell_of_stop() -> None:
+        await stop.asked.wait()
+        manager.stopping()
+
+    def tell(broker: Broker) -> None:
+        on_ready(broker)
+        manager.serving()
+
+    nursery.start_soon(manager.keep_informed)
+    nursery.start_soon(tell_of_stop)
+    return tell
 
 
 def settle_interpreter() -> None:

@@ -104,6 +104,30 @@ def test_a_plain_peer_is_not_encrypted(capsys: pytest.CaptureFixture[str]) -> No
     assert "does not answer" in capsys.readouterr().err
 
 
+def test_a_broker_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    asked: list[float] = []
+
+    def ask(host: str, port: int, timeout_s: float, *, encrypted: bool) -> None:
+        asked.append(timeout_s)
+        if len(asked) < 3:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(ping, "_ask", ask)
+    assert main(["ping", address, "--wait", "--timeout", "60"]) == 0
+    assert len(asked) == 3
+    assert main(["ping", address, "--timeout", "60"]) == 0
+    asked.clear()
+    assert main(["ping", address]) == 1
+    assert len(asked) == 1
+
+
+def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ping", "127.0.0.1:1", "--wait", "--timeout", "0.2"]) == 1
+    assert "does not answer" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["here"], ["here:port"], ["here:0"], ["here:70000"], [":"]])
 def test_what_is_no_address_is_wrong_use(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert main(["ping", *words]) == 2
