@@ -23,7 +23,7 @@ DIST_TOOLS := $(CACHE)/dist_tools/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test proofs lint bench golden golden-hunt chaos siege simulate dist setup packages clean
+.PHONY: help start test proofs lint bench golden golden-hunt chaos siege simulate dist release setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -34,7 +34,9 @@ start: .venv/.ready-to-start  ## run the broker (installs it first)
 
 # Two processes, file by file: much of it waits, for deadlines and for other processes. What takes longest begins first.
 test: setup lint  ## check and test everything, with every client
+	@$(BIN)/python .ci/tested.py begin
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(if $(ARGS),true,$(BIN)/python .ci/tested.py end)
 
 proofs: setup  ## the tests that take longest; each has a shorter twin in `make test`
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m long $(ARGS)
@@ -56,6 +58,9 @@ simulate: .venv/.ready-to-test  ## run a cluster in one process on virtual time,
 
 dist: $(DIST_TOOLS)  ## make the sdist and the wheels in dist/, and check that each installs and runs
 	@$(CACHE)/dist_tools/bin/python .ci/dist.py $(ARGS)
+
+release: $(DIST_TOOLS)  ## make dist/ and the tag of VERSION=x.y.z, if all was tested and agrees; publishes nothing
+	@$(CACHE)/dist_tools/bin/python .ci/release.py $(VERSION)
 
 lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/ruff check

@@ -41,10 +41,10 @@ class DistFailed(Exception):
     """One line for the developer."""
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make dist", description="Makes the sdist and the wheels, and checks them.")
     parser.add_argument("--output", type=Path, default=ROOT / "dist", help="the folder; what it holds is removed")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         made = make(options.output)
         for path in made:
@@ -166,4 +166,4 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None, fo
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

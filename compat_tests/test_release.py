@@ -1,0 +1,207 @@
+"""`make release` refuses each thing that would make a bad release, and otherwise makes a tag and publishes nothing."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CHANGES = "# Changelog\n\nNewest first.\n\n## 1.2.3 (2026-11-25)\n\n### Added\n- A thing.\n\n## 1.2.2\n\n- Before.\n"
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    before = list(sys.path)
+    yield load("tested"), load("release")
+    sys.path[:] = before
+    del sys.modules["tested"], sys.modules["release"]
+
+
+class Project:
+    """A repository with all that a release looks at, where everything was tested."""
+
+    def __init__(self, root: Path, loaded) -> None:
+        self.root = root
+        self.tested, self.module = loaded
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.git("config", "user.name", "Nobody")
+        self.git("config", "user.email", "nobody@example.invalid")
+        self.write(".gitignore", ".cache\ndist\n")
+        self.write("pyproject.toml", '[project]\nname = "ottla"\nversion = "1.2.3"\n')
+        self.write("src/ottla/__init__.py", '"""Ottla."""\n\n__version__ = "1.2.3"\n')
+        self.write("CHANGELOG.md", CHANGES)
+        self.commit()
+        self.test()
+        self.made: list[Path] = []
+
+    def git(self, *arguments: str) -> str:
+        return subprocess.run(["git", *arguments], check=True, text=True, capture_output=True, cwd=self.root).stdout
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def commit(self) -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", "A commit")
+
+    def change(self, name: str, text: str) -> None:
+        """Committed and tested."""
+        self.write(name, text)
+        self.commit()
+        self.test()
+
+    def test(self, **options: bool) -> bool:
+        self.tested.begin(self.root)
+        return self.tested.end(self.root, **{"has_no_skips": True, **options})
+
+    def make(self) -> list[Path]:
+        self.made = [self.root / "dist" / "ottla-1.2.3.tar.gz"]
+        return self.made
+
+    def release(self, version: str = "1.2.3") -> str:
+        return self.module.release(self.root, version, self.make)
+
+    def refusal(self, version: str = "1.2.3") -> str:
+        with pytest.raises(self.module.Refused) as refused:
+            self.release(version)
+        assert self.git("tag", "--list") == ""
+        assert "\n" not in str(refused.value)
+        return str(refused.value)
+
+
+@pytest.fixture
+def project(tmp_path, loaded):
+    return Project(tmp_path, loaded)
+
+
+def test_a_release_is_dist_and_an_annotated_tag(project):
+    assert project.release() == "v1.2.3"
+    assert project.made
+    assert project.git("cat-file", "-t", "v1.2.3") == "tag\n"
+    assert project.git("rev-parse", "v1.2.3^{commit}") == project.git("rev-parse", "HEAD")
+    told = project.git("tag", "--list", "--format=%(contents)", "v1.2.3").strip()
+    assert told == "Ottla 1.2.3\n\n### Added\n- A thing."
+
+
+@pytest.mark.parametrize("version", ["", "1.2", "v1.2.3", "1.2.3rc1", "01.2.3"])
+def test_a_version_has_three_numbers(project, version):
+    assert "must be of the form x.y.z" in project.refusal(version)
+    assert not project.made
+
+
+@pytest.mark.parametrize("name", ["new.py", "CHANGELOG.md"])
+def test_what_is_not_committed_is_refused(project, name):
+    project.write(name, f"{CHANGES}more\n")
+    assert "not committed" in project.refusal()
+    assert not project.made
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", '[project]\nname = "ottla"\nversion = "1.2.4"\n'),
+        ("src/ottla/__init__.py", '__version__ = "1.2.2"\n'),
+        ("src/ottla/__init__.py", "\n"),
+    ],
+)
+def test_versions_that_disagree_are_refused(project, name, text):
+    project.change(name, text)
+    assert f"{name} has version" in project.refusal()
+    assert not project.made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Changelog\n\n## 1.2.2\n\n- Before 1.2.3.\n",
+        "# Changelog\n\n## 1.2.3\n\n## 1.2.2\n\n- Before.\n",
+        "# Changelog\n\n## 1.2.30\n\n- Later.\n",
+        "# Changelog\n",
+        "",
+    ],
+)
+def test_a_changelog_without_a_section_is_refused(project, text):
+    project.change("CHANGELOG.md", text)
+    assert "no section ## 1.2.3" in project.refusal()
+    assert not project.made
+
+
+def test_changes_that_would_not_be_told_are_refused(project):
+    project.change("CHANGELOG.md", CHANGES.replace("## 1.2.3", "## Unreleased\n\n- Forgotten.\n\n## 1.2.3"))
+    assert "under Unreleased" in project.refusal()
+    project.change("CHANGELOG.md", CHANGES.replace("## 1.2.3", "## Unreleased\n\n## 1.2.3"))
+    project.release()
+
+
+def test_another_commit_than_the_tested_one_is_refused(project):
+    project.write("new.py", "")
+    project.commit()
+    assert "not all tests have passed" in project.refusal()
+    assert not project.made
+
+
+def test_tests_that_fail_after_they_have_passed_count(project):
+    project.tested.begin(project.root)  # and no end
+    assert "not all tests have passed" in project.refusal()
+
+
+def test_skipped_tests_do_not_count(project):
+    assert not project.test(has_no_skips=False)
+    assert "not all tests have passed" in project.refusal()
+
+
+def test_tests_of_something_else_than_the_commit_do_not_count(project):
+    project.write("new.py", "")
+    project.tested.begin(project.root)
+    project.commit()
+    assert not project.tested.end(project.root, has_no_skips=True)
+    assert "not all tests have passed" in project.refusal()
+    project.tested.begin(project.root)
+    project.write("new.py", "changed while the tests ran")
+    assert not project.tested.end(project.root, has_no_skips=True)
+
+
+def test_a_tag_that_exists_is_refused(project):
+    project.git("tag", "v1.2.3")
+    with pytest.raises(project.module.Refused, match="there is a tag"):
+        project.release()
+    assert not project.made
+
+
+def test_files_of_another_version_are_refused(project):
+    project.make = lambda: [project.root / "dist" / "ottla-1.2.2.tar.gz"]
+    assert "is not of version" in project.refusal()
+
+
+def test_files_that_fail_their_check_are_refused(project):
+    def fail():
+        raise project.module.Refused("what `make dist` made cannot be released")
+
+    project.make = fail
+    assert "cannot be released" in project.refusal()
+
+
+def test_a_work_tree_that_changes_meanwhile_is_refused(project):
+    def change():
+        project.write("CHANGELOG.md", "")
+        return project.made
+
+    project.make = change
+    assert "has changed meanwhile" in project.refusal()
+
+
+def test_the_versions_of_this_project_agree(loaded):
+    _, release = loaded
+    assert len(set(release.versions_in(ROOT).values())) == 1
