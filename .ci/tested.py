@@ -47,10 +47,11 @@ def is_tested(root: Path, commit: str) -> bool:
 
 
 def clean_commit(root: Path) -> str | None:
-    """The commit that the work tree holds; None if something in it differs or is not in git."""
-    if git(root, "status", "--porcelain"):
+    """The commit that the work tree holds; None if something in it differs or is not in git, or git does not say."""
+    try:
+        return None if git(root, "status", "--porcelain") else git(root, "rev-parse", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
         return None
-    return git(root, "rev-parse", "HEAD")
 
 
 def folder(root: Path) -> Path:
