@@ -64,8 +64,7 @@ class HttpServer:
     async def _after_failed_accept(self, error: OSError) -> None:
         # The socket stays readable, so without a pause the loop would do nothing but fail.
         if classify(error) is Fault.TRANSIENT:
-            if self._shortage.is_due():
-                logger.error("cannot accept over HTTP for now: %s", error)
+            self._shortage.tell(logger.error, "cannot accept over HTTP for now: %s", error)
             await trio.sleep(RETRY_SECONDS)
 
     def _has_room(self, host: str) -> bool:
@@ -86,8 +85,7 @@ class HttpServer:
         return True
 
     def _tell(self, message: str, count: int) -> None:
-        if self._are_taken.is_due():
-            logger.warning(message, count)
+        self._are_taken.tell(logger.warning, message, count)
 
     async def _converse(self, sock: trio.socket.SocketType, host: str) -> None:
         self._per_address[host] += 1

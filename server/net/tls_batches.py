@@ -144,8 +144,8 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
             self._chunk_bytes = SMALL_CHUNK_BYTES
         self._dataless_bytes = 0 if count else self._dataless_bytes + chunk
         if self._dataless_bytes > DATALESS_BYTES_MAX:
-            if self._pieces.reminder.is_due():
-                logger.warning("cut off %s, which sends TLS messages without data", _host(self.socket))
+            text = "cut off %s, which sends TLS messages without data"
+            self._pieces.reminder.tell(logger.warning, text, _host(self.socket))
             raise ConnectionResetError("TLS messages without data")
         return count
 
