@@ -71,7 +71,7 @@ def contents(storage: Storage, folder: str) -> dict[str, bytes | None]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(OPERATIONS, max_size=12))
 def test_it_does_what_a_disk_does(tmp_path_factory, operations):
     base = tmp_path_factory.mktemp("both", numbered=True)
