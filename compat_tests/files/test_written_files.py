@@ -4,6 +4,7 @@ import functools
 import json
 import re
 from pathlib import Path
+from struct import pack
 
 import pytest
 from compat_tests.files.conftest import DUMP
@@ -196,6 +197,14 @@ def samples(topic: str) -> list[tuple[bytes, bytes | None]]:
             found.append((key, version.to_bytes(2, "big") + value_class.zero().encode(version)))
         found.append((key, None))
     return found
+
+
+def test_ottla_logs_shows_aborted_transactions_as_kafka_does(java_tools, capsys, tmp_path):
+    file = tmp_path / f"{0:020d}.txnindex"
+    file.write_bytes(pack(">hqqqq", 0, 7, 3, 9, 2) + pack(">hqqqq", 0, 8, 4, 12, 5))
+    said = java_tools("kafka_4")(DUMP["kafka_4"], "--files", str(file)).fine()
+    assert len(said.splitlines()) == 3
+    assert lines_of_ottla([file], capsys=capsys) == lines_of_kafka(said)
 
 
 def test_ottla_logs_shows_records_of_all_kinds_as_kafka_does(java_tools, capsys, tmp_path):

@@ -1,6 +1,7 @@
 """`ottla check` finds damage of each kind, changes nothing, and what it says of a start is what a start then does."""
 
 import gc
+import io
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import trio
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.checkpoints import encode_offsets
 from ottla.replication.log.storage import OsStorage
+from ottla.server.commands import check
 from ottla.server.commands.cli import main
 from ottla.server.inspection.overlay import OverlayStorage
 from ottla.server.inspection.rehearsal import open_broker, rehearse
@@ -327,6 +329,24 @@ def running(data: Path) -> Iterator[None]:
 def test_a_directory_in_use_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(data)]) == 1
     assert "is in use by a broker" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_and_gone_at_the_end(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_in_order(data)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(check, "_PROGRESS_S", 0)
+    assert main(["check", str(data)]) == 0
+    shown = terminal.getvalue().split("\r")
+    total = 2 * END_OFFSET * BATCH_BYTES
+    assert f"  0 % of {total:,} bytes" in shown
+    assert f"100 % of {total:,} bytes" in shown
+    assert shown[-1] == "\033[K"
 
 
 def test_the_folder_of_a_partition_is_none_of_a_broker(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
