@@ -211,10 +211,20 @@ def test_damage_is_told_and_what_a_start_does_about_it(
     damage = [each for each in told["findings"] if each["is_damage"] and each["path"] == str(data / name)]
     assert any(reason in each["reason"] for each in damage), told["findings"]
     assert {each["at_start"] for each in damage} == {fate}
-    assert main(["check", str(data)]) == 1
-    shown = capsys.readouterr().out
-    assert f"damaged: {data / name}: " in shown
     assert_foretold(told, config_of(data), data)
+
+
+def test_people_read_what_a_start_would_do(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flipped_byte(data)
+    assert main(["check", str(data)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    place = 5 * BATCH_BYTES
+    assert lines[0].startswith(f"damaged: {log(data)}: checksum ")
+    assert lines[0].endswith(f" at position {place}")
+    assert lines[1] == f"  a start cuts the file at {place} bytes"
+    cut = f"a start cuts {30 * BATCH_BYTES} bytes to {place} of {log(data)}; the log ends at offset {2 * BATCHES_PER_SEGMENT + 5}"
+    assert cut in lines
+    assert lines[-1].endswith(": 1 damaged")
 
 
 def test_a_gap_between_segments_is_foretold(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
