@@ -80,13 +80,14 @@ def test_a_flexible_body_that_does_not_parse_closes_the_connection(peer, rest):
     assert peer.is_closed()
 
 
-def test_the_log_quotes_a_peer_in_short_and_on_one_line(peer, broker, is_ottla, wait_until):
+def test_the_log_quotes_a_peer_in_short_and_on_one_line(start_broker, wait_until):
+    broker = start_broker()  # of its own: the log of the shared one has its fill of complaints for this minute
     client_id = b"x\n2031-01-01 00:00:00,000 CRITICAL ottla: all is lost " + b"x" * 30_000
-    peer.send(frame(struct.pack(">hhi", METADATA, 1, 1) + string(client_id) + b"\0"))
-    assert peer.is_closed()
-    if is_ottla:
-        wait_until(lambda: f"... ({len(client_id)} characters)" in broker.log, "the connection is in the log")
-        assert not any(line.startswith("2031") or "x" * 1_000 in line for line in broker.log.splitlines())
+    with Peer((broker.host, broker.port)) as peer:
+        peer.send(frame(struct.pack(">hhi", METADATA, 1, 1) + string(client_id) + b"\0"))
+        assert peer.is_closed()
+    wait_until(lambda: f"... ({len(client_id)} characters)" in broker.log, "the connection is in the log")
+    assert not any(line.startswith("2031") or "x" * 1_000 in line for line in broker.log.splitlines())
 
 
 def test_trailing_bytes_are_ignored(peer):

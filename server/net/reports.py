@@ -16,7 +16,7 @@ TEXT_CHARACTERS_MAX = 200
 
 
 class Complaints:
-    """Those of one listener: the same about the same address is told once a minute, and of different ones at most KEPT_MAX."""
+    """Those of one listener: the same about the same client is told once a minute, and of different ones at most KEPT_MAX."""
 
     def __init__(self, listener_name: str) -> None:
         self._listener_name = listener_name
@@ -25,13 +25,13 @@ class Complaints:
     def close(self, peer: str, client_id: str, reason: str) -> None:
         """A connection is closed because of what its peer has sent."""
         text = "closing the connection of %s (client id %r) to listener %s: %s"
-        name = (peer, reason[:TEXT_CHARACTERS_MAX])
+        name = (peer, client_id[:TEXT_CHARACTERS_MAX], reason[:TEXT_CHARACTERS_MAX])
         self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, reason)
 
     def note(self, peer: str, client_id: str, what: str) -> None:
         """A peer does what cannot be right; its connection stays."""
         text = "%s (client id %r) at listener %s: %s"
-        self._reminders.tell((peer, what), logger.warning, text, peer, client_id, self._listener_name, what)
+        self._reminders.tell((peer, client_id[:TEXT_CHARACTERS_MAX], what), logger.warning, text, peer, client_id, self._listener_name, what)
 
     async def report_bug(self, error: Exception, peer: str, client_id: str) -> None:
         """Log it in a thread: a traceback has source lines in it, and those of many tasks take long to look up."""
