@@ -36,7 +36,7 @@ def given(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
 def test_lines_go_in_and_come_out(ottla, created, lines, codec, servers, run, kcat):
     topic = created()
     ottla("produce", topic, "-l", str(lines), "-K", ":", "-z", codec, "-H", "header=h\u00e9", "-H", "none")
@@ -210,16 +210,20 @@ def test_lines_are_written_as_they_are_typed(bootstrap, topic):
 
 def test_a_reader_goes_on_after_its_broker_was_restarted(start_broker):
     broker = start_broker({"num.partitions": "1"})
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "reconnect.backoff.max.ms": 100})
-    producer.produce("topic", "one")
-    assert producer.flush(60) == 0
+    _produce(broker.bootstrap, "one")
     with running("consume", broker.bootstrap, "-q", "topic") as reading:
         assert reading.stdout.readline() == b"one\n"
         broker.kill()
         broker.restart()
-        producer.produce("topic", "two")
-        assert producer.flush(60) == 0
+        _produce(broker.bootstrap, "two")
         assert reading.stdout.readline() == b"two\n"
         reading.send_signal(signal.SIGINT)
         assert reading.wait(60) == 0
         assert b"trying again" in reading.stderr.read()
+
+
+def _produce(bootstrap: str, value: str) -> None:
+    """By a new producer, which need not wait before it connects again."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("topic", value)
+    assert producer.flush(60) == 0
