@@ -90,10 +90,8 @@ class Producing:
         parts = [PartitionProduceData(index=each, records=memoryview(batch)) for each, (batch, _) in batches.items()]
         topic = TopicProduceData(name=self.topic, partition_data=parts)
         request = ProduceRequest(acks=self._acks, timeout_ms=int(ANSWER_TIMEOUT_S * 1000), topic_data=[topic])
+        connection = self._connection_to(leader)
         try:
-            if leader not in self._connections:
-                self._connections[leader] = self._cluster.connected(leader)
-            connection = self._connections[leader]
             connection.send(request, at_most=_NAMES_MAX_VERSION, has_answer=self._acks != 0)
         except HungUp as error:
             raise self._lost(error, sum(count for _, count in batches.values())) from None
@@ -101,6 +99,14 @@ class Producing:
             self._under_way.append(_Sent(connection, batches, time.monotonic()))
         else:
             self.acknowledged += sum(count for _, count in batches.values())
+
+    def _connection_to(self, leader: int) -> BrokerConnection:
+        if leader not in self._connections:
+            try:
+                self._connections[leader] = self._cluster.connected(leader)
+            except HungUp as error:
+                raise self._lost(error) from None
+        return self._connections[leader]
 
     def settle_oldest(self) -> None:
         """Wait for the answer to the oldest request."""

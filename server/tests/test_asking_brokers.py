@@ -52,6 +52,7 @@ class World:
 
     def __init__(self) -> None:
         self.listeners = {node_id: socket.create_server(("127.0.0.1", 0)) for node_id in (1, 2)}
+        self.addresses = {each: Address(*listener.getsockname()) for each, listener in self.listeners.items()}
         self.leaders = {("topic", 0): 1, ("topic", 1): 2}
         self.isr = {place: [1, 2] for place in self.leaders}
         self.log: dict[Place, list[bytes]] = {place: [] for place in self.leaders}
@@ -61,11 +62,12 @@ class World:
             threading.Thread(target=self._accept, args=(node_id, listener), daemon=True).start()
 
     def address(self, node_id: int) -> Address:
-        return Address(*self.listeners[node_id].getsockname())
+        return self.addresses[node_id]
 
     def close(self) -> None:
         for each in self.listeners.values():
-            each.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # a test has closed it
+                each.shutdown(socket.SHUT_RDWR)
             each.close()
 
     def append(self, place: Place, *values: bytes) -> None:
@@ -283,6 +285,15 @@ def test_what_is_refused_for_good_or_lost_is_counted(world, cluster):
     producing.write({0: (batch, 3)})
     with pytest.raises(AskingFailed, match="2 records are acknowledged, and 3 may or may not be written"):
         producing.settle()
+    producing.close()
+
+
+def test_nothing_is_said_to_be_written_that_was_not_sent(world, cluster):
+    producing = Producing(cluster, "topic", -1)
+    world.listeners[2].shutdown(socket.SHUT_RDWR)
+    world.listeners[2].close()
+    with pytest.raises(AskingFailed, match="broker 2 is at .*advertised.listeners.*; 0 records are acknowledged$"):
+        producing.write({1: (encode_batch([Record(0, 0, None, b"x")]), 1)})
     producing.close()
 
 
