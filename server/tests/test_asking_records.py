@@ -36,6 +36,7 @@ from ottla.server.asking.formats import (
 from ottla.server.asking.partitioning import murmur2
 from ottla.server.asking.places import Bounds, parse_bounds
 from ottla.server.asking.printing import Printing
+from ottla.server.asking.progress import Progress
 from ottla.server.asking.records_in import batches, records_in
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
@@ -69,18 +70,18 @@ def test_a_whole_batch_is_printed_as_its_records_are(some, text, null, base, cod
     assert whole.count == single.count == len(some)
 
 
-@pytest.mark.parametrize("text", ["%s\\n", "%k\\n", "%o %T %k=%s\\n", "%K %S %R"])
-def test_long_batches_are_printed_as_their_records_are(text):
+@pytest.mark.parametrize("shift", [0, 64, 8192])
+def test_long_batches_are_printed_as_their_records_are(shift):
     """Offsets, times, keys and values of all sizes, in batches that count up by one."""
     some = [Record(0, index % 64, bytes(index % 5) or None, bytes(index % 300)) for index in range(8500)]
-    some[100] = some[100]._replace(value=bytes(20_000), key=bytes(9000))
-    some[200] = some[200]._replace(value=None)
-    chosen = parse_format(text, is_null_shown=True)
-    for shift in (0, 64, 8192):
-        some[300] = some[300]._replace(timestamp=shift)
-        data = encode_batch(some)
-        whole = Printing(raw_printer(chosen), batch_printer(chosen), None)
-        assert whole.printed(batch_in(data), None) == Printing(raw_printer(chosen), None, None).printed(batch_in(data), None)
+    some[100] = Record(0, 1, bytes(9000), bytes(20_000))
+    some[200] = Record(0, 1, b"k", None)
+    some[300] = Record(0, shift, None, b"v")
+    batch = batch_in(encode_batch(some))
+    for text in ("%s\\n", "%k\\n", "%o %T %k=%s\\n", "%K %S %R"):
+        chosen = parse_format(text, is_null_shown=True)
+        single = Printing(raw_printer(chosen), None, None)
+        assert Printing(raw_printer(chosen), batch_printer(chosen), None).printed(batch, None) == single.printed(batch, None)
 
 
 @given(records, st.integers(0, 25), st.none() | st.integers(0, 25), st.none() | st.integers(1, 25))
@@ -154,6 +155,19 @@ def test_huge_values_are_cut_with_their_size():
     shown = shown_printer(parse_format("%k=%s\\n"))(record, Place("t", 0, 0, False))
     assert shown == b"k=" + b"x" * SHOWN_BYTES_MAX + b"... (1,000,000 bytes)\n"
     assert shown_printer(parse_format("%R%o"))(record, Place("t", 0, 0, False)) == b"\\x00\\x0fB@0"
+
+
+def test_progress_is_one_line_of_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("ottla.server.asking.progress.INTERVAL_S", 0.0)
+    quiet = Progress()  # stderr is no terminal
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    shown = Progress()
+    for progress in (quiet, Progress(is_quiet=True), shown):
+        progress.note(1_000_000, 99_000_000)
+    line = capsys.readouterr().err
+    assert line.startswith("\r1,000,000 records, 99.0 MB, ") and "\n" not in line
+    shown.end()
+    assert capsys.readouterr().err == "\r" + " " * (len(line) - 1) + "\r"
 
 
 # --- cutting and encoding
