@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.server.asking.cluster import Cluster, parse_bootstrap
@@ -151,6 +151,7 @@ def test_an_old_broker_says_what_it_understands():
         connection.close()
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=300), st.booleans())
 def test_foreign_bytes_are_read_or_refused(data, in_frame):
     """As the answer to a Metadata request, in a frame of their own or bare."""
@@ -194,6 +195,7 @@ def test_addresses(text, found):
     assert [str(each) for each in parse_bootstrap(text)] == found
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=30))
 @example("[")
 def test_any_text_is_addresses_or_refused(text):

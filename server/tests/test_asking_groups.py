@@ -1,6 +1,6 @@
 """What members of classic groups have written about themselves."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.asking.groups import assigned
@@ -8,6 +8,7 @@ from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.consumer_protocol import TopicPartition as Assigned
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_assignment_is_read_or_passed_over(blob):
     assert len(assigned(blob)) <= len(blob)
