@@ -48,14 +48,13 @@ def address(broker: subprocess.Popen[str]) -> str:
 
 
 def write_and_read(bootstrap: str) -> None:
-    from kafka import KafkaConsumer, KafkaProducer
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
     producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all")
     producer.send("records", b"one").get(timeout=DEADLINE_S)
     producer.close()
-    consumer = KafkaConsumer(
-        "records", bootstrap_servers=bootstrap, group_id="readers", auto_offset_reset="earliest"
-    )
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition("records", 0)])
     record = next(consumer)
     consumer.close()
     if record.value != b"one":

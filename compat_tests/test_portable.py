@@ -17,10 +17,11 @@ CHOSEN = {
     "compat_tests/clients/test_kafka_python.py": (
         "test_large_records_and_partitioning_by_key",
         "test_a_waiting_consumer_gets_a_record_when_it_is_produced",
-        "test_a_group_goes_on_where_it_committed",
+        "test_assign_seek_and_positions",
     ),
     "compat_tests/clients/test_confluent_kafka.py": (
         "test_batches_larger_than_the_fetch_limits_still_arrive",
+        "test_a_group_goes_on_where_it_committed",
     ),
     "compat_tests/clients/test_tls.py": ("test_librdkafka_with_a_certificate",),
     "compat_tests/test_restarts.py": ("test_a_torn_tail_and_spoilt_indexes_cost_nothing_that_was_whole",),
