@@ -8,7 +8,7 @@ up by one and times differ by less than 64 ms, so that both have known sizes.
 
 A function that `batch_printer` makes takes
 
-    area             bytes; the records of one batch, uncompressed, and found good by `check_records`
+    area             bytes; the records of one batch, uncompressed, and found good by `check_records`, and PADDING behind them
     count            of records
     base_offset, base_timestamp      of the batch's header
     append_time      None, or the time that all records have
@@ -17,7 +17,9 @@ A function that `batch_printer` makes takes
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from ottla.server.asking.formats import Format
@@ -54,7 +56,10 @@ def print_batch(area, count, base_offset, base_timestamp, append_time, topic, pa
         if count <= first:
             break
         fixed = 2 + size_of_offset
+        peek = peeks[size_of_offset]
+        before_value = fixed + 5
         for index in range(first, min(last, count)):
+            {guessed}
             if (low := area[position]) < 128:
                 position += 1
                 end = position + (low >> 1)
@@ -74,6 +79,30 @@ def print_batch(area, count, base_offset, base_timestamp, append_time, topic, pa
     return {joined}
 """
 REGULAR_RECORDS_MAX = 1048576
+PADDING = bytes(12)
+"""So that a look at the first bytes of a short record, the last one, does not go beyond the end."""
+
+# Most records that are only asked for their value have no key, and a record and a value of 64 bytes to 8 KiB, whose lengths
+# take two bytes. One look then tells all three; whatever else it is is read number by number.
+_GUESSED_VALUE = """\
+record_length, key_length, value_length = peek(area, position)
+            if key_length == 1 and (length := two_byte_lengths[record_length]) and (size := two_byte_lengths[value_length]):
+                position += before_value
+                add(area[position:position + size])
+                position += length - before_value + 2
+                continue"""
+_PEEKS = {size: struct.Struct(f"<H{2 + size}xBH").unpack_from for size in (1, 2, 3)}
+
+
+@cache
+def _two_byte_lengths() -> list[int]:
+    """By two bytes as a little-endian number: the positive length that they encode, or 0 if they are no such varint."""
+    lengths = [0] * 65536
+    for high in range(1, 128):
+        for low in range(128, 256, 2):
+            lengths[low | high << 8] = (low & 127 | high << 7) >> 1
+    return lengths
+
 
 # Nearly all of these numbers take one byte or two, and a call for each of them would take longer than all the rest.
 _NUMBER = """\
@@ -181,7 +210,13 @@ def batch_printer(chosen: Format) -> BatchPrinter | None:
 
 
 def _compiled(source: str) -> PrintBatch:
-    namespace: dict[str, Any] = {"read_varint": read_varint, "read_varlong": read_varlong, "wrap_int64": wrap_int64}
+    namespace: dict[str, Any] = {
+        "read_varint": read_varint,
+        "read_varlong": read_varlong,
+        "wrap_int64": wrap_int64,
+        "peeks": _PEEKS,
+        "two_byte_lengths": _two_byte_lengths(),
+    }
     exec(source, namespace)  # noqa: S102 - of the user's format only literals made by repr() are in it
     function: PrintBatch = namespace["print_batch"]
     return function
@@ -211,7 +246,9 @@ def _regular_source(chosen: Format, named: str) -> str:
     value = as_bytes["value"] if _has_any(named, "SR") else _CUT.format(null=null) if "s" in named else "pass"
     skipped_key = "pass" if value == "pass" else _STEPPED_OVER
     parts = {"key": as_bytes["key"] if _has_any(named, "kK") else skipped_key, "value": value}
+    is_value_alone = record == "value"
     return _REGULAR.format(
+        guessed=_GUESSED_VALUE if is_value_alone else "pass",
         timestamp=_REGULAR_TIMESTAMP if "T" in named else "pass",
         offset=_REGULAR_OFFSET if "o" in named else "pass",
         # One level deeper than in `_FUNCTION`, for which they are written.

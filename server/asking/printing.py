@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.server.asking.batch_printers import BatchPrinter
+from ottla.server.asking.batch_printers import PADDING, BatchPrinter
 from ottla.server.asking.fetching import Batch, corrupt
 from ottla.server.asking.formats import Place, PrintRecord
 from ottla.wire.errors import KafkaError
@@ -42,10 +42,10 @@ class Printing:
 
     def _whole(self, batch: Batch, print_batch: BatchPrinter) -> bytes:
         header = batch.header
-        area = bytes(records_area(batch.buffer, header, batch.start))
+        area = b"".join((records_area(batch.buffer, header, batch.start), PADDING))
         if header.records_count == 0:  # compaction has left the batch alone
             return b""
-        summary = check_records(area, header.records_count)
+        summary = check_records(area, header.records_count, 0, len(area) - len(PADDING))
         self.count += header.records_count
         topic, partition = batch.place
         append_time = header.max_timestamp if header.is_log_append_time else None
