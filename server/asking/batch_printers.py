@@ -18,7 +18,7 @@ A function that `batch_printer` makes takes
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -51,14 +51,14 @@ def print_batch(area, count, base_offset, base_timestamp, append_time, topic, pa
     parts = []
     add = parts.append
     position = 0
-    # An offset's delta is below 64, below 8192, or takes three bytes; a batch has not so many records that it took four.
-    for first, last, size_of_offset in ((0, 64, 1), (64, 8192, 2), (8192, 1048576, 3)):
-        if count <= first:
-            break
+    spans = []
+    for first, last in spans_of(count):
+        # An offset's delta is below 64, below 8192, or takes three bytes; a batch has not so many records that it took four.
+        size_of_offset = 1 if first < 64 else 2 if first < 8192 else 3
         fixed = 2 + size_of_offset
         peek = peeks[size_of_offset]
         before_value = fixed + 5
-        for index in range(first, min(last, count)):
+        for index in range(first, last):
             {guessed}
             if (low := area[position]) < 128:
                 position += 1
@@ -76,9 +76,14 @@ def print_batch(area, count, base_offset, base_timestamp, append_time, topic, pa
             {value}
             add({record})
             position = end
-    return {joined}
+        spans.append({joined})
+        parts.clear()
+    return b"".join(spans)
 """
 REGULAR_RECORDS_MAX = 1048576
+SPAN_RECORDS = 508
+"""A divisor of 8192 - 64, where offsets begin to take three bytes."""
+
 PADDING = bytes(12)
 """So that a look at the first bytes of a short record, the last one, does not go beyond the end."""
 
@@ -92,6 +97,13 @@ record_length, key_length, value_length = peek(area, position)
                 position += length - before_value + 2
                 continue"""
 _PEEKS = {size: struct.Struct(f"<H{2 + size}xBH").unpack_from for size in (1, 2, 3)}
+
+
+def _spans_of(count: int) -> Iterator[tuple[int, int]]:
+    """Ranges of records whose offsets have one size; short, so that their memory is used again while it is near the processor."""
+    yield 0, min(64, count)
+    for first in range(64, count, SPAN_RECORDS):
+        yield first, min(first + SPAN_RECORDS, count)
 
 
 @cache
@@ -215,6 +227,7 @@ def _compiled(source: str) -> PrintBatch:
         "read_varlong": read_varlong,
         "wrap_int64": wrap_int64,
         "peeks": _PEEKS,
+        "spans_of": _spans_of,
         "two_byte_lengths": _two_byte_lengths(),
     }
     exec(source, namespace)  # noqa: S102 - of the user's format only literals made by repr() are in it
